@@ -1,0 +1,130 @@
+"""The nouns of a report: findings, their places, their path and their evidence.
+
+Rows and columns are 1-based, columns count code points, ends are exclusive.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Severity(enum.Enum):
+    """How bad a finding is; the order is ERROR > WARNING > INFO."""
+
+    ERROR = "error"  # crashes, or trains wrongly
+    WARNING = "warning"  # wrong under some configuration, or loses accuracy
+    INFO = "info"  # advice; off unless selected
+
+    @property
+    def rank(self) -> int:
+        """2 for errors, 1 for warnings, 0 for infos."""
+        return {"error": 2, "warning": 1, "info": 0}[self.value]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a file: 1-based row, 1-based column in code points."""
+
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A half-open range of source text; `end` is exclusive."""
+
+    start: Position
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """One step of a witness path: what was assumed or happened at a line.
+
+    Args:
+        filename: the file of the step, relative like the finding's own.
+        row: 1-based line.
+        column: 1-based column in code points.
+        message: what was assumed ("`self.scaler` is not None") or what happened
+            ("`scaler.step(optimizer)` applies the gradients").
+        state: the scaler's state after the step, in words; empty if unchanged.
+    """
+
+    filename: str
+    row: int
+    column: int
+    message: str
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the text of `span` by `content`."""
+
+    span: Span
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A verified change that removes the finding.
+
+    Args:
+        applicability: "safe", "unsafe" or "display" (shown, never applied).
+        edits: non-overlapping edits of the finding's own file.
+    """
+
+    applicability: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How amplint knows: a path of the source, an execution, a live run."""
+
+    status: str = "static"
+    device: str | None = None
+    kind: str | None = None
+    detail: str | None = None
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One misuse at one place.
+
+    Args:
+        code: "AMP101".
+        name: the rule's name, "step-without-scaled-backward".
+        severity: of this finding (a rule may lower it for one shape).
+        message: what is wrong and what it does to training; one line.
+        help: the edit to make; one line.
+        filename: path relative to the working directory, forward slashes.
+        span: the offending expression.
+        path: the witness, in order of execution; empty for shape rules.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    help: str
+    filename: str
+    span: Span
+    path: tuple[PathStep, ...] = ()
+    cell: int | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    fix: Fix | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileError:
+    """A file that could not be analysed (AMP000): it makes the run exit with 2."""
+
+    filename: str
+    message: str
+    row: int = 1
+    column: int = 1
+    code: str = "AMP000"

@@ -1,0 +1,1 @@
+"""What a file defines: imports, functions, classes, names; the project they form."""

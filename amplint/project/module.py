@@ -1,0 +1,228 @@
+"""One parsed module: its functions, classes and calls, in one pass."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from amplint.project.imports import Imports, collect_imports
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | ast.Lambda
+
+
+@dataclass(slots=True, eq=False)
+class Class:
+    """A class statement.
+
+    Args:
+        bases: source expressions of the base classes.
+        methods: own methods by name; inherited ones are found by `Module.find_method`.
+    """
+
+    name: str
+    qualname: str
+    node: ast.ClassDef
+    methods: dict[str, Function] = field(default_factory=dict)
+
+    @property
+    def bases(self) -> list[ast.expr]:
+        """The base class expressions, in order."""
+        return self.node.bases
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A function, a method, or the module body (`name == "<module>"`).
+
+    Args:
+        qualname: dotted within the module: "Trainer.train_epoch", "main.inner".
+        parent: the enclosing function (for nested functions), or None.
+        owner: the class whose method it is, or None.
+    """
+
+    name: str
+    qualname: str
+    node: FunctionNode
+    parent: Function | None = None
+    owner: Class | None = None
+    nested: dict[str, Function] = field(default_factory=dict)
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements of the function."""
+        return self.node.body  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallSite:
+    """A call expression and what its callee resolves to.
+
+    Args:
+        node: the call.
+        function: the innermost function (or module body) that holds it.
+        dotted: the callee's dotted name through imports ("torch.amp.GradScaler"), or None.
+        method: the attribute name for `x.method(...)`, the bare name for `name(...)`, "" else.
+    """
+
+    node: ast.Call
+    function: Function
+    dotted: str | None
+    method: str
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """A file after one pass: everything that rules and the flow analysis look up.
+
+    Args:
+        filename: as it will be printed.
+        source: decoded text, universal newlines not applied.
+        tree: the parsed module.
+    """
+
+    filename: str
+    source: str
+    tree: ast.Module
+    imports: Imports
+    body: Function
+    functions: list[Function] = field(default_factory=list)
+    classes: dict[str, Class] = field(default_factory=dict)
+    calls: list[CallSite] = field(default_factory=list)
+
+    def resolve(self, expression: ast.expr) -> str | None:
+        """Dotted name of an expression; None for names that the file defines itself.
+
+        A class of the file shadows an import, unless it is the `except ImportError`
+        fallback of that import.
+        """
+        dotted = self.imports.resolve(expression)
+        if dotted is None:
+            return None
+        root = expression
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        name = root.id  # type: ignore[attr-defined]
+        if name in self.classes and name not in self.imports.fallbacks:
+            return None
+        return dotted
+
+    def find_class(self, name: str) -> Class | None:
+        """A module-level class by its name."""
+        return self.classes.get(name)
+
+    def find_method(self, owner: Class, name: str) -> Function | None:
+        """A method of the class or of its bases in this file, nearest first."""
+        for candidate in self.ancestry(owner):
+            if name in candidate.methods:
+                return candidate.methods[name]
+        return None
+
+    def ancestry(self, owner: Class) -> list[Class]:
+        """The class and its bases in this file, depth first, each one once."""
+        found: list[Class] = []
+        pending = [owner]
+        while pending:
+            current = pending.pop(0)
+            if current in found:
+                continue
+            found.append(current)
+            for base in current.bases:
+                if isinstance(base, ast.Name) and base.id in self.classes:
+                    pending.append(self.classes[base.id])
+        return found
+
+    def subclasses(self, owner: Class) -> list[Class]:
+        """Classes of this file that have `owner` among their bases, directly or not."""
+        return [
+            other
+            for other in self.classes.values()
+            if other is not owner and owner in self.ancestry(other)
+        ]
+
+
+def build_module(filename: str, source: str, tree: ast.Module, *, package: str = "") -> Module:
+    """Index a parsed module.
+
+    Raises:
+        RecursionError: the tree is nested deeper than the interpreter's stack; the caller
+            reports AMP000.
+    """
+    body = Function("<module>", "<module>", tree)
+    module = Module(filename, source, tree, collect_imports(tree, package=package), body)
+    module.functions.append(body)
+    _Indexer(module).visit_body(tree, body, None, "")
+    module.calls = [
+        CallSite(call.node, call.function, module.resolve(call.node.func), call.method)
+        for call in module.calls
+    ]
+    return module
+
+
+class _Indexer:
+    """Walks the tree once, keeping track of the innermost function and class."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def visit_body(
+        self, node: ast.AST, function: Function, owner: Class | None, prefix: str
+    ) -> None:
+        for child in ast.iter_child_nodes(node):
+            self._visit(child, function, owner, prefix)
+
+    def _visit(self, node: ast.AST, function: Function, owner: Class | None, prefix: str) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._enter_function(node, function, owner, prefix)
+            return
+        if isinstance(node, ast.ClassDef):
+            self._enter_class(node, function, prefix)
+            return
+        if isinstance(node, ast.Call):
+            self.module.calls.append(CallSite(node, function, None, _method_name(node.func)))
+        self.visit_body(node, function, owner, prefix)
+
+    def _enter_function(
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef,
+        function: Function,
+        owner: Class | None,
+        prefix: str,
+    ) -> None:
+        parent = function if function is not self.module.body else None
+        inner = Function(node.name, prefix + node.name, node, parent, owner)
+        self.module.functions.append(inner)
+        if owner is not None:
+            owner.methods.setdefault(node.name, inner)
+        else:
+            function.nested[node.name] = inner
+        for decorator in node.decorator_list:
+            self._visit(decorator, function, None, prefix)
+        self._visit(node.args, function, None, prefix)
+        for statement in node.body:
+            self._visit(statement, inner, None, inner.qualname + ".")
+
+    def _enter_class(self, node: ast.ClassDef, function: Function, prefix: str) -> None:
+        inner = Class(node.name, prefix + node.name, node)
+        self.module.classes.setdefault(node.name, inner)
+        for expression in (*node.decorator_list, *node.bases):
+            self._visit(expression, function, None, prefix)
+        for statement in node.body:
+            self._visit(statement, function, inner, inner.qualname + ".")
+
+
+def _method_name(callee: ast.expr) -> str:
+    if isinstance(callee, ast.Attribute):
+        return callee.attr
+    return callee.id if isinstance(callee, ast.Name) else ""
+
+
+def walk_function(function: Function) -> Iterator[ast.AST]:
+    """Every node of the function's own body, without nested functions and classes."""
+    pending: list[ast.AST] = list(reversed(function.body))
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        pending.extend(reversed(list(ast.iter_child_nodes(node))))

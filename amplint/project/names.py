@@ -1,0 +1,57 @@
+"""Dotted names of torch's AMP interface, every spelling that any supported torch has."""
+
+from __future__ import annotations
+
+GRAD_SCALERS = frozenset(
+    {
+        "torch.amp.GradScaler",
+        "torch.GradScaler",
+        "torch.amp.grad_scaler.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.cuda.amp.grad_scaler.GradScaler",
+        "torch.cpu.amp.GradScaler",
+        "torch.cpu.amp.grad_scaler.GradScaler",
+    }
+)
+SHARDED_GRAD_SCALERS = frozenset(
+    {
+        "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
+        "fairscale.optim.grad_scaler.ShardedGradScaler",
+        "fairscale.optim.grad_scaler.GradScaler",
+    }
+)
+AUTOCASTS = frozenset(
+    {
+        "torch.autocast",
+        "torch.amp.autocast",
+        "torch.amp.autocast_mode.autocast",
+        "torch.cuda.amp.autocast",
+        "torch.cuda.amp.autocast_mode.autocast",
+        "torch.cpu.amp.autocast",
+        "torch.cpu.amp.autocast_mode.autocast",
+    }
+)
+#: Autocasts whose first parameter is `enabled`, not `device_type`.
+DEVICE_AUTOCASTS = frozenset(
+    {
+        "torch.cuda.amp.autocast",
+        "torch.cuda.amp.autocast_mode.autocast",
+        "torch.cpu.amp.autocast",
+        "torch.cpu.amp.autocast_mode.autocast",
+    }
+)
+#: GradScalers whose first parameter is `init_scale`, not `device`.
+DEVICE_GRAD_SCALERS = frozenset(
+    {
+        "torch.cuda.amp.GradScaler",
+        "torch.cuda.amp.grad_scaler.GradScaler",
+        "torch.cpu.amp.GradScaler",
+        "torch.cpu.amp.grad_scaler.GradScaler",
+    }
+)
+CLIP_FUNCTIONS = frozenset(
+    f"{module}.{name}"
+    for module in ("torch.nn.utils", "torch.nn.utils.clip_grad")
+    for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
+)
+NULL_CONTEXTS = frozenset({"contextlib.nullcontext", "contextlib.suppress", "contextlib.ExitStack"})

@@ -1,0 +1,226 @@
+"""The transition table of one (scaler, optimizer) pair, and the machine that runs it.
+
+A row reads: under this event, when the pair is in one of these stages and its gradients
+carry one of these tags, the pair goes there, and this rule is broken. The first row that
+fits wins. A raising violation leaves the pair as torch leaves it.
+
+Checked against torch 2.13.0 (torch/amp/grad_scaler.py) by driving a real scaler through
+every event word up to length 5: tests/protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from amplint.protocol.states import ABSENT, Event, Gradient, Pair, Stage
+from amplint.protocol.violations import VIOLATIONS, Violation
+
+G = Gradient
+ANY_STAGE = frozenset(Stage)
+ANY_GRADIENT = frozenset(Gradient)
+APPLIED = frozenset({G.SPENT, G.LEFTOVER})
+DEFECTIVE = frozenset({G.MIXED, G.RESCALED, G.PILED})
+READY = frozenset({Stage.READY})
+UNSCALED = frozenset({Stage.UNSCALED})
+STEPPED = frozenset({Stage.STEPPED})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; None for `stage` or `gradient` means "unchanged"."""
+
+    event: Event
+    stages: frozenset[Stage]
+    gradients: frozenset[Gradient]
+    stage: Stage | None = None
+    gradient: Gradient | None = None
+    violation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where an event leads: the pair's next state and the rule it broke, if any."""
+
+    pair: Pair
+    violation: Violation | None = None
+
+
+def _tags(*tags: Gradient) -> frozenset[Gradient]:
+    return frozenset(tags)
+
+
+#: `scaler.scale(loss).backward()`: the strict tag is the join of old and new gradients.
+SCALED_BACKWARD_ROWS = (
+    Row(Event.SCALED_BACKWARD, ANY_STAGE, ABSENT | _tags(G.ZERO, G.SCALED, G.STALE), None, G.SCALED),
+    Row(Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.UNSCALED), None, G.RESCALED, "backward-after-unscale"),
+    Row(Event.SCALED_BACKWARD, ANY_STAGE, APPLIED, None, G.PILED),
+    Row(Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.PLAIN), None, G.MIXED),
+    Row(Event.SCALED_BACKWARD, ANY_STAGE, DEFECTIVE),
+)
+
+#: `loss.backward()`: right on its own scale, so it adds up with unscaled gradients.
+PLAIN_BACKWARD_ROWS = (
+    Row(Event.PLAIN_BACKWARD, ANY_STAGE, ABSENT | _tags(G.ZERO, G.PLAIN) | APPLIED, None, G.PLAIN),
+    Row(Event.PLAIN_BACKWARD, ANY_STAGE, _tags(G.SCALED, G.STALE), None, G.MIXED),
+    Row(Event.PLAIN_BACKWARD, ANY_STAGE, _tags(G.UNSCALED) | DEFECTIVE),
+)
+
+UNSCALE_ROWS = (
+    Row(Event.UNSCALE, UNSCALED, ANY_GRADIENT, None, None, "unscale-twice"),
+    Row(Event.UNSCALE, STEPPED, ANY_GRADIENT, None, None, "unscale-after-step"),
+    Row(Event.UNSCALE, READY, _tags(G.NONE), Stage.UNSCALED, None, "unscale-without-gradient"),
+    Row(Event.UNSCALE, READY, _tags(G.CLEARED), Stage.UNSCALED, None, "step-after-zero-grad"),
+    Row(Event.UNSCALE, READY, _tags(G.ZERO), Stage.UNSCALED, None, "unscale-of-zeros"),
+    Row(Event.UNSCALE, READY, _tags(G.SCALED), Stage.UNSCALED, G.UNSCALED),
+    Row(Event.UNSCALE, READY, _tags(G.STALE), Stage.UNSCALED, G.UNSCALED, "stale-scale"),
+    Row(Event.UNSCALE, READY, _tags(G.UNSCALED), Stage.UNSCALED, None, "unscale-again"),
+    Row(Event.UNSCALE, READY, APPLIED, Stage.UNSCALED, G.UNSCALED, "step-on-spent"),
+    Row(Event.UNSCALE, READY, _tags(G.PLAIN), Stage.UNSCALED, G.UNSCALED, "unscale-of-plain"),
+    Row(Event.UNSCALE, READY, _tags(G.MIXED), Stage.UNSCALED, G.UNSCALED, "step-on-mixed"),
+    Row(Event.UNSCALE, READY, _tags(G.RESCALED), Stage.UNSCALED, G.UNSCALED, "step-on-rescaled"),
+    Row(Event.UNSCALE, READY, _tags(G.PILED), Stage.UNSCALED, G.UNSCALED, "step-on-piled"),
+)
+
+#: `scaler.step`: a READY optimizer is unscaled first, so those rows mirror UNSCALE_ROWS.
+STEP_ROWS = (
+    Row(Event.STEP, STEPPED, ANY_GRADIENT, None, None, "step-twice"),
+    Row(Event.STEP, READY, _tags(G.NONE), Stage.UNSCALED, None, "step-without-gradient"),
+    Row(Event.STEP, READY, _tags(G.CLEARED), Stage.UNSCALED, None, "step-after-zero-grad"),
+    Row(Event.STEP, READY, _tags(G.ZERO), Stage.STEPPED, None, "step-on-zeros"),
+    Row(Event.STEP, READY, _tags(G.SCALED), Stage.STEPPED, G.SPENT),
+    Row(Event.STEP, READY, _tags(G.STALE), Stage.STEPPED, G.SPENT, "stale-scale"),
+    Row(Event.STEP, READY, _tags(G.UNSCALED), Stage.STEPPED, G.SPENT, "unscale-again"),
+    Row(Event.STEP, READY, APPLIED, Stage.STEPPED, G.SPENT, "step-on-spent"),
+    Row(Event.STEP, READY, _tags(G.PLAIN), Stage.STEPPED, G.SPENT, "unscale-of-plain"),
+    Row(Event.STEP, READY, _tags(G.MIXED), Stage.STEPPED, G.SPENT, "step-on-mixed"),
+    Row(Event.STEP, READY, _tags(G.RESCALED), Stage.STEPPED, G.SPENT, "step-on-rescaled"),
+    Row(Event.STEP, READY, _tags(G.PILED), Stage.STEPPED, G.SPENT, "step-on-piled"),
+    # After unscale_ the gradients are applied as they are. Cleared ones are legal as
+    # long as the inf check of unscale_ is on record (checked below).
+    Row(Event.STEP, UNSCALED, _tags(G.UNSCALED, G.PLAIN), Stage.STEPPED, G.SPENT),
+    Row(Event.STEP, UNSCALED, ABSENT | _tags(G.ZERO) | APPLIED, Stage.STEPPED, None),
+    Row(Event.STEP, UNSCALED, _tags(G.MIXED), Stage.STEPPED, G.SPENT, "step-on-mixed"),
+    Row(Event.STEP, UNSCALED, _tags(G.SCALED, G.STALE, G.RESCALED, G.PILED), Stage.STEPPED, G.SPENT, "step-on-rescaled"),
+)
+
+UPDATE_ROWS = tuple(
+    row
+    for event in (Event.UPDATE, Event.SET_SCALE)
+    for row in (
+        Row(event, ANY_STAGE, _tags(G.SCALED), Stage.READY, G.STALE),
+        Row(event, ANY_STAGE, _tags(G.SPENT), Stage.READY, G.LEFTOVER),
+        Row(event, ANY_STAGE, ANY_GRADIENT, Stage.READY, None),
+    )
+)
+
+ZERO_GRAD_ROWS = (
+    Row(Event.ZERO_GRAD, ANY_STAGE, ABSENT | _tags(G.ZERO) | APPLIED, None, G.NONE),
+    Row(Event.ZERO_GRAD, ANY_STAGE, ANY_GRADIENT, None, G.CLEARED),
+    Row(Event.ZERO_GRAD_KEEP, ANY_STAGE, ABSENT),
+    Row(Event.ZERO_GRAD_KEEP, ANY_STAGE, ANY_GRADIENT, None, G.ZERO),
+)
+
+CLIP_ROWS = (
+    Row(Event.CLIP, ANY_STAGE, _tags(G.SCALED, G.STALE, G.RESCALED, G.MIXED, G.PILED), None, None, "clip-of-scaled"),
+    Row(Event.CLIP, ANY_STAGE, APPLIED, None, None, "clip-of-spent"),
+    Row(Event.CLIP, ANY_STAGE, ANY_GRADIENT),
+)
+
+OPTIMIZER_STEP_ROWS = (
+    Row(Event.OPTIMIZER_STEP, ANY_STAGE, ABSENT | _tags(G.ZERO)),
+    Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.PLAIN), None, G.SPENT),
+    Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.SCALED, G.STALE), None, G.SPENT, "optimizer-step-on-scaled"),
+    Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.UNSCALED), None, G.SPENT, "optimizer-step-bypass"),
+    Row(Event.OPTIMIZER_STEP, ANY_STAGE, APPLIED, None, None, "optimizer-step-twice"),
+    Row(Event.OPTIMIZER_STEP, ANY_STAGE, DEFECTIVE, None, G.SPENT, "optimizer-step-on-mixed"),
+)
+
+TABLE: tuple[Row, ...] = (
+    Row(Event.SCALE, ANY_STAGE, ANY_GRADIENT),
+    *SCALED_BACKWARD_ROWS,
+    *PLAIN_BACKWARD_ROWS,
+    *UNSCALE_ROWS,
+    *STEP_ROWS,
+    *UPDATE_ROWS,
+    *ZERO_GRAD_ROWS,
+    *CLIP_ROWS,
+    *OPTIMIZER_STEP_ROWS,
+)
+
+#: What each event reports when the scaler has never scaled anything (`_scale is None`).
+UNINITIALISED = {
+    Event.UNSCALE: "unscale-uninitialised",
+    Event.STEP: "step-uninitialised",
+    Event.UPDATE: "update-uninitialised",
+    Event.SET_SCALE: "update-uninitialised",
+}
+
+
+@lru_cache(maxsize=None)
+def find_row(event: Event, stage: Stage, gradient: Gradient) -> Row:
+    """Return the first row of the table that fits; the table covers every combination."""
+    for row in TABLE:
+        if row.event is event and stage in row.stages and gradient in row.gradients:
+            return row
+    raise LookupError(f"the protocol table has no row for {event}, {stage}, {gradient}")
+
+
+@lru_cache(maxsize=None)
+def advance(pair: Pair, event: Event) -> Outcome:
+    """Apply `event` to one pair of an initialised scaler.
+
+    `update()` needs to know about the other optimizers: see `Machine.apply`.
+    """
+    row = find_row(event, pair.stage, pair.gradient)
+    violation = VIOLATIONS[row.violation] if row.violation else None
+    unscales = event is Event.UNSCALE or event is Event.STEP
+    if event is Event.STEP and pair.stage is Stage.UNSCALED and not pair.checked:
+        # torch/amp/grad_scaler.py, `step`: the assertion comes before the optimizer runs,
+        # and the stage stays UNSCALED, so the next iteration fails as well (S37c).
+        return Outcome(pair, VIOLATIONS["step-without-gradient"])
+    checked = pair.checked
+    if unscales and pair.stage is Stage.READY:
+        checked = pair.gradient not in ABSENT
+    if event in (Event.UPDATE, Event.SET_SCALE):
+        checked = False
+    following = Pair(row.stage or pair.stage, row.gradient or pair.gradient, checked)
+    return Outcome(following, violation)
+
+
+class Machine:
+    """One scaler and its optimizers, concretely; what the probe and the monitor run.
+
+    Optimizers are identified by any hashable key. Events raise nothing: a broken rule is
+    returned, and a raising one leaves the state as torch leaves it.
+    """
+
+    def __init__(self, optimizers: tuple[Hashable, ...] = ("optimizer",)) -> None:
+        self.initialised = False
+        self.pairs: dict[Hashable, Pair] = {key: Pair() for key in optimizers}
+
+    def apply(self, event: Event, optimizer: Hashable = "optimizer") -> Violation | None:
+        """Apply one event; `optimizer` is ignored by events of the whole scaler.
+
+        Backward events feed every optimizer: which parameters a loss reaches is not
+        part of the protocol.
+        """
+        if event in UNINITIALISED and not self.initialised:
+            return VIOLATIONS[UNINITIALISED[event]]
+        if event is Event.UPDATE and not any(pair.checked for pair in self.pairs.values()):
+            return VIOLATIONS["update-without-check"]
+        if event in (Event.SCALE, Event.SCALED_BACKWARD):
+            self.initialised = True
+        shared = (
+            Event.SCALE, Event.SCALED_BACKWARD, Event.PLAIN_BACKWARD, Event.UPDATE, Event.SET_SCALE,
+        )
+        broken = None
+        for key in self.pairs if event in shared else (optimizer,):
+            outcome = advance(self.pairs.get(key, Pair()), event)
+            self.pairs[key] = outcome.pair
+            broken = broken or outcome.violation
+        return broken
+
+
+__all__ = ["TABLE", "UNINITIALISED", "Machine", "Outcome", "Row", "advance", "find_row"]

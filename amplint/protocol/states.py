@@ -1,0 +1,72 @@
+"""States and events of one (scaler, optimizer) pair.
+
+torch itself keeps `stage` and `checked` (torch/amp/grad_scaler.py, `OptState` and
+`found_inf_per_device`). It knows nothing about the gradients: the strict gradient tag
+is amplint's own, and it is what makes silent mistakes visible.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Stage(enum.Enum):
+    """torch's `OptState` of one optimizer, reset to READY by `update()`."""
+
+    READY = "ready"
+    UNSCALED = "unscaled"
+    STEPPED = "stepped"
+
+
+class Gradient(enum.Enum):
+    """What the `.grad` of the optimizer's parameters holds (strict tag)."""
+
+    NONE = "none"  # no backward has run
+    CLEARED = "cleared"  # a backward ran, then zero_grad() threw its result away
+    ZERO = "zero"  # zero tensors: zero_grad(set_to_none=False)
+    SCALED = "scaled"  # multiplied by the current loss scale
+    STALE = "stale"  # multiplied by the loss scale of before the last update()
+    UNSCALED = "unscaled"  # divided by unscale_, not yet applied
+    SPENT = "spent"  # applied by a step, still in .grad
+    LEFTOVER = "leftover"  # spent, and update() ran since
+    PLAIN = "plain"  # from a backward on the unscaled loss
+    MIXED = "mixed"  # scaled and plain backwards added together
+    RESCALED = "rescaled"  # a scaled backward landed on unscaled gradients
+    PILED = "piled"  # a scaled backward landed on gradients already applied
+
+
+class Event(enum.Enum):
+    """What a program can do to the pair; the value is how the code spells it."""
+
+    SCALE = "scaler.scale(loss)"  # the result is dropped
+    SCALED_BACKWARD = "scaler.scale(loss).backward()"
+    PLAIN_BACKWARD = "loss.backward()"
+    UNSCALE = "scaler.unscale_(optimizer)"
+    STEP = "scaler.step(optimizer)"
+    UPDATE = "scaler.update()"
+    SET_SCALE = "scaler.update(new_scale)"
+    ZERO_GRAD = "optimizer.zero_grad()"
+    ZERO_GRAD_KEEP = "optimizer.zero_grad(set_to_none=False)"
+    CLIP = "clip_grad_norm_(parameters, max_norm)"
+    OPTIMIZER_STEP = "optimizer.step()"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """State of one (scaler, optimizer) pair.
+
+    Args:
+        stage: torch's own stage of the optimizer.
+        gradient: the strict tag of its gradients.
+        checked: an inf check is on record since the last update()
+            (torch: `found_inf_per_device` is not empty).
+    """
+
+    stage: Stage = Stage.READY
+    gradient: Gradient = Gradient.NONE
+    checked: bool = False
+
+
+#: Tags under which `.grad` holds no tensor: nothing can be unscaled, no inf check is recorded.
+ABSENT = frozenset({Gradient.NONE, Gradient.CLEARED})

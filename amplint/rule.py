@@ -1,0 +1,116 @@
+"""What a rule is: metadata, and one function from a file's view to findings.
+
+A rule module of `amplint.rules` holds its page as docstring, `RULE` and `check`. Nothing
+else is needed to add one, besides its line in the table of `amplint.rules`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from amplint.findings import Finding, Fix, PathStep, Severity, Span
+from amplint.project.module import Function, Module
+from amplint.project.roles import Roles
+from amplint.protocol import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Metadata of one rule.
+
+    Args:
+        code: "AMP101"; fixed for ever, because suppressions and baselines hold it.
+        name: kebab-case, names the mistake.
+        severity: of its findings unless a finding says otherwise. INFO rules are off
+            unless selected.
+        effect: "crash", "silent", "crash/silent", "perf" or "api".
+        summary: one line for the catalogue.
+        facts: ids of the executed cases behind the page.
+        fix: "safe", "unsafe", "display" or "none".
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    effect: str
+    summary: str
+    facts: tuple[str, ...] = ()
+    fix: str = "none"
+    since: str = "0.1.0"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Misuse:
+    """A broken rule of the protocol that the flow analysis found on a feasible path.
+
+    Args:
+        code: the rule that reports it.
+        node: the offending call.
+        function: the function that holds `node`.
+        violation: what torch does; None where the misuse is no single transition.
+        scaler: the scaler as the code writes it ("self.scaler"), "" if none is involved.
+        optimizer: the optimizer as the code writes it, "" if none is involved.
+        path: the witness.
+        details: extra words for the message, by name; each rule documents its own.
+    """
+
+    code: str
+    node: ast.expr
+    function: Function
+    violation: Violation | None = None
+    scaler: str = ""
+    optimizer: str = ""
+    path: tuple[PathStep, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileView:
+    """Everything a rule may look at for one file.
+
+    Args:
+        module: the indexed file.
+        roles: what its names and attributes are.
+        flow_misuses: what the flow analysis found, all codes.
+        span_of: converts an ast node to a `Span` in 1-based code points.
+    """
+
+    module: Module
+    roles: Roles
+    flow_misuses: tuple[Misuse, ...]
+    span_of: Callable[[ast.AST], Span]
+
+    def misuses(self, code: str) -> Iterator[Misuse]:
+        """The flow analysis' results for one code."""
+        return (misuse for misuse in self.flow_misuses if misuse.code == code)
+
+    def source_of(self, node: ast.AST) -> str:
+        """The source text of a node on one line, shortened to 60 characters."""
+        text = " ".join(ast.unparse(node).split())
+        return text if len(text) <= 60 else text[:57] + "..."
+
+    def finding(
+        self,
+        rule: Rule,
+        node: ast.AST,
+        message: str,
+        help: str,
+        *,
+        path: tuple[PathStep, ...] = (),
+        severity: Severity | None = None,
+        fix: Fix | None = None,
+    ) -> Finding:
+        """Build a finding of `rule` at `node`."""
+        return Finding(
+            code=rule.code,
+            name=rule.name,
+            severity=severity or rule.severity,
+            message=message,
+            help=help,
+            filename=self.module.filename,
+            span=self.span_of(node),
+            path=path,
+            fix=fix,
+        )

@@ -1,0 +1,54 @@
+"""The rule table: one code, one module. `amplint rule CODE` prints a module's page."""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from types import ModuleType
+
+#: code -> module name in this package, sorted by code.
+TABLE: dict[str, str] = {
+    "AMP000": "unreadable_file",
+    "AMP101": "step_without_scaled_backward",
+    "AMP102": "step_after_zero_grad",
+    "AMP103": "leftover_step",
+    "AMP104": "step_twice",
+    "AMP105": "missing_update",
+    "AMP106": "update_without_inf_check",
+    "AMP107": "update_between_steps",
+    "AMP108": "unscale_twice",
+    "AMP109": "backward_after_unscale",
+    "AMP110": "clip_without_unscale",
+    "AMP111": "gradient_read_while_scaled",
+    "AMP112": "optimizer_step_bypasses_scaler",
+    "AMP113": "unscaled_backward",
+    "AMP114": "scaled_loss_dropped",
+    "AMP115": "scaled_loss_reused",
+    "AMP116": "scaler_every_micro_batch",
+    "AMP117": "scaler_optimizer_mismatch",
+    "AMP118": "closure_with_scaler",
+    "AMP119": "scaler_recreated",
+    "AMP122": "except_misses_inf_check",
+    "AMP123": "graph_reused",
+    "AMP124": "step_on_idle_optimizer",
+    "AMP125": "gradient_guard_incomplete",
+    "AMP126": "skip_test_after_update",
+    "AMP127": "clip_after_step",
+    "AMP128": "private_scaler_state",
+    "AMP201": "guard_mismatch",
+    "AMP202": "missing_mixed_precision_guard",
+    "AMP204": "enabled_flags_disagree",
+    "AMP208": "positional_enabled",
+    "AMP209": "autocast_arguments",
+    "AMP900": "unused_suppression",
+}
+
+
+@lru_cache(maxsize=None)
+def load(code: str) -> ModuleType:
+    """Import the module of a rule.
+
+    Raises:
+        KeyError: there is no rule with this code.
+    """
+    return importlib.import_module(f"amplint.rules.{TABLE[code]}")
