@@ -1,0 +1,35 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INCIDENTS := fixtures/incidents/*/before
+
+.PHONY: demo test clean
+
+## demo: install amplint and show what it finds in the recorded incidents.
+# Exit status 1 means findings, which is what the demo is about; anything else is a failure.
+demo: $(VENV)/.installed
+	@$(BIN)/amplint check --isolated --output-format full $(INCIDENTS); status=$$?; \
+	if [ $$status -ne 1 ]; then \
+		echo "demo: amplint exited with status $$status, expected 1 (findings)" >&2; exit 1; \
+	fi
+
+## test: run the whole suite.
+test: $(VENV)/.dev-installed
+	$(BIN)/python -m pytest -q
+
+## clean: remove the environment and everything built.
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+# torch goes first and alone: its build (CPU or CUDA) is then settled before anything else.
+$(VENV)/.dev-installed: requirements-dev.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt --editable .
+	touch $(VENV)/.installed $@
