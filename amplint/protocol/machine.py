@@ -53,8 +53,14 @@ def _tags(*tags: Gradient) -> frozenset[Gradient]:
 
 #: `scaler.scale(loss).backward()`: the strict tag is the join of old and new gradients.
 SCALED_BACKWARD_ROWS = (
-    Row(Event.SCALED_BACKWARD, ANY_STAGE, ABSENT | _tags(G.ZERO, G.SCALED, G.STALE), None, G.SCALED),
-    Row(Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.UNSCALED), None, G.RESCALED, "backward-after-unscale"),
+    Row(
+        Event.SCALED_BACKWARD, ANY_STAGE, ABSENT | _tags(G.ZERO, G.SCALED, G.STALE),
+        None, G.SCALED,
+    ),
+    Row(
+        Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.UNSCALED),
+        None, G.RESCALED, "backward-after-unscale",
+    ),
     Row(Event.SCALED_BACKWARD, ANY_STAGE, APPLIED, None, G.PILED),
     Row(Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.PLAIN), None, G.MIXED),
     Row(Event.SCALED_BACKWARD, ANY_STAGE, DEFECTIVE),
@@ -71,7 +77,7 @@ UNSCALE_ROWS = (
     Row(Event.UNSCALE, UNSCALED, ANY_GRADIENT, None, None, "unscale-twice"),
     Row(Event.UNSCALE, STEPPED, ANY_GRADIENT, None, None, "unscale-after-step"),
     Row(Event.UNSCALE, READY, _tags(G.NONE), Stage.UNSCALED, None, "unscale-without-gradient"),
-    Row(Event.UNSCALE, READY, _tags(G.CLEARED), Stage.UNSCALED, None, "step-after-zero-grad"),
+    Row(Event.UNSCALE, READY, _tags(G.CLEARED), Stage.UNSCALED, None, "unscale-after-zero-grad"),
     Row(Event.UNSCALE, READY, _tags(G.ZERO), Stage.UNSCALED, None, "unscale-of-zeros"),
     Row(Event.UNSCALE, READY, _tags(G.SCALED), Stage.UNSCALED, G.UNSCALED),
     Row(Event.UNSCALE, READY, _tags(G.STALE), Stage.UNSCALED, G.UNSCALED, "stale-scale"),
@@ -102,7 +108,10 @@ STEP_ROWS = (
     Row(Event.STEP, UNSCALED, _tags(G.UNSCALED, G.PLAIN), Stage.STEPPED, G.SPENT),
     Row(Event.STEP, UNSCALED, ABSENT | _tags(G.ZERO) | APPLIED, Stage.STEPPED, None),
     Row(Event.STEP, UNSCALED, _tags(G.MIXED), Stage.STEPPED, G.SPENT, "step-on-mixed"),
-    Row(Event.STEP, UNSCALED, _tags(G.SCALED, G.STALE, G.RESCALED, G.PILED), Stage.STEPPED, G.SPENT, "step-on-rescaled"),
+    Row(
+        Event.STEP, UNSCALED, _tags(G.SCALED, G.STALE, G.RESCALED, G.PILED),
+        Stage.STEPPED, G.SPENT, "step-on-rescaled",
+    ),
 )
 
 UPDATE_ROWS = tuple(
@@ -123,7 +132,10 @@ ZERO_GRAD_ROWS = (
 )
 
 CLIP_ROWS = (
-    Row(Event.CLIP, ANY_STAGE, _tags(G.SCALED, G.STALE, G.RESCALED, G.MIXED, G.PILED), None, None, "clip-of-scaled"),
+    Row(
+        Event.CLIP, ANY_STAGE, DEFECTIVE | _tags(G.SCALED, G.STALE),
+        None, None, "clip-of-scaled",
+    ),
     Row(Event.CLIP, ANY_STAGE, APPLIED, None, None, "clip-of-spent"),
     Row(Event.CLIP, ANY_STAGE, ANY_GRADIENT),
 )
@@ -131,7 +143,10 @@ CLIP_ROWS = (
 OPTIMIZER_STEP_ROWS = (
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, ABSENT | _tags(G.ZERO)),
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.PLAIN), None, G.SPENT),
-    Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.SCALED, G.STALE), None, G.SPENT, "optimizer-step-on-scaled"),
+    Row(
+        Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.SCALED, G.STALE),
+        None, G.SPENT, "optimizer-step-on-scaled",
+    ),
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.UNSCALED), None, G.SPENT, "optimizer-step-bypass"),
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, APPLIED, None, None, "optimizer-step-twice"),
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, DEFECTIVE, None, G.SPENT, "optimizer-step-on-mixed"),
@@ -157,6 +172,13 @@ UNINITIALISED = {
     Event.SET_SCALE: "update-uninitialised",
 }
 
+#: What an event reports when no inf check is on record since the last update(): `step`
+#: asks its own optimizer (once that is UNSCALED), `update()` asks all of them together.
+UNCHECKED = {
+    Event.STEP: "step-without-gradient",
+    Event.UPDATE: "update-without-check",
+}
+
 
 @lru_cache(maxsize=None)
 def find_row(event: Event, stage: Stage, gradient: Gradient) -> Row:
@@ -179,7 +201,7 @@ def advance(pair: Pair, event: Event) -> Outcome:
     if event is Event.STEP and pair.stage is Stage.UNSCALED and not pair.checked:
         # torch/amp/grad_scaler.py, `step`: the assertion comes before the optimizer runs,
         # and the stage stays UNSCALED, so the next iteration fails as well (S37c).
-        return Outcome(pair, VIOLATIONS["step-without-gradient"])
+        return Outcome(pair, VIOLATIONS[UNCHECKED[event]])
     checked = pair.checked
     if unscales and pair.stage is Stage.READY:
         checked = pair.gradient not in ABSENT
@@ -209,7 +231,7 @@ class Machine:
         if event in UNINITIALISED and not self.initialised:
             return VIOLATIONS[UNINITIALISED[event]]
         if event is Event.UPDATE and not any(pair.checked for pair in self.pairs.values()):
-            return VIOLATIONS["update-without-check"]
+            return VIOLATIONS[UNCHECKED[event]]
         if event in (Event.SCALE, Event.SCALED_BACKWARD):
             self.initialised = True
         shared = (
@@ -223,4 +245,13 @@ class Machine:
         return broken
 
 
-__all__ = ["TABLE", "UNINITIALISED", "Machine", "Outcome", "Row", "advance", "find_row"]
+__all__ = [
+    "TABLE",
+    "UNCHECKED",
+    "UNINITIALISED",
+    "Machine",
+    "Outcome",
+    "Row",
+    "advance",
+    "find_row",
+]

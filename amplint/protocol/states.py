@@ -18,22 +18,54 @@ class Stage(enum.Enum):
     UNSCALED = "unscaled"
     STEPPED = "stepped"
 
+    @property
+    def meaning(self) -> str:
+        """What happened to the optimizer since the last update(), in words."""
+        return _STAGE_MEANINGS[self]
+
 
 class Gradient(enum.Enum):
     """What the `.grad` of the optimizer's parameters holds (strict tag)."""
 
-    NONE = "none"  # no backward has run
-    CLEARED = "cleared"  # a backward ran, then zero_grad() threw its result away
-    ZERO = "zero"  # zero tensors: zero_grad(set_to_none=False)
-    SCALED = "scaled"  # multiplied by the current loss scale
-    STALE = "stale"  # multiplied by the loss scale of before the last update()
-    UNSCALED = "unscaled"  # divided by unscale_, not yet applied
-    SPENT = "spent"  # applied by a step, still in .grad
-    LEFTOVER = "leftover"  # spent, and update() ran since
-    PLAIN = "plain"  # from a backward on the unscaled loss
-    MIXED = "mixed"  # scaled and plain backwards added together
-    RESCALED = "rescaled"  # a scaled backward landed on unscaled gradients
-    PILED = "piled"  # a scaled backward landed on gradients already applied
+    NONE = "none"
+    CLEARED = "cleared"
+    ZERO = "zero"
+    SCALED = "scaled"
+    STALE = "stale"
+    UNSCALED = "unscaled"
+    SPENT = "spent"
+    LEFTOVER = "leftover"
+    PLAIN = "plain"
+    MIXED = "mixed"
+    RESCALED = "rescaled"
+    PILED = "piled"
+
+    @property
+    def meaning(self) -> str:
+        """What `.grad` holds under this tag, in words."""
+        return _GRADIENT_MEANINGS[self]
+
+
+_STAGE_MEANINGS = {
+    Stage.READY: "neither unscaled nor stepped since the last update()",
+    Stage.UNSCALED: "unscale_ has run, by itself or inside a step that failed",
+    Stage.STEPPED: "scaler.step has run",
+}
+
+_GRADIENT_MEANINGS = {
+    Gradient.NONE: "no gradient: no backward has run, or a step used it up before zero_grad()",
+    Gradient.CLEARED: "no gradient: zero_grad() threw away one that no step had used",
+    Gradient.ZERO: "zeros: zero_grad(set_to_none=False)",
+    Gradient.SCALED: "multiplied by the current loss scale",
+    Gradient.STALE: "multiplied by the loss scale of before the last update()",
+    Gradient.UNSCALED: "divided by unscale_, not yet applied",
+    Gradient.SPENT: "applied by a step, still in .grad",
+    Gradient.LEFTOVER: "applied by a step, still in .grad, and update() ran since",
+    Gradient.PLAIN: "from a backward on the unscaled loss",
+    Gradient.MIXED: "scaled and plain backwards added together",
+    Gradient.RESCALED: "a scaled backward landed on unscaled gradients",
+    Gradient.PILED: "a scaled backward landed on gradients already applied",
+}
 
 
 class Event(enum.Enum):

@@ -63,7 +63,7 @@ _TABLE = (
     ),
     Violation(
         "step-without-gradient", "AMP101", "AssertionError", NO_INF_CHECKS,
-        "there is no gradient to check; training stops at the step",
+        "the scaler found no gradient to check; training stops at the step",
         ("S05", "S06", "S25"),
     ),
     Violation(
@@ -102,6 +102,12 @@ _TABLE = (
         ("U04",),
     ),
     Violation(
+        "unscale-after-zero-grad", "AMP102", None, None,
+        "the gradients were cleared, so there is nothing to unscale; the later step stops "
+        f"with `AssertionError: {NO_INF_CHECKS}`",
+        ("U16",),
+    ),
+    Violation(
         "unscale-of-zeros", "AMP109", None, None,
         "zeros are unscaled; the gradients of the next backward are then applied while "
         "still multiplied by the loss scale (update ratio 65536)",
@@ -128,25 +134,26 @@ _TABLE = (
     Violation(
         "step-on-spent", "AMP101", None, None,
         "no backward ran since the last step; the old gradients are divided by the loss "
-        "scale and applied again",
+        "scale and applied again (update ratio 1.5e-5)",
         ("P05",),
     ),
     Violation(
         "step-on-piled", "AMP116", None, None,
         "gradients of earlier micro-batches lie in .grad already unscaled and are divided "
-        "by the loss scale again (update ratio 0.4 with a window of 4)",
+        "by the loss scale again (0.4 of what the same loop does without a scaler, with a "
+        "window of four)",
         ("P05",),
     ),
     Violation(
         "step-on-mixed", "AMP113", None, None,
         "scaled and plain gradients were added together; the plain part is divided by the "
-        "loss scale (update ratio 0.76 for two equal losses)",
+        "loss scale (update ratio 0.5 for two equal losses)",
         ("B14", "B25"),
     ),
     Violation(
         "backward-after-unscale", "AMP109", None, None,
         "scaled gradients land on unscaled ones and are applied undivided "
-        "(update ratio 32768); an overflow in them is not skipped",
+        "(update ratio 32768 for two equal losses); an overflow in them is not skipped",
         ("U08", "U08b"),
     ),
     Violation(
@@ -170,7 +177,7 @@ _TABLE = (
     Violation(
         "clip-of-spent", "AMP127", None, None,
         "the gradients were applied already; clipping them now does nothing "
-        "(5294 times the clipped step was taken)",
+        "(with a max_norm of 1e-4, 5294 times the clipped step was taken)",
         ("C04",),
     ),
     Violation(
@@ -193,7 +200,8 @@ _TABLE = (
     ),
     Violation(
         "optimizer-step-on-mixed", "AMP112", None, None,
-        "scaled and unscaled gradients, added together, are applied undivided",
+        "scaled and unscaled gradients, added together, are applied undivided "
+        "(update ratio 32768 for two equal losses)",
         ("U08", "S16"),
     ),
 )
