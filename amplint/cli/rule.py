@@ -1,0 +1,120 @@
+"""`amplint rule`: the page of a rule, or the catalogue."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from types import ModuleType
+from typing import Any
+
+import click
+
+from amplint.cli.terminal import wants_color, write_lines
+from amplint.errors import UsageError
+
+
+@click.command()
+@click.argument("selector", metavar="CODE_OR_NAME", required=False)
+@click.option("--all", "every", is_flag=True, help="List every rule.")
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: code, name, severity, effect, summary, fix, facts and page.",
+)
+def rule(selector: str | None, every: bool, output_format: str) -> None:
+    """Explain a rule, by CODE or name: `amplint rule AMP110`."""
+    from amplint import rules
+
+    if every == (selector is not None):
+        raise UsageError("give one rule or `--all`", "for example `amplint rule AMP110`")
+    codes = list(rules.TABLE) if every else [find_code(selector or "", rules.TABLE)]
+    modules = [rules.load(code) for code in codes]
+    if output_format == "json":
+        shown = [describe(module) for module in modules]
+        write_lines([json.dumps(shown if every else shown[0], indent=2)])
+    elif every:
+        write_lines(_catalogue(modules))
+    else:
+        write_lines(_page(modules[0], color=wants_color("auto", sys.stdout)))
+
+
+def find_code(selector: str, table: dict[str, str]) -> str:
+    """The code of a rule given by code or name, in any case.
+
+    Raises:
+        UsageError: there is no such rule; the hint names the closest one.
+    """
+    by_name = {module.replace("_", "-"): code for code, module in table.items()}
+    if selector.upper() in table:
+        return selector.upper()
+    wanted = selector.lower().replace("_", "-")
+    if wanted in by_name:
+        return by_name[wanted]
+    close = get_close_matches(selector.upper(), table, n=1) or get_close_matches(
+        wanted, by_name, n=1
+    )
+    hint = f"did you mean `{close[0]}`?" if close else "`amplint rule --all` lists the rules"
+    raise UsageError(f"there is no rule `{selector}`", hint)
+
+
+def describe(module: ModuleType) -> dict[str, Any]:
+    """A rule as JSON values."""
+    metadata = module.RULE
+    return {
+        "code": metadata.code,
+        "name": metadata.name,
+        "severity": metadata.severity.value,
+        "effect": metadata.effect,
+        "summary": metadata.summary,
+        "fix": metadata.fix,
+        "facts": list(metadata.facts),
+        "page": _docstring(module),
+    }
+
+
+def _catalogue(modules: list[ModuleType]) -> Iterator[str]:
+    width = max(len(module.RULE.name) for module in modules)
+    for module in modules:
+        metadata = module.RULE
+        yield (
+            f"{metadata.code}  {metadata.severity.value:<7}  {metadata.name:<{width}}  "
+            f"{metadata.summary}"
+        )
+
+
+def _page(module: ModuleType, *, color: bool) -> Iterator[str]:
+    from amplint.report.text import paint
+
+    metadata = module.RULE
+    yield f"{paint(metadata.code, metadata.severity.value, color)} {paint(metadata.name, 'bold', color)}"
+    fix = "no automatic fix" if metadata.fix == "none" else f"{metadata.fix} fix"
+    yield f"{metadata.severity.value}, {metadata.effect}, {fix}, since {metadata.since}"
+    yield ""
+    yield from _styled(_docstring(module)) if color else _docstring(module).splitlines()
+
+
+def _styled(page: str) -> Iterator[str]:
+    """The Markdown of a page for a terminal: bold headings, code without its fences."""
+    from amplint.report.text import paint
+
+    in_code = False
+    for line in page.splitlines():
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif in_code:
+            yield paint(f"    {line}".rstrip(), "state", True)
+        elif line.startswith("#"):
+            yield paint(line.lstrip("# "), "bold", True)
+        else:
+            yield re.sub(r"`([^`]+)`", lambda match: paint(match[1], "state", True), line)
+
+
+def _docstring(module: ModuleType) -> str:
+    import inspect
+
+    return inspect.cleandoc(module.__doc__ or "")

@@ -1,0 +1,31 @@
+"""One line per finding: `path:line:col: severity CODE message`.
+
+The problem matchers in `amplint/data` read this format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from amplint.report.text import SEVERITY_WORD, paint, printable
+
+if TYPE_CHECKING:
+    from amplint.checker import Report
+
+
+def render(
+    report: Report, *, sources: Callable[[str], list[str] | None], color: bool
+) -> Iterator[str]:
+    """Findings by path and row, then the files that could not be analysed."""
+    for finding in report.findings:
+        start = finding.span.start
+        word = paint(SEVERITY_WORD[finding.severity], finding.severity.value, color)
+        code = paint(finding.code, "bold", color)
+        place = f"{printable(finding.filename)}:{start.row}:{start.column}"
+        yield f"{place}: {word} {code} {printable(finding.message)}"
+    for error in report.errors:
+        word = paint("error", "error", color)
+        code = paint(error.code, "bold", color)
+        place = f"{printable(error.filename)}:{error.row}:{error.column}"
+        yield f"{place}: {word} {code} {printable(error.message)}"

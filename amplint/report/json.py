@@ -1,0 +1,101 @@
+"""One JSON object per run, version 1. Keys may be added; anything else is a new version.
+
+Rows and columns are 1-based, columns count code points, ends are exclusive. Paths are
+relative to the working directory. The output is plain ASCII, so that it survives any
+encoding of the stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from amplint.findings import FileError, Finding, Fix, PathStep, Position
+from amplint.report.summary import count_severities
+
+if TYPE_CHECKING:
+    from amplint.checker import Report
+
+VERSION = 1
+
+
+def render(
+    report: Report, *, sources: Callable[[str], list[str] | None], color: bool
+) -> Iterator[str]:
+    """The lines of one indented JSON object."""
+    yield from json.dumps(to_object(report), indent=2).splitlines()
+
+
+def to_object(report: Report) -> dict[str, Any]:
+    """The report as JSON values."""
+    return {
+        "version": VERSION,
+        "findings": [_finding(finding) for finding in report.findings],
+        "errors": [_error(error) for error in report.errors],
+        "summary": {
+            "files": report.files,
+            "screened_out": report.screened_out,
+            "findings": count_severities(report.findings),
+            "seconds": round(report.seconds, 3),
+        },
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "help": finding.help,
+        "filename": finding.filename,
+        "cell": finding.cell,
+        "location": _position(finding.span.start),
+        "end_location": _position(finding.span.end),
+        "path": [_step(step) for step in finding.path],
+        "evidence": {**asdict(finding.evidence), "assumptions": list(finding.evidence.assumptions)},
+        "fix": None if finding.fix is None else _fix(finding.fix),
+        "url": None,  # rule pages are read with `amplint rule`
+        "fingerprint": finding.fingerprint,
+    }
+
+
+def _step(step: PathStep) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "filename": step.filename,
+        "row": step.row,
+        "column": step.column,
+        "message": step.message,
+    }
+    if step.state:
+        shown["state"] = step.state
+    return shown
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    return {
+        "applicability": fix.applicability,
+        "edits": [
+            {
+                "content": edit.content,
+                "location": _position(edit.span.start),
+                "end_location": _position(edit.span.end),
+            }
+            for edit in fix.edits
+        ],
+    }
+
+
+def _error(error: FileError) -> dict[str, Any]:
+    return {
+        "filename": error.filename,
+        "code": error.code,
+        "message": error.message,
+        "location": {"row": error.row, "column": error.column},
+    }
+
+
+def _position(position: Position) -> dict[str, int]:
+    return {"row": position.row, "column": position.column}

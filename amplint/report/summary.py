@@ -1,0 +1,51 @@
+"""The last line of a report, and the table of `--statistics`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from amplint.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from amplint.checker import Report
+
+
+def count_severities(findings: Iterable[Finding]) -> dict[str, int]:
+    """Findings per severity, worst first; every severity is a key."""
+    counts = Counter(finding.severity for finding in findings)
+    return {severity.value: counts[severity] for severity in Severity}
+
+
+def summarise(report: Report) -> str:
+    """One sentence about the run; it never says that all is well where a file was skipped."""
+    checked = f"{_plural(report.files, 'file')} checked, {report.screened_out} without AMP"
+    failed = f"{_plural(len(report.errors), 'file')} could not be analysed"
+    if report.findings:
+        parts = [
+            _plural(count, severity)
+            for severity, count in count_severities(report.findings).items()
+            if count
+        ]
+        places = len({finding.filename for finding in report.findings})
+        found = f"Found {', '.join(parts)} in {_plural(places, 'file')}"
+        return f"{found}; {failed} ({checked})." if report.errors else f"{found} ({checked})."
+    if report.errors:
+        return f"No verdict: {failed} ({checked})."
+    if not report.files:
+        return "No Python files to check."
+    return f"No AMP misuse found in {_plural(report.files, 'file')} ({report.screened_out} without AMP)."
+
+
+def statistics(report: Report) -> Iterator[str]:
+    """A table of count, code and name, most frequent first."""
+    counts = Counter((finding.code, finding.name) for finding in report.findings)
+    counts.update((error.code, "unreadable-file") for error in report.errors)
+    width = len(str(max(counts.values(), default=0)))
+    for (code, name), count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
+        yield f"{count:>{width}}  {code}  {name}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
