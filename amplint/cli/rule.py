@@ -88,22 +88,21 @@ def _catalogue(modules: list[ModuleType]) -> Iterator[str]:
 
 
 def _page(module: ModuleType, *, color: bool) -> Iterator[str]:
-    from amplint.report.text import paint
-
+    """The page, with a line of metadata below its title."""
     metadata = module.RULE
-    yield f"{paint(metadata.code, metadata.severity.value, color)} {paint(metadata.name, 'bold', color)}"
+    title, *text = _docstring(module).splitlines()
     fix = "no automatic fix" if metadata.fix == "none" else f"{metadata.fix} fix"
-    yield f"{metadata.severity.value}, {metadata.effect}, {fix}, since {metadata.since}"
-    yield ""
-    yield from _styled(_docstring(module)) if color else _docstring(module).splitlines()
+    facts = f"{metadata.severity.value}, {metadata.effect}, {fix}, since {metadata.since}"
+    page = [title, "", facts, *text]
+    yield from _styled(page) if color else page
 
 
-def _styled(page: str) -> Iterator[str]:
+def _styled(page: list[str]) -> Iterator[str]:
     """The Markdown of a page for a terminal: bold headings, code without its fences."""
     from amplint.report.text import paint
 
     in_code = False
-    for line in page.splitlines():
+    for line in page:
         if line.lstrip().startswith("```"):
             in_code = not in_code
         elif in_code:

@@ -26,8 +26,8 @@ def wants_color(choice: str, stream: TextIO) -> bool:
     """Decide on ANSI colours.
 
     Args:
-        choice: "always", "never" or "auto". "auto" means `FORCE_COLOR` (https://force-color.org),
-            then `NO_COLOR` (https://no-color.org), then whether the stream is a terminal.
+        choice: "always", "never" or "auto": not if `NO_COLOR` is set (https://no-color.org),
+            else if `FORCE_COLOR` is (https://force-color.org), else on a terminal.
     """
     if choice != "auto":
         return choice == "always"
