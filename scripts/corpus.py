@@ -32,7 +32,7 @@ TOLERANCE = 5  # lines between a listed line and a finding that is about it
 UNJUDGED = ("AMP8", "AMP9")
 
 
-class CheckFailed(Exception):
+class NoReportError(Exception):
     """amplint did not deliver a report."""
 
 
@@ -192,7 +192,7 @@ def check(paths: Sequence[Path], *options: str) -> Report:
     directory: modules of the checked code must not be imported by accident.
 
     Raises:
-        CheckFailed: if the output is not a JSON report.
+        NoReportError: if the output is not a JSON report.
     """
     command = [*AMPLINT, "check", "--output-format", "json", "--no-cache", "--isolated"]
     report = _run_json([*command, *options, *map(str, paths)])
@@ -206,7 +206,7 @@ def known_codes() -> frozenset[str]:
     """The codes that this amplint can report.
 
     Raises:
-        CheckFailed: if the catalogue cannot be read.
+        NoReportError: if the catalogue cannot be read.
     """
     catalogue = _run_json([*AMPLINT, "rule", "--all", "--output-format", "json"])
     return frozenset(rule["code"] for rule in catalogue)
@@ -223,7 +223,7 @@ def judge(entry: Entry, folder: Path, codes: frozenset[str]) -> Verdict:
     select = ["--extend-select", ",".join(entry.codes)] if entry.advice else []
     try:
         report = check(files, *select)
-    except CheckFailed as failure:
+    except NoReportError as failure:
         return Verdict(entry, problem=str(failure))
     if report.unreadable:
         return Verdict(entry, problem=f"amplint could not analyse {report.unreadable[0].filename}")
@@ -268,8 +268,7 @@ def render_text(tally: Tally, folder: Path) -> str:
     lines += [f"missed  {_bug_line(verdict)}" for verdict in tally.missed]
     lines += [f"grey    {_bug_line(verdict)}" for verdict in tally.grey]
     lines += [
-        f"false   {entry.id}: {_finding_line(alarm, folder)}"
-        for entry, alarm in tally.false_alarms
+        f"false   {entry.id}: {_finding_line(alarm, folder)}" for entry, alarm in tally.false_alarms
     ]
     lines += [f"failed  {verdict.entry.id}: {verdict.problem}" for verdict in tally.unjudged]
     return "\n".join([*lines, summary(tally)])
@@ -304,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         codes = options.codes or known_codes()
-    except CheckFailed as failure:
+    except NoReportError as failure:
         print(f"corpus: {failure}", file=sys.stderr)
         return 2
     entries = select_entries(read_list(options.list), codes=codes, needs=options.needs)
@@ -322,9 +321,7 @@ def _listed_rows(record: Mapping[str, Any]) -> list[tuple[str, int]]:
     return [(site["path"], row) for site in sites for row in site["lines"]]
 
 
-def _hits(
-    entry: Entry, findings: Iterable[Finding], places: Sequence[Place]
-) -> Iterable[Finding]:
+def _hits(entry: Entry, findings: Iterable[Finding], places: Sequence[Place]) -> Iterable[Finding]:
     return (
         finding
         for finding in findings
@@ -352,7 +349,9 @@ def _run_json(command: Sequence[str]) -> Any:
         return json.loads(result.stdout)
     except json.JSONDecodeError:
         last_words = (result.stderr.strip() or "no output").splitlines()[-1]
-        raise CheckFailed(f"amplint ended with status {result.returncode}: {last_words}") from None
+        raise NoReportError(
+            f"amplint ended with status {result.returncode}: {last_words}"
+        ) from None
 
 
 def _read_finding(record: Mapping[str, Any]) -> Finding:
