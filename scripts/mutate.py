@@ -8,7 +8,7 @@ DIR that holds a scaler loop on which amplint is silent is broken by the recipes
 of its path, is at most 40 lines from the edit. (The unchanged file has none of these codes, so
 any such finding is new.) A file and its mutants are checked alone, away from their project.
 
-Exit status: 0, 1 (recall under `--min-recall`), 2 (amplint failed).
+Exit status: 0, 1 (recall under `--min-recall`), 2 (nothing to break, or no report).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpus import NoReportError, Finding, Place, check
+from corpus import Finding, NoReportError, Place, check
 from mutators import PROTOCOL_CODES, RECIPES, Recipe, holds_scaler_loop
 from scaler_source import Source, read_source
 
@@ -83,11 +83,16 @@ class Outcome:
 
 
 def find_loops(folder: Path) -> dict[Path, Source]:
-    """The different files below a folder that step through a scaler, sorted by path."""
+    """The different files below a folder that step through a scaler, sorted by path.
+
+    Test files are left out: they often run a single step, where nothing can come twice.
+    """
     seen: set[str] = set()
     found: dict[Path, Source] = {}
     for file in sorted(folder.rglob("*.py")):
-        source = read_source(file) if file.is_file() else None
+        if not file.is_file() or file.name.startswith("test_"):
+            continue
+        source = read_source(file)
         if source is None or not holds_scaler_loop(source):
             continue
         digest = hashlib.sha256(source.text.encode()).hexdigest()
@@ -107,6 +112,8 @@ def make_mutants(file: Path, source: Source, recipes: Iterable[Recipe]) -> Itera
 def check_alone(named_texts: Sequence[tuple[str, str]], jobs: int) -> list[list[Finding]]:
     """The protocol findings of each text, every one in a project of its own.
 
+    A text that amplint cannot analyse has one finding, AMP000.
+
     Raises:
         NoReportError: if amplint does not deliver a report.
     """
@@ -122,6 +129,8 @@ def check_alone(named_texts: Sequence[tuple[str, str]], jobs: int) -> list[list[
     for finding in report.findings:
         if finding.code in PROTOCOL_CODES:
             by_file[finding.place.filename].append(finding)
+    for place in report.unreadable:
+        by_file[place.filename] = [Finding("AMP000", "error", "not analysed", place)]
     return [by_file[file] for file in files]
 
 
@@ -196,6 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipes = [r for r in RECIPES if not options.recipe or r.name in options.recipe]
     folder = options.folder.resolve()
     loops = dict(list(find_loops(folder).items())[: options.limit])
+    if not loops:
+        print(f"mutate: no scaler loop below {options.folder}", file=sys.stderr)
+        return 2
     try:
         outcome = run(loops, recipes, options.jobs)
     except NoReportError as failure:

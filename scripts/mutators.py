@@ -230,15 +230,14 @@ def _last_step_before(source: Source, update: Event) -> Event | None:
     """The step that an `update()` concludes: the last one before it in its block."""
     if update.kind != "update":
         return None
-    on_scaler = [e for e in source.events if e.scaler == update.scaler]
-    before = [e for e in on_scaler if e.is_sibling_before(update)]
+    before = [e for e in source.events if e.is_sibling_before(update) and _one_scaler(e, update)]
     protocol = [e for e in before if e.kind in ("step", "update", "reset")]
     return protocol[-1] if protocol and protocol[-1] in _steps(source) else None
 
 
 def _is_only_record(source: Source, step: Event) -> bool:
     """Whether nothing but `step` records an inf check for the `update()` after it."""
-    steps = [rival for rival in source.rivals(step, "step") if rival.scaler == step.scaler]
+    steps = [rival for rival in source.rivals(step, "step") if _one_scaler(rival, step)]
     return not steps and not source.calls_helper(step, "step") and not _may_unscale(source, step)
 
 
@@ -300,9 +299,10 @@ def _is_only_update(source: Source, update: Event) -> bool:
     steps = [event for event in source.events if event.kind == "step"]
     if any(loop in step.loops for step in steps):
         rivals = source.rivals(update, "update", "reset")
-        return not any(loop in r.loops and r.scaler == update.scaler for r in rivals)
+        return not any(loop in rival.loops and _one_scaler(rival, update) for rival in rivals)
     updates = [event for event in source.events if event.kind in ("update", "reset")]
-    return bool(steps) and all(event is update or event.excludes(update) for event in updates)
+    others = [e for e in updates if e is not update and _one_scaler(e, update)]
+    return bool(steps) and all(other.excludes(update) for other in others)
 
 
 def _is_only_backward(source: Source, backward: Event) -> bool:
@@ -315,6 +315,11 @@ def _is_only_backward(source: Source, backward: Event) -> bool:
     if source.rivals(backward, "step"):
         return [e for e in scaled if e.function is backward.function] == [backward]
     return scaled == [backward]
+
+
+def _one_scaler(one: Event, other: Event) -> bool:
+    """Whether both are calls on scalers of one name, which may be one scaler."""
+    return one.scaler.rpartition(".")[2] == other.scaler.rpartition(".")[2]
 
 
 def _row(event: Event) -> int:

@@ -17,7 +17,7 @@ LOOP = """\
 import torch
 
 def train(model, loader, optimizer):
-    scaler = torch.amp.GradScaler()
+    scaler = torch.amp.GradScaler("cpu")
     for images, labels in loader:  # größer
         optimizer.zero_grad()
         loss = model(images, labels)
@@ -32,7 +32,7 @@ CLIPPED = """\
 import torch
 
 def train(model, loader, optimizer):
-    scaler = torch.amp.GradScaler()
+    scaler = torch.amp.GradScaler("cpu")
     for images, labels in loader:
         optimizer.zero_grad()
         scaler.scale(model(images, labels)).backward()
@@ -80,6 +80,21 @@ EXPECTED = [
         ["        if some_new_flag: scaler.step("],
     ),
 ]
+
+# What torch does with the mutant; None: nothing, but other weights come out.
+DAMAGE = {
+    "duplicate-step": RuntimeError,
+    "duplicate-update": AssertionError,
+    "update-before-step": AssertionError,
+    "plain-step": AssertionError,
+    "duplicate-unscale": RuntimeError,
+    "delete-unscale": None,
+    "zero-grad-before-step": AssertionError,
+    "plain-backward": AssertionError,
+    "delete-update": RuntimeError,
+    "delete-backward": AssertionError,
+    "guard-step": AssertionError,
+}
 
 # Recipe, text, what is replaced in it, by what: correct code that the recipe would not break.
 HARMLESS = [
@@ -145,6 +160,23 @@ def mutants(mutate: ModuleType, recipe: str, text: str) -> list[str]:
     return [mutant.text for mutant in mutate.make_mutants(Path("a.py"), source, recipes)]
 
 
+def trained_weights(text: str) -> list[float]:
+    """Run a loop for two batches on a model that returns its loss."""
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Linear):
+        def forward(self, images: object, labels: object) -> object:
+            return (super().forward(images) - labels).square().mean()
+
+    torch.manual_seed(0)
+    model = Model(2, 1)
+    batch = (torch.ones(3, 2), torch.full((3, 1), 9.0))
+    space: dict = {"some_new_flag": False}
+    exec(compile(text, "loop.py", "exec"), space)  # noqa: S102 - the text is above
+    space["train"](model, [batch, batch], torch.optim.SGD(model.parameters(), lr=0.01))
+    return model.weight.flatten().tolist()
+
+
 def changed(before: str, after: str) -> tuple[list[str], list[str]]:
     """The lines that went and the lines that came."""
     diff = list(difflib.ndiff(before.splitlines(), after.splitlines()))
@@ -162,6 +194,17 @@ def test_recipe_breaks_exactly_one_statement(
     (mutant,) = mutants(mutate, recipe, text)
     ast.parse(mutant)
     assert changed(text, mutant) == (gone, come)
+
+
+@pytest.mark.parametrize(("recipe", "text"), [case[:2] for case in EXPECTED])
+def test_mutant_fails_in_torch(mutate: ModuleType, recipe: str, text: str) -> None:
+    (mutant,) = mutants(mutate, recipe, text)
+    damage = DAMAGE[recipe]
+    if damage is None:
+        assert trained_weights(mutant) != trained_weights(text)
+        return
+    with pytest.raises(damage):
+        trained_weights(mutant)
 
 
 def test_every_recipe_is_tested(mutate: ModuleType) -> None:
@@ -206,3 +249,8 @@ def test_table_and_exit_status(
     assert output[0] == row
     assert output[-2:] == ["unchanged files with findings: 1", "  bad.py:11 AMP104"]
     assert ("  good.py:12 delete-update" in output) == (recipe == "delete-update")
+
+
+def test_a_folder_without_loops_is_no_success(mutate: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("import torch\n")
+    assert mutate.main([str(tmp_path)]) == 2
