@@ -1,0 +1,147 @@
+"""Check files: discover, read, screen, inspect, report.
+
+No checked file is imported or executed, and none is passed over silently: what cannot be
+analysed is a `FileError` of the report.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from amplint import workers
+from amplint.config import Settings
+from amplint.errors import UnreadableFile
+from amplint.findings import FileError, Finding
+from amplint.inspection import FileResult, Task, inspect, place, unreadable
+from amplint.selection import Selection
+from amplint.source.discovery import STDIN, Discovered, discover
+from amplint.source.reading import decode, read_bytes
+from amplint.source.screen import mentions_amp
+
+#: Starting worker processes costs about as much as analysing this many characters.
+WORTH_PROCESSES = 400_000
+
+CRASHED = "the analysis crashed; please report it with the file"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run gave.
+
+    Args:
+        findings: sorted by filename, row, column and code.
+        errors: files that could not be analysed, sorted by filename; any makes the exit
+            status 2.
+        files: number of files found, those screened out and unreadable ones included.
+        screened_out: number of files in which no rule can fire, judged by their bytes.
+        seconds: wall time of the run.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    errors: tuple[FileError, ...] = ()
+    files: int = 0
+    screened_out: int = 0
+    seconds: float = 0.0
+
+
+def check_paths(
+    paths: Sequence[str],
+    settings: Settings,
+    *,
+    stdin: bytes | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Check files and folders.
+
+    Args:
+        paths: files, folders, and "-" for standard input.
+        settings: what to check and how.
+        stdin: the content of standard input; None reads it where "-" is among the paths.
+        progress: called with the number of finished files and the number of all files.
+
+    Raises:
+        ConfigError: a selector or a pattern of the settings is malformed.
+    """
+    started = time.perf_counter()
+    selection = Selection(settings)
+    errors: list[FileError] = []
+    results: list[FileResult] = []
+    tasks: list[Task] = []
+    for found in discover(paths, settings):
+        if isinstance(found, FileError):
+            errors.append(found)
+            continue
+        prepared = _prepare(found, settings, selection, stdin)
+        if isinstance(prepared, Task):
+            tasks.append(prepared)
+        else:
+            results.append(prepared)
+    total = len(results) + len(tasks)
+    for result in _inspect_all(tasks, settings.jobs):
+        results.append(result)
+        if progress is not None:
+            progress(len(results), total)
+    return _report(results, errors, time.perf_counter() - started)
+
+
+def check_source(filename: str, data: bytes, settings: Settings) -> FileResult:
+    """Check one file by its bytes, in this process; see `check_paths`."""
+    selection = Selection(settings)
+    try:
+        source = decode(data, filename, max_file_size=settings.max_file_size)
+    except UnreadableFile as error:
+        return FileResult(filename, errors=(unreadable(filename, error),))
+    return inspect(Task(source, selection.codes_for(filename), selection.off_by_default))
+
+
+def _prepare(
+    found: Discovered, settings: Settings, selection: Selection, stdin: bytes | None
+) -> Task | FileResult:
+    """Read one file; a result where there is nothing left to inspect."""
+    try:
+        if found.path == STDIN:
+            data = sys.stdin.buffer.read() if stdin is None else stdin
+        else:
+            data = read_bytes(found.path, settings.max_file_size)
+        source = decode(data, found.filename, max_file_size=settings.max_file_size)
+    except UnreadableFile as error:
+        return FileResult(found.filename, errors=(unreadable(found.filename, error),))
+    # What the user names is parsed in any case: a broken file must not look checked.
+    if not found.explicit and not mentions_amp(data):
+        return FileResult(found.filename, screened_out=True)
+    path = settings.stdin_filename if found.path == STDIN else found.path
+    codes = selection.codes_for(path or found.filename)
+    return Task(source, codes, selection.off_by_default)
+
+
+def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[FileResult]:
+    processes = min(jobs or workers.available_processors(), len(tasks))
+    characters = sum(len(task.source.text) for task in tasks)
+    if processes < 2 or (not jobs and characters < WORTH_PROCESSES):
+        yield from map(inspect, tasks)
+        return
+    # The largest first, so that none of them is alone at the end.
+    ordered = sorted(tasks, key=lambda task: len(task.source.text), reverse=True)
+    for task, result in workers.run(inspect, ordered, processes):
+        if isinstance(result, workers.Died):
+            filename = task.source.filename
+            result = FileResult(filename, errors=(FileError(filename, CRASHED),))
+        yield result
+
+
+def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds: float) -> Report:
+    results = list(results)
+    findings = [finding for result in results for finding in result.findings]
+    all_errors = {*errors, *(error for result in results for error in result.errors)}
+    return Report(
+        findings=tuple(sorted(findings, key=place)),
+        errors=tuple(sorted(all_errors, key=lambda item: (item.filename, item.row, item.column))),
+        files=len(results),
+        screened_out=sum(result.screened_out for result in results),
+        seconds=seconds,
+    )

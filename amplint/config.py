@@ -1,0 +1,289 @@
+"""Settings: their defaults, and reading them from `pyproject.toml` or `amplint.toml`.
+
+`[tool.amplint]` of the nearest `pyproject.toml`, or the whole of an `amplint.toml` beside
+or above the working directory; in one folder `amplint.toml` wins. Keys are the fields of
+`Settings` in kebab-case. Paths and patterns are relative to the file's folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from amplint.errors import ConfigError
+
+#: Folders that hold no code of the user's: environments, caches, build output.
+DEFAULT_EXCLUDE = (
+    ".amplint_cache",
+    ".bzr",
+    ".direnv",
+    ".eggs",
+    ".git",
+    ".hg",
+    ".ipynb_checkpoints",
+    ".mypy_cache",
+    ".nox",
+    ".pyenv",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".svn",
+    ".tox",
+    ".venv",
+    ".vscode",
+    "__pycache__",
+    "__pypackages__",
+    "_build",
+    "buck-out",
+    "build",
+    "dist",
+    "node_modules",
+    "site-packages",
+    "venv",
+)
+
+FAIL_LEVELS = ("error", "warning", "notice", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to check and how. Every field has a default that suits most projects.
+
+    Args:
+        select: codes, prefixes ("AMP1"), names or "ALL" to check instead of the default,
+            which is every rule but the notices.
+        extend_select: the same, in addition to the default or to `select`.
+        ignore: the same, not to check; between selectors that match one rule the longer
+            one wins, and `ignore` where they are equally long.
+        per_file_ignores: (gitignore-style pattern, selectors) pairs.
+        exclude: gitignore-style patterns of files and folders to pass over.
+        extend_exclude: the same, in addition to `exclude`.
+        force_exclude: pass over excluded files even if named explicitly.
+        respect_gitignore: pass over what `.gitignore` files name.
+        max_file_size: in bytes; a larger file is an error (AMP000).
+        jobs: number of processes; 0 chooses by the amount of work.
+        cache: whether results may be reused between runs.
+        fail_on: least severity that makes the exit status 1, one of `FAIL_LEVELS`.
+        target_torch: oldest torch version that the checked code runs on, "2.3".
+        output_format: of the report; None leaves it to the command line.
+        stdin_filename: name of the file whose text is read from standard input.
+        root: folder that patterns are relative to; "" is the working directory.
+        origin: the configuration file that was read, or None.
+    """
+
+    select: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    exclude: tuple[str, ...] = DEFAULT_EXCLUDE
+    extend_exclude: tuple[str, ...] = ()
+    force_exclude: bool = False
+    respect_gitignore: bool = True
+    max_file_size: int = 1_000_000
+    jobs: int = 0
+    cache: bool = True
+    fail_on: str = "warning"
+    target_torch: str | None = None
+    output_format: str | None = None
+    stdin_filename: str | None = None
+    root: str = field(default="", metadata={"file_key": False})
+    origin: str | None = field(default=None, metadata={"file_key": False})
+
+
+def load_settings(
+    *, start: str | os.PathLike[str] = ".", config: str | os.PathLike[str] | None = None
+) -> Settings:
+    """Settings of the nearest configuration file, or of the given one.
+
+    Args:
+        start: folder to search from, upwards.
+        config: read this file instead of searching.
+
+    Raises:
+        ConfigError: the file cannot be read, is no TOML, or holds unknown keys or values.
+    """
+    path = os.fspath(config) if config is not None else find_config(start)
+    if path is None:
+        return Settings()
+    table = _own_table(path, _read_toml(path))
+    return settings_from_table(table or {}, path)
+
+
+def find_config(start: str | os.PathLike[str] = ".") -> str | None:
+    """The configuration file that applies to a folder: its own, or its nearest parent's.
+
+    Raises:
+        ConfigError: a `pyproject.toml` on the way is no TOML.
+    """
+    folder = os.path.abspath(start)
+    while True:
+        for name in ("amplint.toml", ".amplint.toml", "pyproject.toml"):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and _is_for_amplint(path):
+                return path
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+
+
+def with_overrides(settings: Settings, **overrides: Any) -> Settings:
+    """Apply command-line options; None means that the option was not given.
+
+    A `select` of the command line replaces the file's whole selection, its `ignore`
+    included; the other selectors are added to the file's.
+    """
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if given.get("select"):
+        settings = replace(settings, select=(), extend_select=(), ignore=())
+    for key in ("extend_select", "ignore", "extend_exclude"):
+        if key in given:
+            given[key] = (*getattr(settings, key), *given[key])
+    return replace(settings, **given)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint with the known word that is closest to a misspelt one, or None."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else None
+
+
+def _is_for_amplint(path: str) -> bool:
+    if os.path.basename(path) != "pyproject.toml":
+        return True
+    try:
+        with open(path, "rb") as stream:
+            if b"amplint" not in stream.read():
+                return False
+    except OSError:
+        return False
+    return _own_table(path, _read_toml(path)) is not None
+
+
+def _own_table(path: str, document: Mapping[str, Any]) -> Any:
+    if os.path.basename(path) != "pyproject.toml":
+        return document
+    tool = document.get("tool", {})
+    return tool.get("amplint") if isinstance(tool, Mapping) else None
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib
+    try:
+        with open(path, "rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is no valid TOML: {error}") from error
+
+
+def settings_from_table(table: Any, path: str) -> Settings:
+    """Settings from a parsed table.
+
+    Args:
+        table: what the file holds for amplint.
+        path: the file, for messages and as the root of patterns.
+
+    Raises:
+        ConfigError: an unknown key, a value of another type, or an unknown rule.
+    """
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{path}: `tool.amplint` must be a table")
+    known = {
+        item.name.replace("_", "-"): item.name
+        for item in fields(Settings)
+        if item.metadata.get("file_key", True)
+    }
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in known:
+            hint = did_you_mean(key, known) or f"known keys: {', '.join(sorted(known))}"
+            raise ConfigError(f"{path}: unknown key `{key}`", hint)
+        values[known[key]] = _checked(path, key, value)
+    root = os.path.dirname(os.path.abspath(path))
+    settings = Settings(**values, root=root, origin=path)
+    check_selectors(settings, path)
+    return settings
+
+
+def check_selectors(settings: Settings, where: str) -> None:
+    """Check that every selector names at least one rule.
+
+    Raises:
+        ConfigError: one does not; with the closest code or name as hint.
+    """
+    from amplint.selection import unknown_selector_hint
+
+    lists = [settings.select, settings.extend_select, settings.ignore]
+    lists += [selectors for _, selectors in settings.per_file_ignores]
+    for selectors in lists:
+        for selector in selectors:
+            hint = unknown_selector_hint(selector)
+            if hint is not None:
+                raise ConfigError(f"{where}: no rule matches `{selector}`", hint)
+
+
+def _checked(path: str, key: str, value: Any) -> Any:
+    check, wanted = _CHECKS.get(key, (_strings, "a list of strings"))
+    result = check(value)
+    if result is None:
+        raise ConfigError(f"{path}: `{key}` must be {wanted}, not {value!r}")
+    return result
+
+
+def _strings(value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    return None
+
+
+def _per_file(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...] | None:
+    if not isinstance(value, Mapping):
+        return None
+    pairs = [(pattern, _strings(selectors)) for pattern, selectors in value.items()]
+    if any(selectors is None for _, selectors in pairs):
+        return None
+    return tuple((pattern, selectors or ()) for pattern, selectors in pairs)
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _natural(value: Any) -> int | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and value >= 0 else None
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _fail_level(value: Any) -> str | None:
+    return value if value in FAIL_LEVELS else None
+
+
+def _version(value: Any) -> str | None:
+    parts = value.split(".") if isinstance(value, str) else []
+    return value if len(parts) >= 2 and all(part.isdigit() for part in parts) else None
+
+
+_Check = tuple[Callable[[Any], Any], str]
+_CHECKS: Mapping[str, _Check] = {
+    "per-file-ignores": (_per_file, "a table from patterns to lists of strings"),
+    "force-exclude": (_boolean, "true or false"),
+    "respect-gitignore": (_boolean, "true or false"),
+    "cache": (_boolean, "true or false"),
+    "max-file-size": (_natural, "a number of bytes"),
+    "jobs": (_natural, "a number of processes, 0 for automatic"),
+    "fail-on": (_fail_level, f"one of {', '.join(FAIL_LEVELS)}"),
+    "target-torch": (_version, 'a version such as "2.3"'),
+    "output-format": (_string, "a string"),
+    "stdin-filename": (_string, "a string"),
+}

@@ -1,0 +1,169 @@
+"""The way of one file: parse, analyse, run the rules, apply the suppressions.
+
+This is what a worker process runs, so everything here is picklable and nothing raises.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from amplint.errors import UnreadableFile
+from amplint.findings import FileError, Finding
+from amplint.source.reading import SourceFile
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+    from amplint.source.suppressions import Suppressions
+
+OUT_OF_MEMORY = "needs more memory to be analysed than there is"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One file to inspect.
+
+    Args:
+        source: the decoded file.
+        codes: of the rules to run.
+        off_by_default: codes that run only if selected; see `Suppressions.unused`.
+    """
+
+    source: SourceFile
+    codes: frozenset[str]
+    off_by_default: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What checking one file gave.
+
+    Args:
+        filename: as its findings print it.
+        findings: sorted by row, column and code.
+        errors: why the file, or one rule in it, could not be checked.
+        screened_out: nothing in the file's bytes mentions AMP, so it was not parsed.
+    """
+
+    filename: str
+    findings: tuple[Finding, ...] = ()
+    errors: tuple[FileError, ...] = ()
+    screened_out: bool = False
+
+
+def inspect(task: Task) -> FileResult:
+    """Check one file; every failure becomes an error of the result.
+
+    Under `AMPLINT_DEBUG=1` an unexpected exception is raised instead, for its traceback.
+    """
+    filename = task.source.filename
+    try:
+        return _inspect(task)
+    except UnreadableFile as error:
+        return FileResult(filename, errors=(unreadable(filename, error),))
+    except RecursionError:
+        from amplint.source.parsing import TOO_DEEP
+
+        return FileResult(filename, errors=(FileError(filename, TOO_DEEP),))
+    except MemoryError:
+        return FileResult(filename, errors=(FileError(filename, OUT_OF_MEMORY),))
+    except Exception as error:
+        return FileResult(filename, errors=(_defect(filename, "the analysis", error),))
+
+
+def unreadable(filename: str, error: UnreadableFile) -> FileError:
+    """The report's form of a file that cannot be read or parsed."""
+    return FileError(filename, error.message, error.row, error.column)
+
+
+def _inspect(task: Task) -> FileResult:
+    from amplint.analysis import analyse
+    from amplint.source.parsing import parse
+    from amplint.source.suppressions import collect
+
+    source = task.source
+    tree = parse(source)
+    suppressions = collect(source.text)
+    if suppressions.whole_file:
+        return FileResult(source.filename)
+    view = analyse(source.filename, source.text, tree)
+    errors: list[FileError] = []
+    found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
+    kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]
+    kept += _fingerprinted(_unused_suppressions(task, suppressions), view)
+    return FileResult(source.filename, tuple(sorted(kept, key=place)), tuple(errors))
+
+
+def place(finding: Finding) -> tuple[str, int, int, str]:
+    """The sort key of a report: filename, row, column, code."""
+    start = finding.span.start
+    return finding.filename, start.row, start.column, finding.code
+
+
+def _run_rules(
+    view: FileView, codes: Collection[str], errors: list[FileError]
+) -> Iterator[Finding]:
+    from amplint.rules import load
+
+    for code in sorted(codes):
+        try:
+            yield from load(code).check(view)
+        except (RecursionError, MemoryError):
+            raise
+        except Exception as error:
+            errors.append(_defect(view.module.filename, f"rule {code}", error))
+
+
+def _defect(filename: str, where: str, error: Exception) -> FileError:
+    if os.environ.get("AMPLINT_DEBUG") == "1":
+        raise error
+    words = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(": ")
+    return FileError(
+        filename, f"internal error of amplint in {where} ({words}); please report it with the file"
+    )
+
+
+def _unused_suppressions(task: Task, suppressions: Suppressions) -> Iterator[Finding]:
+    from amplint.rules import load
+    from amplint.selection import UNREADABLE, UNUSED_SUPPRESSION
+
+    if UNUSED_SUPPRESSION not in task.codes:
+        return
+    report = load(UNUSED_SUPPRESSION).finding
+    for unused in suppressions.unused(task.codes | {UNREADABLE}, task.off_by_default):
+        if not suppressions.match(UNUSED_SUPPRESSION, unused.span.start.row):
+            yield report(task.source.filename, unused)
+
+
+def _distinct(findings: Iterable[Finding]) -> list[Finding]:
+    """Sorted, each code once for one place and message."""
+    first: dict[object, Finding] = {}
+    for finding in findings:
+        first.setdefault((finding.code, finding.span, finding.message), finding)
+    return sorted(first.values(), key=place)
+
+
+def _fingerprinted(findings: Iterable[Finding], view: FileView) -> list[Finding]:
+    """Give each finding an identity that survives edits elsewhere in the file.
+
+    The code, the text of the line without its spacing, and which one of its kind it is
+    among equal lines of the file. Neither the path nor the row takes part: who compares
+    findings of several files adds the path.
+    """
+    from amplint.source.positions import split_lines
+
+    lines = split_lines(view.module.source)
+    seen: Counter[tuple[str, str]] = Counter()
+    result = []
+    for finding in findings:
+        text = "".join(lines[finding.span.start.row - 1].split())
+        occurrence = seen[finding.code, text]
+        seen[finding.code, text] += 1
+        identity = f"{finding.code}\0{text}\0{occurrence}".encode("utf-8", "surrogatepass")
+        digest = hashlib.sha1(identity, usedforsecurity=False).hexdigest()
+        result.append(replace(finding, fingerprint=digest))
+    return result

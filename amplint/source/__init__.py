@@ -1,0 +1,1 @@
+"""From paths to parsed files: discovery, decoding, screen, guarded parse, suppressions."""

@@ -1,0 +1,145 @@
+"""From the arguments of the command line to the files to check, in a fixed order.
+
+Folders are walked without following links to folders, as git does; an excluded or
+git-ignored folder is not entered. What is named explicitly is checked whatever its suffix,
+and even if excluded, unless `force_exclude` is set.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from amplint.config import Settings
+from amplint.findings import FileError
+from amplint.source.ignores import IgnoreFiles, Patterns
+from amplint.source.reading import reason
+
+SUFFIXES = (".py", ".pyi")
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """One file to check.
+
+    Args:
+        path: to open; `STDIN` for standard input.
+        filename: as findings print it: relative to the working directory, forward slashes.
+        explicit: whether the user named the file itself, not a folder that holds it.
+    """
+
+    path: str
+    filename: str
+    explicit: bool
+
+
+def discover(paths: Sequence[str], settings: Settings) -> Iterator[Discovered | FileError]:
+    """Find the files to check, each file once, however often and by whatever link reached.
+
+    Args:
+        paths: files, folders and "-"; in this order, the content of folders sorted.
+
+    Raises:
+        ConfigError: an `exclude` pattern is malformed.
+    """
+    excluded = Patterns((*settings.exclude, *settings.extend_exclude), settings.root)
+    seen: set[str] = set()
+    for path in paths:
+        for found in _expand(path, settings, excluded):
+            if isinstance(found, Discovered) and found.path != STDIN:
+                real = os.path.realpath(found.path)
+                if real in seen:
+                    continue
+                seen.add(real)
+            yield found
+
+
+def relative(path: str) -> str:
+    """A path as findings print it: relative to the working directory, forward slashes."""
+    try:
+        shown = os.path.relpath(path)
+    except ValueError:  # another drive on Windows
+        shown = os.path.abspath(path)
+    # Names that are not UTF-8 must not break the reporters that print them.
+    shown = os.fsencode(shown).decode("utf-8", "replace")
+    return shown.replace(os.sep, "/")
+
+
+def _expand(path: str, settings: Settings, excluded: Patterns) -> Iterator[Discovered | FileError]:
+    if path == STDIN:
+        name = settings.stdin_filename
+        yield Discovered(STDIN, relative(name) if name else "<stdin>", True)
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        yield FileError(relative(path) if path else path, _missing(error))
+        return
+    if settings.force_exclude and excluded.match_with_parents(path):
+        return
+    if stat.S_ISDIR(mode):
+        yield from _walk(path, settings, excluded.without_those_matching(path))
+    elif path.endswith(".ipynb"):
+        yield FileError(relative(path), "notebooks are not supported yet")
+    else:
+        yield Discovered(path, relative(path), True)
+
+
+def _missing(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "does not exist"
+    return f"cannot be read: {reason(error) if isinstance(error, OSError) else error}"
+
+
+def _walk(top: str, settings: Settings, excluded: Patterns) -> Iterator[Discovered | FileError]:
+    ignores = IgnoreFiles(top) if settings.respect_gitignore else None
+    pending: list[os.DirEntry[str] | str] = [top]
+    while pending:
+        entry = pending.pop()
+        path = entry if isinstance(entry, str) else entry.path
+        if not isinstance(entry, str) and not entry.is_dir(follow_symlinks=False):
+            yield from _file_in_folder(entry)
+            continue
+        if ignores is not None:
+            ignores.enter(path)
+        try:
+            with os.scandir(path) as listing:
+                children = [child for child in listing if _is_candidate(child)]
+        except OSError as error:
+            yield FileError(relative(path), f"cannot be listed: {reason(error)}")
+            continue
+        kept = _not_ignored(children, excluded, ignores)
+        pending.extend(sorted(kept, key=lambda child: child.name, reverse=True))
+
+
+def _is_candidate(entry: os.DirEntry[str]) -> bool:
+    if entry.is_dir(follow_symlinks=False):
+        return True
+    # Editors' lock files are dangling links named ".#file.py".
+    return entry.name.endswith(SUFFIXES) and not entry.name.startswith(".#")
+
+
+def _not_ignored(
+    entries: Iterable[os.DirEntry[str]], excluded: Patterns, ignores: IgnoreFiles | None
+) -> Iterator[os.DirEntry[str]]:
+    for entry in entries:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if excluded.match(entry.path, is_folder=is_folder):
+            continue
+        if ignores is not None and ignores.match(entry.path, is_folder=is_folder):
+            continue
+        yield entry
+
+
+def _file_in_folder(entry: os.DirEntry[str]) -> Iterator[Discovered | FileError]:
+    try:
+        mode = entry.stat().st_mode
+    except OSError as error:
+        yield FileError(relative(entry.path), f"cannot be read: {reason(error)}")
+        return
+    # A pipe or a socket would block; a link to a folder is not followed.
+    if stat.S_ISREG(mode):
+        yield Discovered(entry.path, relative(entry.path), False)

@@ -1,0 +1,89 @@
+"""Guarded parsing: any input ends in a tree or in `UnreadableFile`, never in a crash."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+from amplint.errors import UnreadableFile
+from amplint.source.positions import LineTable
+from amplint.source.reading import SourceFile
+
+if TYPE_CHECKING:
+    import libcst
+
+TOO_DEEP = "is nested too deeply to be analysed"
+
+#: LibCST's parser is native and recursive: it overflows the C stack, which kills the
+#: process, from about 1,500 levels on. Real code stays below 30.
+MAX_NESTING = 200
+
+
+def parse(source: SourceFile) -> ast.Module:
+    """Parse a decoded file.
+
+    Raises:
+        UnreadableFile: the file is no Python that this interpreter can parse.
+    """
+    try:
+        with warnings.catch_warnings():
+            # The checked file's invalid escapes are not the user's concern here.
+            warnings.simplefilter("ignore")
+            return ast.parse(source.text, source.filename)
+    except SyntaxError as error:
+        raise _syntax_error(source, error) from error
+    except (RecursionError, MemoryError) as error:
+        raise UnreadableFile(TOO_DEEP) from error
+    except ValueError as error:  # null bytes, before Python 3.12; lone surrogates
+        raise UnreadableFile(f"cannot be parsed: {error}") from error
+
+
+def _syntax_error(source: SourceFile, error: SyntaxError) -> UnreadableFile:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    place = LineTable(source.text).clamp(error.lineno or 1, error.offset or 1)
+    message = f"cannot be parsed as Python {version}: {error.msg}"
+    return UnreadableFile(message, place.row, place.column)
+
+
+def concrete_syntax(text: str) -> libcst.Module:
+    """Parse a statement or a few with LibCST, which keeps every character, to build edits.
+
+    Raises:
+        UnreadableFile: the text is no Python, or nested too deeply for LibCST's parser.
+    """
+    import libcst
+
+    tree = parse(SourceFile("<snippet>", text))
+    if max(_bracket_depth(text), _tree_depth(tree)) > MAX_NESTING:
+        raise UnreadableFile(TOO_DEEP)
+    try:
+        return libcst.parse_module(text)
+    except libcst.ParserSyntaxError as error:
+        raise UnreadableFile(
+            f"cannot be parsed: {error.message}", error.raw_line, error.raw_column + 1
+        ) from error
+    except (RecursionError, MemoryError) as error:
+        raise UnreadableFile(TOO_DEEP) from error
+
+
+def _bracket_depth(text: str) -> int:
+    """An upper bound of the nesting of brackets; those in strings are counted too."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[()\[\]{}]", text):
+        depth += 1 if bracket in "([{" else -1
+        depth = max(depth, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _tree_depth(tree: ast.AST) -> int:
+    """Levels of nodes in the tree, without recursion."""
+    depth = 0
+    level: list[ast.AST] = [tree]
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth

@@ -1,0 +1,140 @@
+"""Read and decode a Python file as the interpreter would, keeping how to write it back."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from dataclasses import dataclass
+
+from amplint.errors import UnreadableFile
+
+#: Size limit in bytes unless configured; larger files are generated data, not programs.
+MAX_FILE_SIZE = 1_000_000
+
+_NEWLINE = re.compile(rb"\r\n|\r|\n")
+_NON_ASCII_TO_QUESTION_MARK = bytes(range(128)) + b"?" * 128
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One decoded file.
+
+    Args:
+        filename: as findings print it.
+        text: the decoded source without byte order mark; line ends as in the file.
+        encoding: codec name; "utf-8" also for files with a byte order mark.
+        newline: the first line end of the file; "\\n" where there is none.
+        bom: whether the file starts with a UTF-8 byte order mark.
+    """
+
+    filename: str
+    text: str
+    encoding: str = "utf-8"
+    newline: str = "\n"
+    bom: bool = False
+
+    def encode(self, text: str) -> bytes:
+        """Encode a changed text as the file was: same codec, same byte order mark.
+
+        Raises:
+            UnicodeEncodeError: the change holds characters that the codec lacks.
+        """
+        data = text.encode(self.encoding)
+        return codecs.BOM_UTF8 + data if self.bom else data
+
+
+def read_source(
+    source: str | os.PathLike[str] | bytes, filename: str, *, max_file_size: int = MAX_FILE_SIZE
+) -> SourceFile:
+    """Decode a file, by path or by its bytes.
+
+    Args:
+        source: where to read, or what was read.
+        filename: as findings print it.
+        max_file_size: limit in bytes.
+
+    Raises:
+        UnreadableFile: the file cannot be opened, is over the limit, holds null bytes, or
+            is not text in the encoding that it declares (PEP 263; UTF-8 if none).
+    """
+    if isinstance(source, bytes):
+        return decode(source, filename, max_file_size=max_file_size)
+    return decode(read_bytes(source, max_file_size), filename, max_file_size=max_file_size)
+
+
+def read_bytes(path: str | os.PathLike[str], max_file_size: int = MAX_FILE_SIZE) -> bytes:
+    """Read a file up to one byte over the limit, so that endless devices end too.
+
+    Raises:
+        UnreadableFile: the file cannot be opened or read.
+    """
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(max_file_size + 1)
+    except OSError as error:
+        raise UnreadableFile(f"cannot be read: {reason(error)}") from error
+    except ValueError as error:  # a null byte in the path
+        raise UnreadableFile(f"cannot be read: {error}") from error
+
+
+def reason(error: OSError) -> str:
+    """The operating system's words, without the path that the report prints anyway."""
+    return error.strerror or type(error).__name__
+
+
+def decode(data: bytes, filename: str, *, max_file_size: int = MAX_FILE_SIZE) -> SourceFile:
+    """Decode the bytes of a file; see `read_source`."""
+    if len(data) > max_file_size:
+        raise UnreadableFile(f"is larger than the limit of {max_file_size} bytes")
+    if b"\0" in data:
+        raise UnreadableFile(
+            "holds null bytes, so it is no Python source", _row(data, data.index(0))
+        )
+    bom = data.startswith(codecs.BOM_UTF8)
+    encoding = _declared_encoding(data)
+    body = data[len(codecs.BOM_UTF8) :] if bom else data
+    newline = _NEWLINE.search(data)
+    return SourceFile(
+        filename,
+        _decode_body(body, encoding),
+        encoding,
+        newline.group().decode() if newline else "\n",
+        bom,
+    )
+
+
+def _declared_encoding(data: bytes) -> str:
+    import tokenize
+
+    # `detect_encoding` insists that the first two lines are UTF-8 even where the cookie
+    # says otherwise; the interpreter does not. Only the ASCII part can hold a cookie.
+    head = data[: len(codecs.BOM_UTF8)] if data.startswith(codecs.BOM_UTF8) else b""
+    lines = _NEWLINE.split(data[len(head) :], maxsplit=2)[:2]
+    ascii_lines = [line.translate(_NON_ASCII_TO_QUESTION_MARK) + b"\n" for line in lines]
+    ascii_lines[0] = head + ascii_lines[0]
+    try:
+        encoding, _ = tokenize.detect_encoding(iter(ascii_lines).__next__)
+    except SyntaxError as error:
+        raise UnreadableFile(f"declares an encoding that cannot be used: {error.msg}") from error
+    return "utf-8" if encoding == "utf-8-sig" else encoding
+
+
+def _decode_body(body: bytes, encoding: str) -> str:
+    try:
+        return body.decode(encoding)
+    except UnicodeDecodeError as error:
+        row = _row(body, error.start)
+        line_start = max(body.rfind(b"\n", 0, error.start), body.rfind(b"\r", 0, error.start)) + 1
+        before = body[line_start : error.start].decode(encoding, "replace")
+        byte = body[error.start]
+        raise UnreadableFile(
+            f"is not valid {encoding}: byte 0x{byte:02x}", row, len(before) + 1
+        ) from error
+    except (LookupError, ValueError) as error:  # codecs that are not for text, e.g. "hex"
+        raise UnreadableFile(f"declares the encoding {encoding}, which fails: {error}") from error
+
+
+def _row(data: bytes, offset: int) -> int:
+    """1-based row of a byte offset."""
+    return len(_NEWLINE.findall(data[:offset])) + 1
