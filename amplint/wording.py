@@ -1,0 +1,108 @@
+"""From a `Misuse` of the flow analysis to the words of a `Finding`.
+
+A rule that subscribes to the flow analysis keeps two tables of templates, one for messages
+and one for helps. A key of such a table is
+
+- ``"slug variant"``: the slug of a `Violation`, and either a detail whose value is "yes"
+  ("loop", "never") or the method that the offending call calls ("unscale_");
+- ``"variant"``: the variant alone;
+- ``"slug"``: the violation alone;
+- ``""``: everything else; every table has it.
+
+Templates may use the names that `fields` returns.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from amplint.findings import Finding
+from amplint.protocol import Violation
+from amplint.rule import FileView, Misuse, Rule
+
+#: Longest condition that a message quotes, in characters.
+LONGEST_CONDITION = 60
+
+
+def report(
+    view: FileView, rule: Rule, messages: Mapping[str, str], helps: Mapping[str, str]
+) -> Iterator[Finding]:
+    """One finding for each misuse that the flow analysis found under the rule's code."""
+    for misuse in view.misuses(rule.code):
+        words = fields(view, misuse)
+        yield view.finding(
+            rule,
+            misuse.node,
+            choose(messages, misuse).format_map(words),
+            choose(helps, misuse).format_map(words),
+            path=misuse.path,
+        )
+
+
+def choose(templates: Mapping[str, str], misuse: Misuse) -> str:
+    """The most specific template for a misuse."""
+    slug = misuse.violation.slug if misuse.violation else ""
+    variants = [name for name, value in misuse.details.items() if value == "yes"]
+    variants.extend(filter(None, (called_method(misuse.node),)))
+    keys = [*(f"{slug} {variant}" for variant in variants), *variants, slug, ""]
+    return next(templates[key] for key in keys if key in templates)
+
+
+def fields(view: FileView, misuse: Misuse) -> dict[str, str]:
+    """What a template may mention.
+
+    Returns:
+        call: the offending expression; method: the method it calls; scaler, optimizer: as
+        the code writes them; when: " when `condition`" or ""; other: the condition of the
+        matching event, quoted; at: " on line 12" (of the related event) or ""; clip: the
+        function that clips; scalers: those that scaled the loss; error: torch's exception
+        and text; consequence: that error, or the measured damage.
+    """
+    details = misuse.details
+    guard, other, line = details.get("guard"), details.get("other_guard"), details.get("line")
+    error = error_text(misuse.violation) if misuse.violation else ""
+    damage = misuse.violation.damage if misuse.violation else "the step is incomplete"
+    return {
+        "call": view.source_of(misuse.node),
+        "method": called_method(misuse.node) or "step",
+        "scaler": misuse.scaler or "scaler",
+        "optimizer": misuse.optimizer or "optimizer",
+        "when": f" when `{shorten(guard)}`" if guard else "",
+        "other": f"`{shorten(other)}`" if other else "another condition",
+        "at": f" on line {line}" if line else "",
+        "clip": details.get("norm") or "clip_grad_norm_",
+        "scalers": quote_each(details.get("scalers", "")) or "another scaler",
+        "error": error,
+        "consequence": f"training stops with {error}" if error else damage,
+    }
+
+
+def error_text(violation: Violation) -> str:
+    """torch's exception and the first sentence of its text; "" when torch is silent."""
+    if violation.exception is None or violation.error is None:
+        return ""
+    sentence = violation.error.partition("  ")[0]
+    return f"`{violation.exception}: {sentence}`"
+
+
+def called_method(node: ast.AST) -> str:
+    """The name after the last dot of a call ("unscale_"); "" for anything else."""
+    if isinstance(node, ast.Await):
+        node = node.value
+    if isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def quote_each(names: str) -> str:
+    """A comma list with every name in backticks."""
+    return ", ".join(f"`{name.strip()}`" for name in names.split(",") if name.strip())
+
+
+def shorten(text: str) -> str:
+    """The text on one line, cut to `LONGEST_CONDITION` characters."""
+    line = " ".join(text.split())
+    if len(line) <= LONGEST_CONDITION:
+        return line
+    return line[: LONGEST_CONDITION - 3] + "..."

@@ -1,0 +1,111 @@
+"""# missing-mixed-precision-guard (AMP202)
+
+A scaler that exists only under a condition is used without it.
+
+## What it does
+Flags a use of a scaler on a path where it is `None` or was never assigned: its definition has a
+condition (`scaler = GradScaler() if use_amp else None`), and the use does not test it.
+
+## Why is this bad?
+With AMP off the first batch stops with
+`AttributeError: 'NoneType' object has no attribute 'scale'`. The setting that breaks is the one
+for debugging and for machines without a GPU, so it is seldom tested.
+
+## Example
+```python
+import sys
+import torch
+
+use_amp = "--amp" in sys.argv
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu") if use_amp else None
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import sys
+import torch
+
+use_amp = "--amp" in sys.argv
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=use_amp)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function with the condition off raises the `AttributeError` at the reported use.
+
+## Fix safety
+No fix is offered: a guard and a disabled scaler are both right, and the code below may test for
+`None` elsewhere.
+
+## Known limits
+An attribute that is `None` in `__init__` and assigned by another method is taken to be set.
+A scaler that arrives as an argument is reported only if the function itself tests it, or the file
+passes `None`.
+
+## References
+- PyTorch, Automatic Mixed Precision package: `torch.amp.GradScaler`, argument `enabled`
+- `torch/amp/grad_scaler.py`: `GradScaler.__init__`, `GradScaler.scale`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.rule import FileView, Misuse, Rule
+from amplint.wording import choose, fields
+
+RULE = Rule(
+    code="AMP202",
+    name="missing-mixed-precision-guard",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="a scaler that can be `None` used without its guard",
+)
+
+MESSAGES = {
+    "": "`{scaler}` can be None here{when}: training stops with "
+    "`AttributeError: 'NoneType' object has no attribute '{attribute}'`",
+    "absent": "`{scaler}` may not be assigned here{when}: training stops at this use",
+}
+HELPS = {
+    "": "build it always, `{scaler} = GradScaler(device, enabled=...)`, or guard this use with "
+    "`if {scaler} is not None:`",
+}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the uses of a scaler that can be None."""
+    for misuse in view.misuses(RULE.code):
+        words = {**fields(view, misuse), "attribute": _attribute_of_scaler(misuse)}
+        message = choose(MESSAGES, misuse).format_map(words)
+        help = choose(HELPS, misuse).format_map(words)
+        yield view.finding(RULE, misuse.node, message, help, path=misuse.path)
+
+
+def _attribute_of_scaler(misuse: Misuse) -> str:
+    """What the code reads from the scaler first: "scale" in `scaler.scale(loss).backward()`."""
+    for node in ast.walk(misuse.node):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == misuse.scaler:
+            return node.attr
+    return "step"

@@ -1,0 +1,104 @@
+"""# missing-update (AMP105)
+
+A path goes round the training loop with `scaler.step` and without `scaler.update()`.
+
+## What it does
+Flags the `scaler.step` or `scaler.unscale_` that the next iteration reaches while the step of
+this iteration is still on record: `scaler.update()` is never called, cannot be reached, or stands
+under another condition than the step.
+
+## Why is this bad?
+`scaler.update()` does two things: it adapts the loss scale, and it resets the state of every
+optimizer. Without it the second iteration stops with
+`RuntimeError: step() has already been called since the last update().`, or, if it unscales first,
+with `RuntimeError: unscale_() is being called after step().` Where a broad `except RuntimeError`
+swallows the error, only the first step of each epoch trains (1 of 5 in the measured case). A
+disabled scaler hides all of this.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function on two batches raises the `RuntimeError` in the second one.
+
+## Fix safety
+No fix is offered: with several optimizers only the place after the last step is right, and that
+can be in another function.
+
+## Known limits
+Silent where an unknown function receives the scaler, because it may call `update()`. Data loops
+are taken to run a second time. A loop over optimizers is not a data loop.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Working with Multiple Models, Losses, and
+  Optimizers"
+- `torch/amp/grad_scaler.py`: `GradScaler.update`, `GradScaler.step`, `GradScaler.unscale_`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.rule import FileView, Rule
+from amplint.wording import report
+
+RULE = Rule(
+    code="AMP105",
+    name="missing-update",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="an iteration with `scaler.step` and without `scaler.update()`",
+    facts=("S14", "S14b", "P12"),
+)
+
+MESSAGES = {
+    "": "an iteration steps without `{scaler}.update()`{when}: the next one stops here with "
+    "`RuntimeError: step() has already been called since the last update().`",
+    "step-twice never": "`{scaler}.update()` is never called: the second iteration stops here "
+    "with {error}",
+    "unscale-after-step": "an iteration steps without `{scaler}.update()`{when}: the next one "
+    "stops here with {error}",
+    "unscale-after-step never": "`{scaler}.update()` is never called: the second iteration stops "
+    "here with {error}",
+}
+HELPS = {
+    "": "call `{scaler}.update()` once in every iteration that steps, after the last "
+    "`{scaler}.step`",
+}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the calls that meet the step of the iteration before."""
+    return report(view, RULE, MESSAGES, HELPS)

@@ -1,0 +1,120 @@
+"""# scaler-optimizer-mismatch (AMP117)
+
+One scaler scales the loss and another one steps, or the scaler meets another optimizer object.
+
+## What it does
+Flags `scaler.step` and `scaler.unscale_` on gradients that another scaler has scaled,
+`unscale_(inner)` followed by `step(wrapper)` of the same optimizer, and an optimizer that is built
+anew between `unscale_` and `step`.
+
+## Why is this bad?
+A scaler divides by its own scale and keeps its records by `id(optimizer)`.
+- Two scalers: if the one that steps has never scaled, torch stops with
+  `AssertionError: Attempted step but _scale is None.`; else the gradients are wrong by the ratio of
+  the two scales (65536 / 1024: 64 times), and the `update()` of the first one stops with
+  `AssertionError: No inf checks were recorded prior to update.`
+- Wrapper or new object: the record of `unscale_` is not found, and the step divides the gradients
+  a second time (update ratio 1.5e-5) without a word.
+
+## Example
+```python
+import torch
+
+generator = torch.nn.Linear(2, 4)
+discriminator = torch.nn.Linear(4, 1)
+optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+optimizer_d = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+scaler_g = torch.amp.GradScaler("cpu")
+scaler_d = torch.amp.GradScaler("cpu")
+
+for real in [torch.randn(8, 4) for _ in range(4)]:
+    optimizer_d.zero_grad()
+    fake = generator(torch.randn(8, 2))
+    loss_d = discriminator(fake.detach()).mean() - discriminator(real).mean()
+    scaler_d.scale(loss_d).backward()
+    scaler_d.step(optimizer_d)
+    scaler_d.update()
+
+    optimizer_g.zero_grad()
+    loss_g = -discriminator(fake).mean()
+    scaler_g.scale(loss_g).backward()
+    scaler_d.step(optimizer_g)
+    scaler_g.update()
+```
+
+## Use instead
+```python
+import torch
+
+generator = torch.nn.Linear(2, 4)
+discriminator = torch.nn.Linear(4, 1)
+optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+optimizer_d = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+scaler_g = torch.amp.GradScaler("cpu")
+scaler_d = torch.amp.GradScaler("cpu")
+
+for real in [torch.randn(8, 4) for _ in range(4)]:
+    optimizer_d.zero_grad()
+    fake = generator(torch.randn(8, 2))
+    loss_d = discriminator(fake.detach()).mean() - discriminator(real).mean()
+    scaler_d.scale(loss_d).backward()
+    scaler_d.step(optimizer_d)
+    scaler_d.update()
+
+    optimizer_g.zero_grad()
+    loss_g = -discriminator(fake).mean()
+    scaler_g.scale(loss_g).backward()
+    scaler_g.step(optimizer_g)
+    scaler_g.update()
+```
+
+## How it is confirmed
+Executing the function raises one of the two `AssertionError`s, or moves the parameters by another
+amount than with the scalers off.
+
+## Fix safety
+No fix is offered: the scale, the step or the optimizer may be the wrong one.
+
+## Known limits
+With several optimizers the rule is silent if this scaler may have scaled any of the gradients.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Working with Multiple Models, Losses, and
+  Optimizers"
+- `torch/amp/grad_scaler.py`: `GradScaler.step`, `GradScaler._per_optimizer_states`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.rule import FileView, Rule
+from amplint.wording import report
+
+RULE = Rule(
+    code="AMP117",
+    name="scaler-optimizer-mismatch",
+    severity=Severity.ERROR,
+    effect="crash/silent",
+    summary="scaled by one scaler, stepped by another, or through another optimizer object",
+    facts=("O14", "S38", "S26"),
+)
+
+MESSAGES = {
+    "": "`{scaler}` runs `{method}` on gradients that {scalers} has scaled{when}: they are "
+    "divided by the wrong loss scale",
+    "step-uninitialised": "`{scaler}` steps gradients that {scalers} has scaled{when}: training "
+    "stops with {error}",
+    "unscale-again": "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: the step "
+    "divides the gradients a second time (update ratio 1.5e-5)",
+}
+HELPS = {
+    "": "use {scalers} for `{method}` and `update`, too, as it has scaled the loss",
+    "unscale-again": "pass the same optimizer object to `{scaler}.unscale_` and `{scaler}.step`",
+}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the scaler calls on gradients or optimizers that are not theirs."""
+    return report(view, RULE, MESSAGES, HELPS)

@@ -1,0 +1,108 @@
+"""# step-after-zero-grad (AMP102)
+
+Gradients are cleared between the backward and the `scaler.step` that should apply them.
+
+## What it does
+Flags `scaler.step(optimizer)` and `scaler.unscale_(optimizer)` when `zero_grad()` ran between
+the scaled backward and the call. The usual shape is a guard against NaN that clears the
+gradients and then falls through to the step.
+
+## Why is this bad?
+`zero_grad()` sets the gradients to `None`, so the inf check of the step has nothing to look at:
+`AssertionError: No inf checks were recorded for this optimizer.` It happens only on the batch
+that was meant to be skipped, often days into a run. With `zero_grad(set_to_none=False)` torch
+says nothing and applies zeros: only weight decay and momentum move the weights (0.34 of the right
+update in the measured case).
+
+`scaler.unscale_(optimizer)`, then `zero_grad()`, then `scaler.step(optimizer)` is legal: the inf
+check is on record, and the step does nothing.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+loader[2][1].fill_(float("nan"))  # one broken batch
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    if torch.isnan(loss):
+        optimizer.zero_grad()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+loader[2][1].fill_(float("nan"))  # one broken batch
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)  # skips the optimizer by itself when a gradient is inf or NaN
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function with a loss of NaN on one batch raises the `AssertionError` at the
+reported step.
+
+## Fix safety
+No fix is offered: the clearing, the step or their order may be the mistake.
+
+## Known limits
+A `zero_grad()` of another optimizer counts only where both are known to share parameters.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Working with Unscaled Gradients"
+- `torch/amp/grad_scaler.py`: `GradScaler.step`, `GradScaler.unscale_`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.rule import FileView, Rule
+from amplint.wording import report
+
+RULE = Rule(
+    code="AMP102",
+    name="step-after-zero-grad",
+    severity=Severity.ERROR,
+    effect="crash/silent",
+    summary="gradients cleared between backward and `scaler.step`",
+    facts=("S07", "S08", "U16", "U17"),
+)
+
+MESSAGES = {
+    "": "gradients are cleared between backward and this step{when}: training stops with "
+    "`AssertionError: No inf checks were recorded for this optimizer.`",
+    "unscale-after-zero-grad": "gradients are cleared between backward and this `unscale_`{when}: "
+    "the step stops with `AssertionError: No inf checks were recorded for this optimizer.`",
+    "step-on-zeros": "gradients are zeroed between backward and this step{when}: it applies "
+    "zeros, only weight decay and momentum move the weights",
+    "unscale-of-zeros": "gradients are zeroed between backward and this `unscale_`{when}: "
+    "the step applies zeros",
+}
+HELPS = {
+    "": "move `{optimizer}.zero_grad()` after `{scaler}.step({optimizer})`; to drop a batch, "
+    "clear the gradients and skip `{scaler}.step` and `{scaler}.update`",
+}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the steps whose gradients were thrown away before."""
+    return report(view, RULE, MESSAGES, HELPS)

@@ -1,0 +1,103 @@
+"""# unscaled-backward (AMP113)
+
+`scaler.step` divides gradients by the loss scale that were never multiplied with it.
+
+## What it does
+Flags a `scaler.step` or `scaler.unscale_` whose gradients come from a plain `loss.backward()`,
+alone or added to those of a scaled backward, and losses that add a scaled and an unscaled term.
+
+## Why is this bad?
+The step divides every gradient by the loss scale of 65536. Those of a plain backward all but
+vanish: the update is 1.5e-5 of the right one with SGD and 0.94 with Adam. Where one of two equal
+losses is not scaled, its half of the update is lost. Nothing is raised, except when the scaler has
+never scaled anything: then it is
+`AssertionError: Attempted unscale_ but _scale is None.`
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    auxiliary_loss = torch.nn.functional.l1_loss(model(inputs), targets)
+    auxiliary_loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    auxiliary_loss = torch.nn.functional.l1_loss(model(inputs), targets)
+    scaler.scale(auxiliary_loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function with the scaler on and off moves the parameters by different amounts.
+
+## Fix safety
+No fix is offered: the backward may be meant for another optimizer, or for a path without AMP.
+
+## Known limits
+A plain backward on a loss of its own (an attack, a visualisation) counts only if its gradients can
+reach the optimizer. Guards that disagree are AMP201, a dropped result of `scaler.scale` is AMP114.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Working with Multiple Models, Losses, and
+  Optimizers"
+- `torch/amp/grad_scaler.py`: `GradScaler.scale`, `GradScaler._unscale_grads_`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.rule import FileView, Rule
+from amplint.wording import report
+
+RULE = Rule(
+    code="AMP113",
+    name="unscaled-backward",
+    severity=Severity.ERROR,
+    effect="silent",
+    summary="`scaler.step` on gradients of a plain `loss.backward()`",
+    facts=("S03", "B14", "B25"),
+)
+
+MESSAGES = {
+    "": "this `{method}` divides gradients by the loss scale that the backward{at} never scaled"
+    "{when}: the update is 65536 times too small",
+    "step-on-mixed": "scaled and plain gradients are added together before this "
+    "`{method}`{when}: the plain part is divided by 65536 and lost",
+    "unscale-uninitialised": "`{scaler}` has scaled no loss before this `unscale_`{when}: "
+    "training stops with {error}",
+}
+HELPS = {
+    "": "backward through the scaler: `{scaler}.scale(loss).backward()`",
+    "step-on-mixed": "scale every loss of the step: `{scaler}.scale(loss).backward()`",
+}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the steps that divide unscaled gradients."""
+    return report(view, RULE, MESSAGES, HELPS)

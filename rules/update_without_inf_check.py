@@ -1,0 +1,101 @@
+"""# update-without-inf-check (AMP106)
+
+`scaler.update()` runs although nothing was unscaled or stepped since the last one.
+
+## What it does
+Flags `scaler.update()` without an argument when a feasible path reaches it with no
+`scaler.step` and no `scaler.unscale_` since the last `update()`: once per micro-batch while the
+step waits for the end of the window, twice in a row, or after a plain `optimizer.step()`.
+
+## Why is this bad?
+`update()` decides from the recorded inf checks whether the loss scale grows or shrinks. With none
+on record torch stops with `AssertionError: No inf checks were recorded prior to update.`, or with
+`AssertionError: Attempted update but _scale is None.` if nothing was ever scaled. A disabled
+scaler hides it.
+
+`scaler.update(new_scale)` sets the scale by hand and needs no check.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for i, (inputs, targets) in enumerate(loader):
+    loss = torch.nn.functional.mse_loss(model(inputs), targets) / 2
+    scaler.scale(loss).backward()
+    if (i + 1) % 2 == 0:
+        scaler.step(optimizer)
+        optimizer.zero_grad()
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for i, (inputs, targets) in enumerate(loader):
+    loss = torch.nn.functional.mse_loss(model(inputs), targets) / 2
+    scaler.scale(loss).backward()
+    if (i + 1) % 2 == 0:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+```
+
+## How it is confirmed
+Executing the function raises the `AssertionError` at the reported `update()`.
+
+## Fix safety
+No fix is offered: either the call moves under the condition of the step, or the step is missing.
+
+## Known limits
+One check of any optimizer is enough for torch, so with several optimizers the rule is silent
+unless none of them was unscaled or stepped.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Gradient accumulation"
+- `torch/amp/grad_scaler.py`: `GradScaler.update`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.rule import FileView, Rule
+from amplint.wording import report
+
+RULE = Rule(
+    code="AMP106",
+    name="update-without-inf-check",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="`scaler.update()` with nothing unscaled or stepped since the last one",
+    facts=("P01", "P04", "P06", "P09b", "P10", "S36b", "S16"),
+)
+
+MESSAGES = {
+    "": "nothing was unscaled or stepped since the last `update()`{when}: training stops with "
+    "`AssertionError: No inf checks were recorded prior to update.`",
+    "update-uninitialised": "`{scaler}` has scaled no loss before this `update()`{when}: training "
+    "stops with {error}",
+}
+HELPS = {
+    "": "call `{scaler}.update()` once after `{scaler}.step`, under the same condition",
+    "update-uninitialised": "backward through `{scaler}.scale(loss)` and step with "
+    "`{scaler}.step`, or skip `{scaler}.update()` where AMP is off",
+}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the updates that have no inf check to look at."""
+    return report(view, RULE, MESSAGES, HELPS)

@@ -1,0 +1,43 @@
+"""What the bad example of each page does when torch 2.13 runs it (CPU scaler, scale 65536)."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+
+from .page_examples import Changes, Outcome, Raises, update_ratio_of
+
+NO_INF_CHECKS = "No inf checks were recorded for this optimizer."
+
+_OUTCOMES: dict[str, Outcome] = {
+    "AMP101": Raises("AssertionError", NO_INF_CHECKS),
+    "AMP102": Raises("AssertionError", NO_INF_CHECKS),
+    "AMP103": Raises("AssertionError", NO_INF_CHECKS),
+    "AMP104": Changes(1.9, 2.1, reference="good"),
+    "AMP105": Raises("RuntimeError", "step() has already been called since the last update()."),
+    "AMP106": Raises("AssertionError", "No inf checks were recorded prior to update."),
+    "AMP107": Changes(0.45, 0.55, measure=update_ratio_of("head")),
+    "AMP108": Raises(
+        "RuntimeError",
+        "unscale_() has already been called on this optimizer since the last update().",
+    ),
+    "AMP109": Changes(100, math.inf),
+    "AMP110": Changes(1e-6, 1e-4),
+    "AMP112": Changes(6e4, math.inf),
+    "AMP113": Changes(0.3, 0.9),
+    "AMP116": Changes(0.35, 0.45),
+    "AMP117": Raises("AssertionError", "No inf checks were recorded prior to update."),
+    "AMP127": Changes(10, math.inf, reference="good"),
+    "AMP201": Raises("AssertionError", "Attempted step but _scale is None."),
+    "AMP202": Raises("AttributeError", "'NoneType' object has no attribute 'scale'"),
+}
+
+
+def _more() -> dict[str, Outcome]:
+    """The table of the rules that look at shapes, kept in its own file."""
+    if importlib.util.find_spec(".outcomes_more", __package__) is None:
+        return {}
+    return importlib.import_module(".outcomes_more", __package__).OUTCOMES
+
+
+OUTCOMES: dict[str, Outcome] = {**_OUTCOMES, **_more()}
