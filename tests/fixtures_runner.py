@@ -18,7 +18,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
@@ -127,7 +127,7 @@ def reported(file: Path) -> list[Reported]:
     return [item for path, item in findings if path == file.resolve()]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _check(project: Path, extra_codes: tuple[str, ...]) -> tuple[tuple[Path, Reported], ...]:
     from amplint.checker import check_paths
     from amplint.config import Settings

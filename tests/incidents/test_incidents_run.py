@@ -197,27 +197,28 @@ def test_nan_guard_stops_at_the_step() -> None:
 
 def test_nan_guard_clips_scaled_gradients() -> None:
     """Same weights, same batch: the norm that the trainer sees is that of scaled gradients."""
-    seen: dict[str, float] = {}
+    seen = {version: first_norm(version) for version in ("before", "after")}
+    assert seen["before"] / seen["after"] == pytest.approx(65536, rel=1e-2)
+
+
+def first_norm(version: str) -> float:
+    """The first gradient norm that clipping returns to the trainer, without any NaN about."""
+    norms: list[float] = []
     clip = torch.nn.utils.clip_grad_norm_
 
-    for version in ("before", "after"):
+    def record(*args, **keywords):
+        norm = clip(*args, **keywords)
+        norms.append(norm.item())
+        return norm
 
-        def record(parameters, max_norm, *args, **keywords):
-            norm = clip(parameters, max_norm, *args, **keywords)
-            seen.setdefault(version, norm.item())
-            return norm
-
-        with pytest.MonkeyPatch.context() as patch, open_project(
-            INCIDENTS / "3_nan_gradients" / version
-        ) as project:
-            patch.setattr(torch.nn.utils, "clip_grad_norm_", record)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.utils, "clip_grad_norm_", record)
+        with open_project(INCIDENTS / "3_nan_gradients" / version) as project:
             train, _ = project.module("dataset").build_loaders(dropout_at=None)
             torch.manual_seed(0)
-            trainer = project.module("methods.trainer").Trainer(
-                project.module("methods.forecaster").Forecaster()
-            )
-            trainer.train_epoch(train)
-    assert seen["before"] / seen["after"] == pytest.approx(65536, rel=1e-2)
+            forecaster = project.module("methods.forecaster").Forecaster()
+            project.module("methods.trainer").Trainer(forecaster).train_epoch(train)
+    return norms[0]
 
 
 def test_zero_grad_after_unscale_raises_nothing() -> None:
@@ -266,12 +267,9 @@ def test_nan_guard_after_does_not_catch_the_error_it_names() -> None:
 # 4: six repairs, one after the other
 
 CLASS_INDICES = ("fixed.py", "out.float()", "out.long()")
-DETACHED = (
-    "fixed.py",
-    "            logits = agent(",
-    "            rl_info = {name: tensor.detach() for name, tensor in rl_info.items()}\n"
-    "            logits = agent(",
-)
+FORWARD = "            logits = agent("
+DETACH = "            rl_info = {name: tensor.detach() for name, tensor in rl_info.items()}\n"
+DETACHED = ("fixed.py", FORWARD, DETACH + FORWARD)
 NO_GRAD_REMOVED = ("policy_refined.py", "    @torch.no_grad()", "   ")
 FLOAT32_WEIGHTS = ("prompt_model.py", 'dtype: str = "float16"', 'dtype: str = "float32"')
 NO_UNSCALE = ("fixed.py", "        scaler.unscale_(optimizer)\n", "")
