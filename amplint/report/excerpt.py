@@ -90,7 +90,8 @@ def mark_span(
     if source_line(lines, first) is None:
         return
     yield gutter(margin, color)
-    yield from _around(lines, range(first - context, first), margin, color)
+    indent = "  " if last > first else ""  # beside the bar of a block
+    yield from _around(lines, range(first - context, first), margin, indent, color)
     if last > first:
         yield from _mark_block(lines, span, margin, style, color)
     else:
@@ -98,10 +99,12 @@ def mark_span(
         yield f"{gutter(margin, color, first)} {fitted.text}".rstrip()
         carets = paint("^" * fitted.width, style, color)
         yield f"{gutter(margin, color)} {' ' * fitted.start}{carets}"
-    yield from _around(lines, range(last + 1, last + 1 + context), margin, color)
+    yield from _around(lines, range(last + 1, last + 1 + context), margin, indent, color)
 
 
-def _around(lines: Sequence[str], rows: range, margin: int, color: bool) -> Iterator[str]:
+def _around(
+    lines: Sequence[str], rows: range, margin: int, indent: str, color: bool
+) -> Iterator[str]:
     """Context lines, without blank ones at the outer and inner edge."""
     shown = [row for row in rows if source_line(lines, row) is not None]
     while shown and not lines[shown[0] - 1].strip():
@@ -109,7 +112,7 @@ def _around(lines: Sequence[str], rows: range, margin: int, color: bool) -> Iter
     while shown and not lines[shown[-1] - 1].strip():
         shown.pop()
     for row in shown:
-        yield f"{gutter(margin, color, row)} {fit(lines[row - 1]).text}"
+        yield f"{gutter(margin, color, row)} {indent}{fit(lines[row - 1]).text}".rstrip()
 
 
 def _mark_block(

@@ -45,7 +45,7 @@ def _render_finding(finding: Finding, sources: Sources, color: bool) -> Iterator
     )
     yield gutter(margin, color)
     if finding.path:
-        yield _note(margin, "how it comes to this", "", color)
+        yield _note(margin, "path that leads here", "", color)
         yield from _render_path(finding, sources, margin, color)
         yield gutter(margin, color)
     for assumption in finding.evidence.assumptions:

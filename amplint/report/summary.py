@@ -21,7 +21,8 @@ def count_severities(findings: Iterable[Finding]) -> dict[str, int]:
 def summarise(report: Report) -> str:
     """One sentence about the run; it never says that all is well where a file was skipped."""
     checked = f"{_plural(report.files, 'file')} checked, {report.screened_out} without AMP"
-    failed = f"{_plural(len(report.errors), 'file')} could not be analysed"
+    unread = len({error.filename for error in report.errors})
+    failed = f"{_plural(unread, 'file')} could not be analysed"
     if report.findings:
         parts = [
             _plural(count, severity)
@@ -32,10 +33,11 @@ def summarise(report: Report) -> str:
         found = f"Found {', '.join(parts)} in {_plural(places, 'file')}"
         return f"{found}; {failed} ({checked})." if report.errors else f"{found} ({checked})."
     if report.errors:
-        return f"No verdict: {failed} ({checked})."
+        return f"No findings, but {failed} ({checked})."
     if not report.files:
         return "No Python files to check."
-    return f"No AMP misuse found in {_plural(report.files, 'file')} ({report.screened_out} without AMP)."
+    checked = _plural(report.files, "file")
+    return f"No AMP misuse found in {checked} ({report.screened_out} without AMP)."
 
 
 def statistics(report: Report) -> Iterator[str]:

@@ -1,0 +1,163 @@
+"""`amplint check`: the command itself; what it needs is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amplint.cli.output import FORMATS, TEXT_FORMATS
+
+if TYPE_CHECKING:
+    from amplint.checker import Report
+    from amplint.config import Settings
+
+_STDIN = "-"
+
+
+def _list_option(name: str, metavar: str, help_text: str) -> Any:
+    return click.option(name, metavar=metavar, multiple=True, help=help_text)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@_list_option("--select", "RULES", "Rules to check: codes, prefixes, names or ALL, with commas.")
+@_list_option("--ignore", "RULES", "Rules not to check.")
+@_list_option("--extend-select", "RULES", "Rules to check in addition.")
+@_list_option("--per-file-ignores", "PATTERN:RULE", "Rules not to check in some files.")
+@_list_option("--exclude", "PATTERNS", "Files and folders to pass over, instead of the default.")
+@_list_option("--extend-exclude", "PATTERNS", "Files and folders to pass over in addition.")
+@click.option(
+    "--force-exclude", is_flag=True, default=None, help="Exclude even files named explicitly."
+)
+@click.option(
+    "--no-respect-gitignore",
+    "respect_gitignore",
+    flag_value=False,
+    default=None,
+    type=bool,
+    help="Check what .gitignore names, too.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "info", "never"]),
+    help="Least severity that makes the exit status 1.  [default: warning]",
+)
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 despite findings.")
+@click.option("--statistics", is_flag=True, help="Print how often each rule was broken.")
+@click.option("--show-files", is_flag=True, help="Print the files that would be checked.")
+@click.option("--isolated", is_flag=True, help="Ignore configuration files.")
+@click.option(
+    "--config",
+    multiple=True,
+    metavar="PATH|'KEY = VALUE'",
+    help="A configuration file, or one setting as TOML.",
+)
+@click.option("--stdin-filename", metavar="PATH", help="Name of what is read from `-`.")
+@click.option(
+    "--no-cache",
+    "cache",
+    flag_value=False,
+    default=None,
+    type=bool,
+    help="Neither read nor write the cache.",
+)
+@click.option("-j", "--jobs", type=click.IntRange(min=0), help="Processes; 0 chooses.")
+@click.option(
+    "--output-format",
+    type=click.Choice(FORMATS),
+    help="[default: full on a terminal, else concise]",
+)
+@click.option("--output-file", metavar="PATH", help="Write the report there.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="auto follows NO_COLOR, FORCE_COLOR and the terminal.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell on stderr what was read.")
+@click.pass_context
+def check(ctx: click.Context, paths: tuple[str, ...], **options: Any) -> None:
+    """Check files and folders (default: the working directory; `-` for stdin).
+
+    Exit status: 0 clean; 1 findings; 2 wrong usage or configuration, or a file that could
+    not be analysed.
+    """
+    from amplint.cli.options import build_settings
+
+    settings = build_settings(options)
+    named = _named_paths(paths, options["stdin_filename"])
+    if options["show_files"]:
+        ctx.exit(_show_files(named, settings))
+    ctx.exit(_check(named, settings, options))
+
+
+def _named_paths(paths: tuple[str, ...], stdin_filename: str | None) -> tuple[str, ...]:
+    if paths:
+        return paths
+    return (_STDIN,) if stdin_filename else (".",)
+
+
+def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) -> int:
+    from amplint.checker import check_paths
+    from amplint.cli import output
+    from amplint.cli.terminal import Progress, is_terminal
+
+    form = output.choose_format(settings, options["output_file"])
+    if options["statistics"] and form not in TEXT_FORMATS:
+        raise click.UsageError(f"--statistics prints text; it cannot be had as {form}.")
+    stdin = click.get_binary_stream("stdin").read() if _STDIN in paths else None
+    watched = is_terminal(sys.stderr) and not options["quiet"]
+    with Progress(sys.stderr, enabled=watched) as progress:
+        report = check_paths(paths, settings, stdin=stdin, progress=progress)
+    lines = output.render(
+        report,
+        form,
+        sources=output.source_reader(settings, stdin),
+        color=output.color_for(options["color"], options["output_file"]),
+        table=options["statistics"],
+        quiet=options["quiet"],
+    )
+    output.write(lines, options["output_file"])
+    _tell(report, settings, verbose=options["verbose"])
+    return exit_status(report, settings.fail_on, exit_zero=options["exit_zero"])
+
+
+def exit_status(report: Report, fail_on: str, *, exit_zero: bool) -> int:
+    """2 where a file could not be analysed, else 1 for a finding at the level, else 0."""
+    from amplint.findings import Severity
+
+    if report.errors:
+        return 2
+    if exit_zero or fail_on == "never":
+        return 0
+    level = Severity("info" if fail_on == "notice" else fail_on).rank
+    return int(any(finding.severity.rank >= level for finding in report.findings))
+
+
+def _tell(report: Report, settings: Settings, *, verbose: bool) -> None:
+    """Remarks for the person at the terminal."""
+    if not report.files and not report.errors:
+        click.echo("warning: no Python files found under the given paths", err=True)
+    if verbose:
+        click.echo(f"configuration: {settings.origin or 'none'}", err=True)
+        click.echo(
+            f"{report.files} files, {report.screened_out} without AMP, {report.seconds:.2f} s",
+            err=True,
+        )
+
+
+def _show_files(paths: Sequence[str], settings: Settings) -> int:
+    from amplint.cli.terminal import write_lines
+    from amplint.findings import FileError
+    from amplint.source.discovery import discover
+
+    found = list(discover(paths, settings))
+    errors = [item for item in found if isinstance(item, FileError)]
+    write_lines(sorted(item.filename for item in found if not isinstance(item, FileError)))
+    for error in errors:
+        click.echo(f"error: {error.filename}: {error.message}", err=True)
+    return 2 if errors else 0

@@ -1,0 +1,113 @@
+"""From a `Report` to lines on stdout or in a file."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from amplint.cli.terminal import is_terminal, wants_color, write_lines
+from amplint.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from amplint.checker import Report
+    from amplint.config import Settings
+
+#: Formats of `--output-format`; each is a module of `amplint.report`.
+FORMATS = ("full", "concise", "json", "github")
+#: Formats that people read, which end in a summary.
+TEXT_FORMATS = ("full", "concise")
+
+
+def choose_format(settings: Settings, output_file: str | None) -> str:
+    """The configured format, else full on a terminal and concise elsewhere.
+
+    Raises:
+        ConfigError: the configuration names an unknown format.
+    """
+    from amplint.config import did_you_mean
+
+    configured = settings.output_format
+    if configured is None:
+        return "full" if output_file is None and is_terminal(sys.stdout) else "concise"
+    if configured not in FORMATS:
+        hint = did_you_mean(configured, FORMATS) or f"one of {', '.join(FORMATS)}"
+        raise ConfigError(f"{settings.origin}: there is no output format `{configured}`", hint)
+    return configured
+
+
+def source_reader(settings: Settings, stdin: bytes | None) -> Callable[[str], list[str] | None]:
+    """How reporters get the lines of a file: read again, because findings do not keep them."""
+    from amplint.errors import UnreadableFile
+    from amplint.source.discovery import relative
+    from amplint.source.positions import split_lines
+    from amplint.source.reading import read_source
+
+    name = settings.stdin_filename
+    stdin_name = relative(name) if name else "<stdin>"
+
+    @lru_cache(maxsize=16)
+    def read(filename: str) -> list[str] | None:
+        source = stdin if stdin is not None and filename == stdin_name else filename
+        try:
+            text = read_source(source, filename, max_file_size=settings.max_file_size).text
+        except UnreadableFile:
+            return None
+        return split_lines(text)
+
+    return read
+
+
+def render(
+    report: Report,
+    form: str,
+    *,
+    sources: Callable[[str], list[str] | None],
+    color: bool,
+    table: bool,
+    quiet: bool,
+) -> Iterator[str]:
+    """The lines of a report.
+
+    Args:
+        form: one of `FORMATS`.
+        table: print the table of `--statistics` instead of the findings.
+        quiet: leave out the summary.
+    """
+    from amplint.report.summary import statistics, summarise
+
+    if table:
+        yield from statistics(report)
+    else:
+        module = importlib.import_module(f"amplint.report.{form}")
+        yield from module.render(report, sources=sources, color=color)
+    if form != "json" and not quiet and (report.files or report.errors):
+        yield summarise(report)
+
+
+def write(lines: Iterable[str], output_file: str | None) -> None:
+    """Write to a file, or to stdout.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if output_file is None:
+        write_lines(lines)
+        return
+    try:
+        with open(output_file, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.writelines(line + "\n" for line in lines)
+    except OSError as error:
+        raise UsageError(f"cannot write {output_file}: {error.strerror}") from error
+
+
+def color_for(choice: str, output_file: str | None) -> bool:
+    """Whether to colour; a file only where the user insists."""
+    if output_file is not None:
+        return choice == "always"
+    if os.name == "nt" and choice == "auto" and not os.environ.get("WT_SESSION"):
+        return bool(os.environ.get("FORCE_COLOR"))  # an old console shows escapes as text
+    return wants_color(choice, sys.stdout)

@@ -1,0 +1,168 @@
+"""The JSON contract, version 1."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from amplint.report import json as json_report
+
+PLACE = {
+    "type": "object",
+    "properties": {
+        "row": {"type": "integer", "minimum": 1},
+        "column": {"type": "integer", "minimum": 1},
+    },
+    "required": ["row", "column"],
+    "additionalProperties": False,
+}
+SEVERITIES = ["error", "warning", "info"]
+
+
+def closed(properties: dict, optional: tuple[str, ...] = ()) -> dict:
+    """An object with exactly these keys."""
+    required = [name for name in properties if name not in optional]
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def text(nullable: bool = False) -> dict:
+    return {"type": ["string", "null"] if nullable else "string"}
+
+
+EDIT = closed({"content": text(), "location": PLACE, "end_location": PLACE})
+STEP = closed(
+    {
+        "filename": text(),
+        "row": {"type": "integer", "minimum": 1},
+        "column": {"type": "integer", "minimum": 1},
+        "message": text(),
+        "state": text(),
+    },
+    optional=("state",),
+)
+EVIDENCE = closed(
+    {
+        "status": {
+            "enum": [
+                "static",
+                "confirmed",
+                "conditional",
+                "not-reproduced",
+                "not-reached",
+                "inconclusive",
+                "observed",
+            ]
+        },
+        "device": text(nullable=True),
+        "kind": {"enum": ["own-code", "replay", "live", None]},
+        "detail": text(nullable=True),
+        "assumptions": {"type": "array", "items": text()},
+    }
+)
+FINDING = closed(
+    {
+        "code": {"type": "string", "pattern": r"^AMP\d{3}$"},
+        "name": {"type": "string", "pattern": "^[a-z0-9-]+$"},
+        "severity": {"enum": SEVERITIES},
+        "message": text(),
+        "help": text(),
+        "filename": text(),
+        "cell": {"type": ["integer", "null"]},
+        "location": PLACE,
+        "end_location": PLACE,
+        "path": {"type": "array", "items": STEP},
+        "evidence": EVIDENCE,
+        "fix": {
+            "anyOf": [
+                {"type": "null"},
+                closed(
+                    {
+                        "applicability": {"enum": ["safe", "unsafe", "display"]},
+                        "edits": {"type": "array", "items": EDIT, "minItems": 1},
+                    }
+                ),
+            ]
+        },
+        "url": text(nullable=True),
+        "fingerprint": text(),
+    }
+)
+SCHEMA = closed(
+    {
+        "version": {"const": 1},
+        "findings": {"type": "array", "items": FINDING},
+        "errors": {
+            "type": "array",
+            "items": closed(
+                {
+                    "filename": text(),
+                    "code": {"const": "AMP000"},
+                    "message": text(),
+                    "location": PLACE,
+                }
+            ),
+        },
+        "summary": closed(
+            {
+                "files": {"type": "integer"},
+                "screened_out": {"type": "integer"},
+                "findings": closed({severity: {"type": "integer"} for severity in SEVERITIES}),
+                "seconds": {"type": "number", "minimum": 0},
+            }
+        ),
+    }
+)
+
+
+def dump(report, sources) -> str:
+    return "\n".join(json_report.render(report, sources=sources, color=True))
+
+
+def test_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_report_follows_the_schema(report, sources) -> None:
+    jsonschema.validate(json.loads(dump(report, sources)), SCHEMA)
+
+
+def test_an_empty_report_follows_the_schema(make_report, sources) -> None:
+    loaded = json.loads(dump(make_report(), sources))
+    jsonschema.validate(loaded, SCHEMA)
+    assert loaded["findings"] == [] and loaded["summary"]["findings"]["error"] == 0
+
+
+def test_values(report, sources) -> None:
+    loaded = json.loads(dump(report, sources))
+    clip = next(item for item in loaded["findings"] if item["code"] == "AMP110")
+    assert clip["location"] == {"row": 12, "column": 9}
+    assert clip["end_location"] == {"row": 12, "column": 64}
+    assert clip["path"][1] == {
+        "filename": "train.py",
+        "row": 11,
+        "column": 9,
+        "message": "`loss` is multiplied by the loss scale",
+    }
+    assert clip["path"][2]["state"] == "gradients: scaled"
+    assert clip["fix"]["edits"][0]["content"] == "        scaler.unscale_(optimizer)\n"
+    assert loaded["errors"][0]["location"] == {"row": 1, "column": 7}
+    assert loaded["summary"]["findings"] == {"error": 1, "warning": 1, "info": 1}
+
+
+def test_output_is_ascii(report, sources) -> None:
+    assert dump(report, sources).isascii()
+
+
+@pytest.mark.parametrize("key", ["findings", "errors", "summary", "version"])
+def test_schema_misses_nothing(key: str, report, sources) -> None:
+    loaded = json.loads(dump(report, sources))
+    del loaded[key]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(loaded, SCHEMA)

@@ -1,0 +1,61 @@
+"""The last line, and the statistics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from amplint.checker import Report
+from amplint.findings import FileError, Severity
+from amplint.report.summary import statistics, summarise
+
+MISSING = FileError("gone.py", "does not exist")
+SECOND = FileError("gone.py", "and again", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("errors", "warnings", "failed", "files", "screened", "expected"),
+    [
+        (0, 0, (), 0, 0, "No Python files to check."),
+        (0, 0, (), 1, 0, "No AMP misuse found in 1 file (0 without AMP)."),
+        (0, 0, (), 12, 9, "No AMP misuse found in 12 files (9 without AMP)."),
+        (1, 0, (), 12, 9, "Found 1 error in 1 file (12 files checked, 9 without AMP)."),
+        (3, 1, (), 12, 9, "Found 3 errors, 1 warning in 1 file (12 files checked, 9 without AMP)."),
+        (
+            1,
+            0,
+            (MISSING,),
+            3,
+            0,
+            "Found 1 error in 1 file; 1 file could not be analysed "
+            "(3 files checked, 0 without AMP).",
+        ),
+        (
+            0,
+            0,
+            (MISSING, SECOND),
+            3,
+            0,
+            "No findings, but 1 file could not be analysed (3 files checked, 0 without AMP).",
+        ),
+    ],
+)
+def test_summary(clip, errors, warnings, failed, files, screened, expected) -> None:
+    warning = replace(clip, severity=Severity.WARNING)
+    findings = (clip,) * errors + (warning,) * warnings
+    assert summarise(Report(findings, failed, files, screened)) == expected
+
+
+def test_statistics_count_codes_and_unreadable_files(clip) -> None:
+    other = replace(clip, code="AMP101", name="step-without-scaled-backward")
+    report = Report((clip, other, *[clip] * 9), (MISSING,), files=2)
+    assert list(statistics(report)) == [
+        "10  AMP110  clip-without-unscale",
+        " 1  AMP000  unreadable-file",
+        " 1  AMP101  step-without-scaled-backward",
+    ]
+
+
+def test_statistics_of_nothing_is_nothing() -> None:
+    assert list(statistics(Report())) == []
