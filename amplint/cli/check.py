@@ -109,7 +109,7 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     form = output.choose_format(settings, options["output_file"])
     if options["statistics"] and form not in TEXT_FORMATS:
         raise click.UsageError(f"--statistics prints text; it cannot be had as {form}.")
-    stdin = click.get_binary_stream("stdin").read() if _STDIN in paths else None
+    stdin = sys.stdin.buffer.read() if _STDIN in paths else None
     watched = is_terminal(sys.stderr) and not options["quiet"]
     with Progress(sys.stderr, enabled=watched) as progress:
         report = check_paths(paths, settings, stdin=stdin, progress=progress)
@@ -134,7 +134,7 @@ def exit_status(report: Report, fail_on: str, *, exit_zero: bool) -> int:
         return 2
     if exit_zero or fail_on == "never":
         return 0
-    level = Severity("info" if fail_on == "notice" else fail_on).rank
+    level = Severity(fail_on).rank
     return int(any(finding.severity.rank >= level for finding in report.findings))
 
 

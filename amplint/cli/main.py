@@ -51,7 +51,7 @@ class _Cli(click.Group):
     ) -> int:
         try:
             status = super().main(
-                args, prog_name or "amplint", complete_var, standalone_mode=False, **extra
+                args, prog_name or self.name, complete_var, standalone_mode=False, **extra
             )
         except AmplintError as error:
             return _complain(error.message, error.hint, error.exit_status)
@@ -103,6 +103,7 @@ def _report_defect(error: Exception) -> int:
 
 
 @click.group(
+    "amplint",
     cls=_Cli,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -108,6 +107,4 @@ def color_for(choice: str, output_file: str | None) -> bool:
     """Whether to colour; a file only where the user insists."""
     if output_file is not None:
         return choice == "always"
-    if os.name == "nt" and choice == "auto" and not os.environ.get("WT_SESSION"):
-        return bool(os.environ.get("FORCE_COLOR"))  # an old console shows escapes as text
     return wants_color(choice, sys.stdout)

@@ -35,7 +35,14 @@ def wants_color(choice: str, stream: TextIO) -> bool:
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
+    return is_terminal(stream) and _draws_color()
+
+
+def _draws_color() -> bool:
+    if os.environ.get("TERM") == "dumb":
+        return False
+    # An old Windows console shows the escapes as text; newer terminals say who they are.
+    return os.name != "nt" or any(name in os.environ for name in ("WT_SESSION", "TERM_PROGRAM"))
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -44,6 +51,8 @@ def write_lines(lines: Iterable[str]) -> None:
     Characters that the stream's encoding lacks are written as escapes.
     """
     stream = sys.stdout
+    if stream is None:  # started with its standard output closed
+        return
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
     try:

@@ -1,0 +1,125 @@
+"""0 clean, 1 findings, 2 usage or an unreadable file, 130 interrupted."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplint import checker
+from amplint.checker import Report
+from amplint.cli.check import check
+from amplint.config import FAIL_LEVELS
+from amplint.errors import AmplintError
+from amplint.findings import FileError
+
+BROKEN = FileError("broken.py", "invalid syntax")
+
+
+@pytest.mark.parametrize(
+    ("severity", "args", "expected"),
+    [
+        (None, (), 0),
+        ("error", (), 1),
+        ("warning", (), 1),
+        ("info", (), 0),
+        ("error", ("--fail-on", "error"), 1),
+        ("warning", ("--fail-on", "error"), 0),
+        ("warning", ("--fail-on", "warning"), 1),
+        ("info", ("--fail-on", "info"), 1),
+        ("error", ("--fail-on", "never"), 0),
+        ("error", ("--exit-zero",), 0),
+        ("error", ("--config", 'fail-on = "never"'), 0),
+        ("info", ("--config", 'fail-on = "info"'), 1),
+        ("error", ("--config", 'fail-on = "never"', "--fail-on", "error"), 1),
+        ("error", ("--statistics",), 1),
+        ("error", ("--quiet",), 1),
+        ("error", ("--output-file", "report.txt"), 1),
+    ],
+)
+def test_findings(run, reporting, finding, severity, args, expected) -> None:
+    findings = (finding(severity),) if severity else ()
+    reporting(Report(findings, files=1))
+    assert run("check", *args).exit_code == expected
+
+
+def test_the_levels_are_those_of_the_configuration() -> None:
+    option = next(item for item in check.params if item.name == "fail_on")
+    assert tuple(option.type.choices) == FAIL_LEVELS
+
+
+@pytest.mark.parametrize("args", [(), ("--exit-zero",), ("--fail-on", "never"), ("-q",)])
+@pytest.mark.parametrize("severity", [None, "error"])
+def test_an_unreadable_file_wins(run, reporting, finding, severity, args) -> None:
+    findings = (finding(severity),) if severity else ()
+    reporting(Report(findings, (BROKEN,), files=2))
+    result = run("check", *args)
+    assert result.exit_code == 2
+    assert "broken.py:1:1: error AMP000 invalid syntax" in result.stdout
+
+
+def raising(error: BaseException):
+    def check_paths(*args, **options):
+        raise error
+
+    return check_paths
+
+
+def test_a_users_error_is_one_message_and_a_hint(run, monkeypatch) -> None:
+    monkeypatch.setattr(checker, "check_paths", raising(AmplintError("no such thing", "try it")))
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: no such thing\nhint: try it\n"
+
+
+def test_an_error_without_hint(run, monkeypatch) -> None:
+    monkeypatch.setattr(checker, "check_paths", raising(AmplintError("no such thing")))
+    assert run("check").stderr == "error: no such thing\n"
+
+
+def test_a_defect_is_one_line(run, monkeypatch) -> None:
+    monkeypatch.setattr(checker, "check_paths", raising(ZeroDivisionError("division by zero")))
+    result = run("check")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("internal error: ZeroDivisionError: division by zero; please")
+    assert result.stderr.count("\n") == 1 and "report" in result.stderr
+
+
+def test_a_defect_has_a_traceback_only_when_asked_for(run, monkeypatch) -> None:
+    monkeypatch.setenv("AMPLINT_DEBUG", "1")
+    monkeypatch.setattr(checker, "check_paths", raising(ZeroDivisionError("division by zero")))
+    assert isinstance(run("check").exception, ZeroDivisionError)
+
+
+def test_interrupted(run, monkeypatch) -> None:
+    monkeypatch.setattr(checker, "check_paths", raising(KeyboardInterrupt()))
+    result = run("check")
+    assert result.exit_code == 130
+    assert result.stderr.strip() == ""
+
+
+def test_no_files_is_said(run, empty_folder) -> None:
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "warning: no Python files found under the given paths\n"
+
+
+def test_a_missing_path(run) -> None:
+    result = run("check", "gone.py")
+    assert result.exit_code == 2
+    assert "gone.py:1:1: error AMP000 does not exist" in result.stdout
+
+
+def test_a_clean_file(run, empty_folder) -> None:
+    (empty_folder / "clean.py").write_text("import torch\n")
+    result = run("check", "clean.py")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "No AMP misuse found in 1 file (0 without AMP).\n"
+
+
+def test_a_broken_file_does_not_hide_the_others(run, empty_folder) -> None:
+    (empty_folder / "broken.py").write_text("from torch.amp import autocast\ndef f(:\n")
+    (empty_folder / "clean.py").write_text("import torch\n")
+    result = run("check", ".")
+    assert result.exit_code == 2
+    assert "broken.py:2:" in result.stdout and "AMP000" in result.stdout
+    assert "1 file could not be analysed (2 files checked" in result.stdout
+    assert "No AMP misuse" not in result.stdout
