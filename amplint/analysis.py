@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amplint.flow.engine import find_misuses
 from amplint.project.module import build_module
 from amplint.project.roles import build_roles
 from amplint.rule import FileView
@@ -23,4 +24,5 @@ def analyse(filename: str, source: str, tree: ast.Module) -> FileView:
     module = build_module(filename, source, tree)
     roles = build_roles(module)
     lines = LineTable(source)
-    return FileView(module, roles, (), lines.span_of)
+    misuses = find_misuses(module, roles, lines.span_of)
+    return FileView(module, roles, misuses, lines.span_of)

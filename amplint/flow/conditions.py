@@ -1,0 +1,250 @@
+"""Conditions: boolean formulas over atoms, their truth in a state, and assuming them.
+
+A formula is True, False, None (volatile: both branches are possible every time), an atom,
+or ("not", f), ("and", fs), ("or", fs). Atoms:
+
+    ("some", location)             the value is not None
+    ("true", location)             the value is truthy; implies ("some", location)
+    ("equal", location, literal)   equality with a literal; two literals exclude each other
+    ("positive", text)             the number is above zero
+    ("boundary", counter, k, end)  the counter stands at the end (or start) of a window of k
+    ("first", counter)             the loop is in its first iteration
+    ("last", counter)              ... in its last one
+    ("gradient",)                  some parameter has a gradient
+    ("other", text, mentions)      any other stable comparison, by normalised text
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+from amplint.flow.state import State
+from amplint.flow.values import NONE, is_not_none, is_truthy
+from amplint.protocol import Gradient
+from amplint.protocol.states import ABSENT
+
+Formula = Union[bool, None, tuple[Any, ...]]
+CONNECTIVES = ("not", "and", "or")
+
+
+def negate(formula: Formula) -> Formula:
+    """Logical negation; volatile stays volatile."""
+    if formula is None:
+        return None
+    if isinstance(formula, bool):
+        return not formula
+    return formula[1] if formula[0] == "not" else ("not", formula)
+
+
+def conjoin(parts: list[Formula]) -> Formula:
+    """Conjunction in evaluation order."""
+    if any(part is False for part in parts):
+        return False
+    kept = tuple(part for part in parts if part is not True)
+    if not kept:
+        return True
+    return kept[0] if len(kept) == 1 else ("and", kept)
+
+
+def disjoin(parts: list[Formula]) -> Formula:
+    """Disjunction in evaluation order."""
+    if any(part is True for part in parts):
+        return True
+    kept = tuple(part for part in parts if part is not False)
+    if not kept:
+        return False
+    return kept[0] if len(kept) == 1 else ("or", kept)
+
+
+def evaluate(formula: Formula, state: State) -> bool | None:
+    """Three-valued truth of a formula in a state."""
+    if formula is None or isinstance(formula, bool):
+        return formula
+    kind = formula[0]
+    if kind == "not":
+        inner = evaluate(formula[1], state)
+        return None if inner is None else not inner
+    if kind in ("and", "or"):
+        stop = kind == "or"
+        results = [evaluate(part, state) for part in formula[1]]
+        if stop in results:
+            return stop
+        return None if None in results else not stop
+    return _EVALUATE.get(kind, _stored)(formula, state)
+
+
+def _stored(atom: tuple, state: State) -> bool | None:
+    return state.facts.get(atom)
+
+
+def _some(atom: tuple, state: State) -> bool | None:
+    known = is_not_none(state.values.get(atom[1]))
+    if known is not None:
+        return known
+    stored = state.facts.get(atom)
+    if stored is None and state.facts.get(("true", atom[1])):
+        return True
+    return stored
+
+
+def _true(atom: tuple, state: State) -> bool | None:
+    value = state.values.get(atom[1])
+    if value is not None and value[0] == "formula":
+        return evaluate(value[1], state)
+    known = is_truthy(value)
+    if known is not None:
+        return known
+    stored = state.facts.get(atom)
+    if stored is None and state.facts.get(("some", atom[1])) is False:
+        return False
+    return stored
+
+
+def _equal(atom: tuple, state: State) -> bool | None:
+    _, location, literal = atom
+    value = state.values.get(location)
+    if value is not None and value[0] == "const":
+        return value[1] == literal
+    if value is not None and value[0] == "none":
+        return False
+    stored = state.facts.get(atom)
+    if stored is not None:
+        return stored
+    for other, truth in state.facts.items():
+        if truth and other[0] == "equal" and other[1] == location and other[2] != literal:
+            return False
+    return None
+
+
+def _positive(atom: tuple, state: State) -> bool | None:
+    value = state.values.get(atom[1])
+    if value is not None and value[0] == "positive":
+        return True
+    if value is not None and value[0] == "const" and isinstance(value[1], (int, float)):
+        return value[1] > 0
+    return state.facts.get(atom)
+
+
+def _boundary(atom: tuple, state: State) -> bool | None:
+    _, counter, _, end = atom
+    if not end and state.facts.get(("first", counter)):
+        return True
+    return state.facts.get(atom)
+
+
+def _gradient(atom: tuple, state: State) -> bool | None:
+    tags = [tag for key, (tag, _) in _gradients(state)]
+    if not tags or None in tags:
+        return None
+    present = [tag not in ABSENT for tag in tags]
+    if all(present):
+        return True
+    return None if any(present) else False
+
+
+def _gradients(state: State) -> list[tuple[tuple, tuple[Gradient | None, frozenset]]]:
+    named = [
+        (key, value)
+        for key, value in state.typestate.items()
+        if key[0] == "gradient" and key[1] != "*"
+    ]
+    if named:
+        return named
+    return [(key, value) for key, value in state.typestate.items() if key[0] == "gradient"]
+
+
+_EVALUATE = {
+    "some": _some,
+    "true": _true,
+    "equal": _equal,
+    "positive": _positive,
+    "boundary": _boundary,
+    "gradient": _gradient,
+}
+
+
+def assume(formula: Formula, truth: bool, state: State) -> list[State]:
+    """The disjoint states in which the formula has this truth; [] if it cannot have it.
+
+    A false conjunction (true disjunction) splits in short-circuit order: not a; a and not b.
+    """
+    known = evaluate(formula, state)
+    if known is not None:
+        return [state] if known is truth else []
+    if formula is None:
+        return [state]
+    kind = formula[0]
+    if kind == "not":
+        return assume(formula[1], not truth, state)
+    if kind in ("and", "or"):
+        return _assume_parts(formula[1], kind == "or", truth, state)
+    return [_store(formula, truth, state)]
+
+
+def _assume_parts(parts: tuple, stop: bool, truth: bool, state: State) -> list[State]:
+    results: list[State] = []
+    running = [state]
+    for part in parts:
+        if truth is stop:
+            for current in running:
+                results.extend(assume(part, stop, current))
+        running = [after for current in running for after in assume(part, not stop, current)]
+    return results if truth is stop else running
+
+
+def _store(atom: tuple, truth: bool, state: State) -> State:
+    if atom[0] == "gradient":
+        return state
+    state = state.copy()
+    state.facts[atom] = truth
+    if atom[0] == "some" and not truth:
+        state.values[atom[1]] = NONE
+    if atom[0] == "true" and truth:
+        state.facts[("some", atom[1])] = True
+    return state
+
+
+def mentions(formula: Formula) -> frozenset[str]:
+    """Locations whose assignment makes the formula stale."""
+    if formula is None or isinstance(formula, bool):
+        return frozenset()
+    kind = formula[0]
+    if kind == "not":
+        return mentions(formula[1])
+    if kind in ("and", "or"):
+        return frozenset().union(*(mentions(part) for part in formula[1]))
+    if kind == "other":
+        return formula[2]
+    return frozenset(formula[1:2]) if len(formula) > 1 else frozenset()
+
+
+def is_under(location: str, root: str) -> bool:
+    """Whether a location is `root` or a part of it ("a.b" and "a['k']" are parts of "a")."""
+    if not location.startswith(root):
+        return False
+    rest = location[len(root) :]
+    return not rest or rest[0] in ".["
+
+
+def forget(location: str, state: State) -> None:
+    """Drop, in place, everything known about a location that is being assigned.
+
+    A stored formula that mentions it is first evaluated: a boundary that was computed
+    before its counter moves stays usable.
+    """
+    for atom in [atom for atom in state.facts if _mentions_part(atom, location)]:
+        if atom[0] != "first":
+            del state.facts[atom]
+    for place, value in list(state.values.items()):
+        if is_under(place, location):
+            del state.values[place]
+        elif value is not None and value[0] == "path" and is_under(value[1], location):
+            del state.values[place]
+        elif value is not None and value[0] == "formula":
+            if any(is_under(mention, location) for mention in mentions(value[1])):
+                known = evaluate(value[1], state)
+                state.values[place] = ("const", known) if known is not None else None
+
+
+def _mentions_part(atom: tuple, location: str) -> bool:
+    return any(is_under(mention, location) for mention in mentions(atom))

@@ -1,0 +1,215 @@
+"""Which rule reports a broken transition: the violation, seen in its context.
+
+One defect, one finding: the most specific rule wins. Where guards that can disagree are
+the cause, that is the rule; after the loop that holds the backward, a step without
+gradients is a leftover step; a state carried round the loop is a missing update.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+from amplint.flow.events import Site
+from amplint.flow.facts import BACKWARD, SCALE, STEP, UNSCALE, UPDATE, protocol_word
+from amplint.flow.reader import callee_name
+from amplint.flow.state import State
+from amplint.flow.witness import steps_of
+from amplint.project.module import Function, Module
+from amplint.project.roles import Roles
+from amplint.protocol import Event
+
+AMP_GUARD = re.compile(r"amp|fp16|half|mixed|precision|scaler|autocast|bf16|float16|16", re.IGNORECASE)
+
+#: slug -> code, or None for silent; where the context matters see `_in_context`.
+CODES: dict[str, str | None] = {
+    "step-twice": "AMP104",
+    "unscale-twice": "AMP108",
+    "unscale-after-step": "AMP108",
+    "step-without-gradient": "AMP101",
+    "step-on-spent": None,
+    "step-on-zeros": "AMP102",
+    "step-after-zero-grad": "AMP102",
+    "unscale-without-gradient": "AMP109",
+    "unscale-of-zeros": "AMP109",
+    "unscale-of-plain": "AMP113",
+    "step-on-mixed": "AMP113",
+    "losses-mixed": "AMP113",
+    "unscale-again": "AMP107",
+    "stale-scale": "AMP107",
+    "step-on-piled": "AMP116",
+    "backward-after-unscale": "AMP109",
+    "step-on-rescaled": "AMP109",
+    "update-without-check": "AMP106",
+    "clip-of-scaled": "AMP110",
+    "clip-of-spent": "AMP127",
+    "optimizer-step-on-scaled": "AMP112",
+    "optimizer-step-bypass": "AMP112",
+    "optimizer-step-twice": "AMP104",
+    "foreign-scaler": "AMP117",
+    "other-object-unscaled": "AMP117",
+    "scaler-is-none": "AMP202",
+}
+#: Missing gradients after the training loop: the flush of an incomplete window.
+LEFTOVER = frozenset(
+    {"step-without-gradient", "step-on-spent", "step-on-zeros", "unscale-without-gradient", "unscale-of-zeros"}
+)
+#: slug -> the event whose guard may be the one that disagrees.
+COUNTERPART = {
+    "unscale-of-plain": SCALE,
+    "step-twice": UPDATE,
+    "unscale-after-step": UPDATE,
+    "update-without-check": STEP,
+    "optimizer-step-on-scaled": STEP,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """A code and the words that go with it."""
+
+    code: str
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Diagnostician:
+    """Chooses codes for the violations of one module."""
+
+    module: Module
+    roles: Roles
+    _guards: dict[int, list[ast.expr]] = field(default_factory=dict)
+    _sites: dict[str, list[tuple[ast.Call, Function]]] = field(default_factory=dict)
+    _indexed: bool = False
+
+    def diagnose(self, slug: str, site: Site, state: State, details: dict[str, str]) -> Verdict | None:
+        """The verdict on one violation, None if the linter stays silent."""
+        words = {**site.details, **details}
+        code = self._in_context(slug, state, words)
+        if code is None:
+            return None
+        self._describe(slug, site, words)
+        mismatch = self._guard_mismatch(slug, site, state)
+        if mismatch is not None:
+            return Verdict("AMP201", {**words, **mismatch})
+        return Verdict(code, words)
+
+    def _in_context(self, slug: str, state: State, words: dict[str, str]) -> str | None:
+        if slug in LEFTOVER and ("flag", "after") in state.typestate:
+            return "AMP103"
+        if slug in ("step-twice", "unscale-after-step") and words.get("loop") == "yes":
+            return "AMP105"
+        return CODES[slug]
+
+    def _describe(self, slug: str, site: Site, words: dict[str, str]) -> None:
+        guards = self.guards_of(site.node)
+        if guards:
+            words.setdefault("guard", _text(guards[-1]))
+        counterpart = COUNTERPART.get(slug)
+        if counterpart is not None and not self.sites(counterpart):
+            words["never"] = "yes"
+
+    def _guard_mismatch(self, slug: str, site: Site, state: State) -> dict[str, str] | None:
+        """The two guards that disagree, if disagreement is the cause."""
+        word = COUNTERPART.get(slug)
+        if word is None:
+            return None
+        own = self.guards_of(site.node)
+        own_texts = {_text(test) for test in own}
+        plain = _last_event(state, Event.PLAIN_BACKWARD) if slug == "unscale-of-plain" else None
+        for node, function in self.sites(word):
+            if plain is not None and function is not plain[2]:
+                continue
+            others = [test for test in self.guards_of(node) if AMP_GUARD.search(_text(test))]
+            differing = [test for test in others if _text(test) not in own_texts]
+            if not differing:
+                continue
+            amp_own = [test for test in own if AMP_GUARD.search(_text(test))]
+            if slug != "unscale-of-plain" and not amp_own:
+                continue
+            guard = _text(amp_own[-1]) if amp_own else ""
+            return {"guard": guard, "other_guard": _text(differing[-1]), "line": str(node.lineno)}
+        return None
+
+    # -- static index ------------------------------------------------------------------
+
+    def sites(self, word: str) -> list[tuple[ast.Call, Function]]:
+        """Every call of the module that is this protocol word."""
+        self._index()
+        return self._sites.get(word, [])
+
+    def guards_of(self, node: ast.AST) -> list[ast.expr]:
+        """The tests of the if statements around a call, outermost first."""
+        self._index()
+        return self._guards.get(id(node), [])
+
+    def _index(self) -> None:
+        if self._indexed:
+            return
+        self._indexed = True
+        for site in self.module.calls:
+            word = protocol_word(site.node, site.method, site.function, self.roles)
+            if word is not None:
+                self._sites.setdefault(word, []).append((site.node, site.function))
+        for function in self.module.functions:
+            self._read_guards(function.body, [])
+
+    def _read_guards(self, body: list[ast.stmt], guards: list[ast.expr]) -> None:
+        for statement in body:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                continue
+            if isinstance(statement, ast.If):
+                self._note_calls(statement.test, guards)
+                self._read_guards(statement.body, [*guards, statement.test])
+                self._read_guards(statement.orelse, [*guards, statement.test])
+                continue
+            for child in ast.iter_child_nodes(statement):
+                if isinstance(child, ast.expr):
+                    self._note_calls(child, guards)
+            for name in ("body", "orelse", "finalbody"):
+                self._read_guards(getattr(statement, name, []) or [], guards)
+            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                self._read_guards(part.body, guards)
+
+    def _note_calls(self, expression: ast.expr, guards: list[ast.expr]) -> None:
+        if isinstance(expression, ast.IfExp):
+            self._note_calls(expression.body, [*guards, expression.test])
+            self._note_calls(expression.orelse, [*guards, expression.test])
+            return
+        if isinstance(expression, ast.Call):
+            self._guards[id(expression)] = guards
+        for child in ast.iter_child_nodes(expression):
+            if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)):
+                self._note_calls(child, guards)  # type: ignore[arg-type]
+
+
+def _last_event(state: State, wanted: Event):
+    for step in reversed(steps_of(state.trail)):
+        if step[0] == "event" and step[3][0] is wanted:
+            return step
+    return None
+
+
+def cause_of(slug: str, site: Site, state: State) -> int:
+    """Identity of the event that caused a violation: two reports of one cause are one defect."""
+    if slug in ("clip-of-scaled", "clip-of-spent", "losses-mixed", "scaler-is-none", "update-without-check"):
+        return id(site.node)
+    wanted = {
+        "step-twice": Event.STEP,
+        "unscale-after-step": Event.STEP,
+        "unscale-twice": Event.UNSCALE,
+        "backward-after-unscale": Event.UNSCALE,
+        "unscale-of-plain": Event.PLAIN_BACKWARD,
+        "step-on-piled": Event.SCALED_BACKWARD,
+    }.get(slug)
+    if wanted is None:
+        return id(site.node)
+    for step in reversed(steps_of(state.trail)):
+        if step[0] == "event" and step[3][0] is wanted and step[1] is not site.node:
+            return id(step[1])
+    return id(site.node)
+
+
+def _text(test: ast.expr) -> str:
+    return " ".join(ast.unparse(test).split())

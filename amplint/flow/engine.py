@@ -1,0 +1,308 @@
+"""Which functions to follow, from which states; the results as misuses.
+
+A function is judged through its callers: the module body comes first, then functions that
+nothing in the file calls, then those that no call reached. What the constructor of a class
+establishes holds at the entry of its methods, unless another method changes it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amplint.findings import Span
+from amplint.flow.conditions import forget
+from amplint.flow.diagnosis import Diagnostician, Verdict, cause_of
+from amplint.flow.events import Site, Transitions
+from amplint.flow.facts import (
+    BACKWARD, PLAIN_STEP, SCALE, STEP, UPDATE, ZERO_GRAD, FunctionFacts, collect_facts,
+    scaler_like_paths,
+)
+from amplint.flow.calls import drop_locals
+from amplint.flow.interpreter import BudgetExceeded, Interpreter
+from amplint.flow.reader import Frame, Reader
+from amplint.flow.slice import Slicer, blocks_of
+from amplint.flow.state import State, merge
+from amplint.flow.witness import build_witness
+from amplint.project.module import Class, Function, Module
+from amplint.project.roles import Roles
+from amplint.protocol import VIOLATIONS
+from amplint.rule import Misuse
+
+#: More entry states than this say too little to be worth their cost.
+ENTRY_LIMIT = 12
+SELF_CONTAINED = frozenset({BACKWARD, SCALE, STEP, ZERO_GRAD})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """One reported violation, before duplicates are removed."""
+
+    slug: str
+    site: Site
+    state: State
+    verdict: Verdict
+
+
+def find_misuses(module: Module, roles: Roles, span_of: Callable[[ast.AST], Span]) -> tuple[Misuse, ...]:
+    """Follow the scaler protocol through one module.
+
+    Args:
+        module: the indexed module.
+        roles: its roles.
+        span_of: converts nodes to spans in 1-based code points, for the witness.
+    """
+    facts = collect_facts(module, roles)
+    if not any(found.reach for found in facts.values()):
+        return ()
+    engine = _Engine(module, roles, facts)
+    found = engine.follow()
+    return tuple(_misuse(item, module.filename, span_of) for item in _distinct(found))
+
+
+def _distinct(found: list[Found]) -> list[Found]:
+    """One finding per defect: the first report of each cause, one code per place."""
+    kept: dict[tuple, Found] = {}
+    for item in sorted(found, key=lambda item: (item.site.node.lineno, item.site.node.col_offset)):
+        kept.setdefault((item.verdict.code, cause_of(item.slug, item.site, item.state)), item)
+    places: dict[int, Found] = {}
+    for item in kept.values():
+        other = places.get(id(item.site.node))
+        if other is None or _rank(item.verdict.code) < _rank(other.verdict.code):
+            places[id(item.site.node)] = item
+    return list(places.values())
+
+
+#: Reported only where nothing more specific fits.
+GENERAL = ("AMP101", "AMP105", "AMP106")
+
+
+def _rank(code: str) -> int:
+    if code == "AMP201":
+        return 0
+    return 2 if code in GENERAL else 1
+
+
+def _misuse(item: Found, filename: str, span_of: Callable[[ast.AST], Span]) -> Misuse:
+    site = item.site
+    return Misuse(
+        code=item.verdict.code,
+        node=site.node,
+        function=site.function,
+        violation=VIOLATIONS.get(item.slug),
+        scaler=site.scaler_text,
+        optimizer=site.optimizer_text,
+        path=build_witness(item.state.trail, item.slug, site, filename, span_of),
+        details=item.verdict.details,
+    )
+
+
+class _Engine:
+    """Runs the interpreter from every entry of one module."""
+
+    def __init__(self, module: Module, roles: Roles, facts: dict[Function, FunctionFacts]) -> None:
+        self.module = module
+        self.roles = roles
+        self.facts = facts
+        self.diagnostician = Diagnostician(module, roles)
+        interesting = {function.name for function, found in facts.items() if found.reach}
+        interesting |= {
+            owner.name
+            for owner in module.classes.values()
+            if any(facts[method].reach for method in owner.methods.values() if method in facts)
+        }
+        self.slicer = Slicer(roles, frozenset(interesting - {"__init__", "<module>"}))
+        self.scaler_like = scaler_like_paths(roles)
+        self.slices: dict = {}
+        self.inlined: set[Function] = set()
+        self.globals: list[State] = [self._constants()]
+
+    def follow(self) -> list[Found]:
+        """Everything found from every entry."""
+        found: list[Found] = []
+        body = self.module.body
+        if self.facts[body].reach:
+            found += self._judge(body, [state.copy() for state in self.globals])
+        called = {name for facts in self.facts.values() for name in facts.callees}
+        candidates = [function for function in self.module.functions if function is not body and self.facts[function].reach]
+        for function in candidates:
+            if function.name not in called and function not in self.inlined:
+                found += self._judge(function, self._entry_states(function))
+        for function in candidates:
+            if function not in self.inlined and self._holds_a_protocol(function):
+                found += self._judge(function, self._entry_states(function))
+        return found
+
+    def _holds_a_protocol(self, function: Function) -> bool:
+        reach = self.facts[function].reach
+        return BACKWARD in reach and bool(reach & {STEP, PLAIN_STEP})
+
+    def _judge(self, function: Function, entries: list[State]) -> list[Found]:
+        """Follow one entry; with several optimizers in one loop, again with that knowledge."""
+        found, interpreter = self._attempt(function, entries, frozenset())
+        crowded = frozenset(scope for scope, names in interpreter.optimizers.items() if len(names) > 1)
+        if crowded:
+            found, interpreter = self._attempt(function, entries, crowded)
+        self.inlined |= interpreter.inlined | {function}
+        return found
+
+    def _attempt(self, function: Function, entries: list[State], crowded: frozenset) -> tuple[list[Found], Interpreter]:
+        found: list[Found] = []
+
+        def report(slug: str, site: Site, state: State, details: dict[str, str]) -> None:
+            verdict = self.diagnostician.diagnose(slug, site, state, details)
+            if verdict is not None:
+                found.append(Found(slug, site, state.copy(), verdict))
+
+        interpreter = self._interpreter(report, function, crowded)
+        frame = Frame(function, self.facts[function], active=(function,))
+        try:
+            outcome = interpreter.run(frame, entries)
+            after = [*outcome.normal, *(state for state, _ in outcome.returns)]
+            if self._is_called_per_batch(function, interpreter):
+                interpreter.run(frame, self._next_call(after, function, interpreter))
+            if function is self.module.body:
+                self.globals = self._module_states(after)
+        except BudgetExceeded:
+            pass  # what was found until here stands; silence about the rest means nothing
+        return found, interpreter
+
+    def _interpreter(self, report, function: Function, crowded: frozenset) -> Interpreter:
+        reader = Reader(self.module, self.roles, self.facts, self.scaler_like)
+        transitions = Transitions(report, clears=ZERO_GRAD in self.facts[function].reach)
+        interpreter = Interpreter(reader, self.slicer, transitions, crowded)
+        interpreter.slices = self.slices
+        return interpreter
+
+    # -- entry states --------------------------------------------------------------------
+
+    def _constants(self) -> State:
+        """Module-level names that are bound once, to a literal."""
+        bindings: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(self.module.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                bindings.setdefault(node.id, []).append(node)
+        state = State()
+        for statement in self.module.tree.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+                for target in statement.targets:
+                    if isinstance(target, ast.Name) and len(bindings[target.id]) == 1:
+                        value = statement.value.value
+                        literal = ("none",) if value is None else ("const", value)
+                        if isinstance(value, (bool, int, float, str, type(None))):
+                            state.values[f"<module>:{target.id}"] = literal
+        return state
+
+    def _module_states(self, states: list[State]) -> list[State]:
+        kept = []
+        for state in states:
+            values = {place: value for place, value in state.values.items() if place.startswith("<module>:")}
+            kept.append(State({}, values, dict(state.facts)))
+        kept = merge(kept, frozenset())
+        return kept if 0 < len(kept) <= ENTRY_LIMIT else [self._constants()]
+
+    def _entry_states(self, function: Function) -> list[State]:
+        owner = function.owner
+        states = [state.copy() for state in self.globals]
+        if owner is None:
+            return self._closure_states(function, states)
+        instance = ("instance", owner.name, owner.name)
+        constructor = self.module.find_method(owner, "__init__")
+        if constructor is not None and constructor is not function:
+            states = self._constructed(owner, constructor, instance, states)
+        for state in states:
+            state.values[f"{function.qualname}:{_first_parameter(function)}"] = instance
+        return states
+
+    def _closure_states(self, function: Function, states: list[State]) -> list[State]:
+        """A nested function sees `self` of the method around it."""
+        parent = function.parent
+        while parent is not None:
+            if parent.owner is not None:
+                instance = ("instance", parent.owner.name, parent.owner.name)
+                for state in states:
+                    state.values[f"{parent.qualname}:{_first_parameter(parent)}"] = instance
+            parent = parent.parent
+        return states
+
+    def _constructed(self, owner: Class, constructor: Function, instance, states: list[State]) -> list[State]:
+        """States after `__init__`, without what other methods may change."""
+        for state in states:
+            state.values[f"{constructor.qualname}:{_first_parameter(constructor)}"] = instance
+        interpreter = self._interpreter(lambda *_: None, constructor, frozenset())
+        frame = Frame(constructor, self.facts[constructor], active=(constructor,))
+        try:
+            outcome = interpreter.run(frame, states)
+        except BudgetExceeded:
+            return [self._constants()]
+        after = [*outcome.normal, *(state for state, _ in outcome.returns)]
+        for state in after:
+            self._forget_mutable(owner, constructor, state)
+            state.typestate.clear()
+            state.trail = None
+        after = merge(after, frozenset())
+        return after if 0 < len(after) <= ENTRY_LIMIT else [self._constants()]
+
+    def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:
+        for attribute in self._mutable(owner, constructor):
+            location = f"{owner.name}.{attribute}"
+            value = state.values.get(location)
+            if value is not None and value[0] == "scaler":
+                continue
+            forget(location, state)
+
+    def _mutable(self, owner: Class, constructor: Function) -> set[str]:
+        """Attributes that a method other than the constructor and its helpers assigns."""
+        family = [*self.module.ancestry(owner), *self.module.subclasses(owner)]
+        methods = [method for item in family for method in item.methods.values()]
+        others = [method for method in methods if method.name != "__init__"]
+        called_later = {name for method in others for name in self.facts[method].callees}
+        helpers = self.facts[constructor].callees - called_later
+        return {
+            attribute
+            for method in others
+            if method.name not in helpers
+            for attribute in self.facts[method].self_stores
+        }
+
+    # -- the virtual outer loop ------------------------------------------------------------
+
+    def _is_called_per_batch(self, function: Function, interpreter: Interpreter) -> bool:
+        """A self-contained training step that somebody unknown calls again and again."""
+        facts = self.facts[function]
+        if function is self.module.body or not SELF_CONTAINED <= facts.reach:
+            return False
+        anywhere = any(UPDATE in other.words for other in self.facts.values())
+        if anywhere and UPDATE not in facts.reach:
+            return False
+        return not self._loops_around_backward(function, function.body, interpreter)
+
+    def _loops_around_backward(self, function: Function, body: list[ast.stmt], interpreter: Interpreter) -> bool:
+        for statement in body:
+            if isinstance(statement, (ast.For, ast.While, ast.AsyncFor)):
+                if BACKWARD in interpreter.loops.words(statement.body, function):
+                    return True
+            if any(self._loops_around_backward(function, block, interpreter) for block in blocks_of(statement)):
+                return True
+        return False
+
+    def _next_call(self, states: list[State], function: Function, interpreter: Interpreter) -> list[State]:
+        following = []
+        for state in states:
+            state = state.copy()
+            interpreter.transitions.back_edge(state)
+            state.note("again", function.node, function, None)
+            keep = f"{function.qualname}:{_first_parameter(function)}"
+            instance = state.values.get(keep) if function.owner is not None else None
+            drop_locals(state, f"{function.qualname}:")
+            if instance is not None:
+                state.values[keep] = instance
+            following.append(state)
+        return merge(following, frozenset())
+
+
+def _first_parameter(function: Function) -> str:
+    arguments = getattr(function.node, "args", None)
+    names = [*arguments.posonlyargs, *arguments.args] if arguments else []
+    return names[0].arg if names else "self"

@@ -1,0 +1,365 @@
+"""Protocol events on abstract states: the table of `amplint.protocol`, lifted to "unknown".
+
+A report needs a *definite* bad tag in one feasible state. Unknown tags and stages never
+report: that is the whole false-alarm policy. Where the linter is more lenient than the
+strict tags of the protocol, the exception stands in `LENIENT` with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from amplint.flow.state import EVERY, State
+from amplint.project.module import Function
+from amplint.protocol import Event, Gradient, Stage
+from amplint.protocol.machine import find_row
+from amplint.protocol.states import ABSENT
+
+Tag = tuple["Gradient | None", frozenset]
+UNKNOWN: Tag = (None, frozenset())
+PENDING = frozenset({Gradient.SCALED, Gradient.STALE, Gradient.UNSCALED, Gradient.RESCALED, Gradient.PILED})
+
+#: (event, tag) -> tag where following the strict tags would raise false alarms.
+LENIENT: dict[tuple[Event, Gradient], Gradient] = {
+    # Between a step and the next backward zero_grad() may hide anywhere; only after
+    # update() has closed the round is a pile certain.
+    (Event.SCALED_BACKWARD, Gradient.SPENT): Gradient.SCALED,
+    # A second network's backward must not inherit the staleness of the first one's.
+    (Event.SCALED_BACKWARD, Gradient.STALE): Gradient.SCALED,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """Where an event happens and how the code names its participants.
+
+    Args:
+        node: the call.
+        function: the function that holds it.
+        scaler: scaler id, "" if none.
+        optimizer: optimizer id, "" if none, "*" for all.
+        scaler_text: the scaler as the code writes it.
+        optimizer_text: the optimizer as the code writes it.
+        details: extra words for the message.
+    """
+
+    node: ast.expr
+    function: Function
+    scaler: str = ""
+    optimizer: str = ""
+    scaler_text: str = ""
+    optimizer_text: str = ""
+    details: dict[str, str] = field(default_factory=dict)
+
+
+Report = Callable[[str, Site, State, dict], None]
+
+
+class Transitions:
+    """Applies events to states in place and reports broken rules.
+
+    Args:
+        report: called with (slug, site, state, details) for each definite violation.
+        several: whether the code under analysis names more than one optimizer. Which
+            optimizer a backward feeds is then unknown, and some rules stay silent.
+        clears: whether a zero_grad of any kind exists in the code under analysis.
+    """
+
+    def __init__(self, report: Report, *, several: bool = False, clears: bool = False) -> None:
+        self.report = report
+        self.several = several
+        self.clears = clears
+
+    # -- reading ---------------------------------------------------------------------
+
+    def tag(self, state: State, optimizer: str) -> Tag:
+        """The gradient tag of an optimizer; unnamed ones share the tag of "*"."""
+        found = state.typestate.get(("gradient", optimizer))
+        if found is None:
+            found = state.typestate.get(("gradient", EVERY), UNKNOWN)
+        return found
+
+    def stage(self, state: State, scaler: str, optimizer: str) -> tuple[Stage | None, bool]:
+        """The stage of a pair and whether it was carried over a back edge."""
+        found = state.typestate.get(("stage", scaler, optimizer))
+        if found is not None:
+            return found
+        unknown = ("havoc", scaler) in state.typestate or ("havoc", EVERY) in state.typestate
+        return (None if unknown else Stage.READY, False)
+
+    def _named(self, state: State) -> list[str]:
+        return [key[1] for key in state.typestate if key[0] == "gradient" and key[1] != EVERY]
+
+    def _set_tag(self, state: State, optimizer: str, gradient: Gradient | None, scalers=frozenset()) -> None:
+        state.typestate[("gradient", optimizer)] = (gradient, scalers)
+
+    def _quiet(self, state: State, site: Site) -> None:
+        """After a report the pair is unknown: one defect, one finding."""
+        self._set_tag(state, site.optimizer, None)
+        state.typestate[("stage", site.scaler, site.optimizer)] = (None, False)
+        state.typestate.pop(("checked", site.scaler), None)
+
+    # -- events ----------------------------------------------------------------------
+
+    def scaled_backward(self, state: State, site: Site) -> None:
+        """`scaler.scale(loss).backward()`: feeds every optimizer."""
+        state.note("event", site.node, site.function, (Event.SCALED_BACKWARD, site))
+        self._started(state)
+        for optimizer in (*self._named(state), EVERY):
+            gradient, scalers = self.tag(state, optimizer)
+            self._feed_scaled(state, site, optimizer, gradient, scalers)
+
+    def _feed_scaled(self, state, site, optimizer, gradient, scalers) -> None:
+        ours = frozenset({site.scaler})
+        if gradient is None:
+            self._set_tag(state, optimizer, Gradient.SCALED, ours)
+            return
+        if gradient is Gradient.SCALED:
+            self._set_tag(state, optimizer, Gradient.SCALED, scalers | ours)
+            return
+        following = LENIENT.get((Event.SCALED_BACKWARD, gradient))
+        if following is None:
+            row = find_row(Event.SCALED_BACKWARD, Stage.READY, gradient)
+            following = row.gradient or gradient
+        if following is Gradient.PILED and (not self.clears or self.several):
+            following = Gradient.SCALED
+        if following is Gradient.RESCALED:
+            following = self._backward_after_unscale(state, site, optimizer)
+        self._set_tag(state, optimizer, following, ours)
+
+    def _backward_after_unscale(self, state: State, site: Site, optimizer: str) -> Gradient | None:
+        if optimizer == EVERY:
+            return None
+        stage, _ = self.stage(state, site.scaler, optimizer)
+        if self.several or stage is None:
+            return None
+        if stage is not Stage.UNSCALED:
+            return Gradient.PILED if self.clears else Gradient.SCALED
+        named = replace(site, optimizer=optimizer)
+        self.report("backward-after-unscale", named, state, {})
+        self._quiet(state, named)
+        return None
+
+    def plain_backward(self, state: State, site: Site) -> None:
+        """`loss.backward()`: feeds every optimizer; with several of them, nobody knows which."""
+        state.note("event", site.node, site.function, (Event.PLAIN_BACKWARD, site))
+        self._started(state)
+        for optimizer in (*self._named(state), EVERY):
+            gradient, _ = self.tag(state, optimizer)
+            if self.several and gradient is not Gradient.PLAIN:
+                self._set_tag(state, optimizer, Gradient.PLAIN if gradient in ABSENT else None)
+                continue
+            if gradient is None:
+                self._set_tag(state, optimizer, Gradient.PLAIN)
+                continue
+            row = find_row(Event.PLAIN_BACKWARD, Stage.READY, gradient)
+            if row.gradient is not None:
+                self._set_tag(state, optimizer, row.gradient)
+
+    def unscale(self, state: State, site: Site) -> None:
+        """`scaler.unscale_(optimizer)`."""
+        stage, carried = self.stage(state, site.scaler, site.optimizer)
+        state.note("event", site.node, site.function, (Event.UNSCALE, site))
+        self._started(state)
+        gradient, scalers = self.tag(state, site.optimizer)
+        slug = self._unscale_violation(state, site, stage, gradient, scalers)
+        if slug:
+            self._report(slug, site, state, carried)
+            return
+        if stage is None:
+            self._quiet(state, site)
+            return
+        row = find_row(Event.UNSCALE, stage, gradient or Gradient.SCALED)
+        self._set_tag(state, site.optimizer, row.gradient if gradient else Gradient.UNSCALED, scalers)
+        state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.UNSCALED, False)
+        state.typestate[("checked", site.scaler)] = True
+
+    def _unscale_violation(self, state, site, stage, gradient, scalers) -> str | None:
+        if stage is None:
+            return None
+        if stage is not Stage.READY:
+            return find_row(Event.UNSCALE, stage, Gradient.SCALED).violation
+        if self._foreign(site, gradient, scalers):
+            return "foreign-scaler"
+        if gradient is None:
+            return None
+        return find_row(Event.UNSCALE, stage, gradient).violation
+
+    def step(self, state: State, site: Site) -> None:
+        """`scaler.step(optimizer)`."""
+        stage, carried = self.stage(state, site.scaler, site.optimizer)
+        gradient, scalers = self.tag(state, site.optimizer)
+        state.note("event", site.node, site.function, (Event.STEP, site))
+        slug = self._step_violation(state, site, stage, gradient, scalers)
+        self._started(state)
+        if slug:
+            self._report(slug, site, state, carried)
+            if slug != "step-on-spent":
+                return
+        self._set_tag(state, site.optimizer, Gradient.SPENT)
+        state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.STEPPED, False)
+        state.typestate[("checked", site.scaler)] = True
+
+    def quiet_step(self, state: State, site: Site) -> None:
+        """`scaler.step` of a disabled scaler: a plain `optimizer.step()` that is meant."""
+        self._started(state)
+        self._set_tag(state, site.optimizer, Gradient.SPENT)
+
+    def _step_violation(self, state, site, stage, gradient, scalers) -> str | None:
+        if stage is None:
+            return None
+        if stage is Stage.STEPPED:
+            return "step-twice"
+        if self._foreign(site, gradient, scalers):
+            return "foreign-scaler"
+        if stage is Stage.READY and self._wrapped(state, site):
+            return "other-object-unscaled"
+        if gradient is None:
+            return None
+        slug = find_row(Event.STEP, stage, gradient).violation
+        if slug == "step-on-rescaled" and self.several:
+            return None
+        return slug
+
+    def _foreign(self, site: Site, gradient: Gradient | None, scalers: frozenset) -> bool:
+        """Scaled by other scalers only: this one will divide by a scale of its own."""
+        return gradient is Gradient.SCALED and bool(scalers) and site.scaler not in scalers
+
+    def _wrapped(self, state: State, site: Site) -> bool:
+        """Whether the object inside (or around) this optimizer is the one that was unscaled."""
+        for key, (stage, _) in _stages(state):
+            if stage is Stage.UNSCALED and key[1] == site.scaler and key[2] != site.optimizer:
+                inner, outer = sorted((key[2], site.optimizer), key=len, reverse=True)
+                if inner.startswith(outer + ".") and "." not in inner[len(outer) + 1 :]:
+                    return True
+        return False
+
+    def update(self, state: State, site: Site, *, new_scale: bool) -> None:
+        """`scaler.update()`; with an explicit new scale torch asks for no inf check."""
+        state.note("event", site.node, site.function, (Event.SET_SCALE if new_scale else Event.UPDATE, site))
+        self._started(state)
+        if not new_scale and state.typestate.get(("checked", site.scaler)) is False:
+            self._report("update-without-check", site, state, False)
+            state.typestate.pop(("checked", site.scaler), None)
+            return
+        for key, (stage, _) in _stages(state):
+            if key[1] == site.scaler:
+                state.typestate[key] = (Stage.READY, False)
+        for optimizer in (*self._named(state), EVERY):
+            gradient, scalers = self.tag(state, optimizer)
+            if gradient is None or (gradient is Gradient.SCALED and site.scaler not in scalers):
+                continue
+            row = find_row(Event.UPDATE, Stage.READY, gradient)
+            if row.gradient is not None:
+                self._set_tag(state, optimizer, row.gradient, scalers)
+        state.typestate.pop(("havoc", site.scaler), None)
+        state.typestate[("checked", site.scaler)] = False
+
+    def zero_grad(self, state: State, site: Site, *, keep: bool = False) -> None:
+        """`optimizer.zero_grad()`, or `model.zero_grad()` with optimizer "*"."""
+        state.note("event", site.node, site.function, (Event.ZERO_GRAD_KEEP if keep else Event.ZERO_GRAD, site))
+        self._started(state)
+        everyone = site.optimizer == EVERY
+        for optimizer in (*self._named(state), EVERY):
+            gradient, scalers = self.tag(state, optimizer)
+            if everyone or optimizer == site.optimizer:
+                self._clear(state, optimizer, gradient, keep)
+            elif gradient in (Gradient.PLAIN, Gradient.MIXED):
+                # Its parameters may be the same ones: a warm-up phase with a private optimizer.
+                self._set_tag(state, optimizer, None)
+        if not everyone and ("gradient", site.optimizer) not in state.typestate:
+            self._clear(state, site.optimizer, self.tag(state, site.optimizer)[0], keep)
+
+    def _clear(self, state: State, optimizer: str, gradient: Gradient | None, keep: bool) -> None:
+        if gradient in PENDING:
+            self._set_tag(state, optimizer, Gradient.ZERO if keep else Gradient.CLEARED)
+            return
+        absent = gradient is Gradient.NONE or not keep
+        self._set_tag(state, optimizer, Gradient.NONE if absent else Gradient.ZERO)
+
+    def clip(self, state: State, site: Site, only: frozenset[str] | None) -> None:
+        """A clip of gradients; `only` are the optimizers over the clipped parameters, if known."""
+        state.note("event", site.node, site.function, (Event.CLIP, site))
+        optimizers = [name for name in self._named(state) if only is None or name in only]
+        tags = [self.tag(state, name)[0] for name in optimizers or [EVERY]]
+        if only is None and any(stage in (Stage.UNSCALED, None) for _, (stage, _) in _stages(state)):
+            return
+        if all(tag in (Gradient.SCALED, Gradient.STALE) for tag in tags):
+            self._report("clip-of-scaled", site, state, False)
+        elif not self.several and all(tag in (Gradient.SPENT, Gradient.LEFTOVER) for tag in tags):
+            self._report("clip-of-spent", site, state, False)
+
+    def optimizer_step(self, state: State, site: Site) -> None:
+        """`optimizer.step()`: torch checks nothing."""
+        gradient, _ = self.tag(state, site.optimizer)
+        state.note("event", site.node, site.function, (Event.OPTIMIZER_STEP, site))
+        self._started(state)
+        scaler, stage = self._stage_of_any(state, site.optimizer)
+        slug = self._optimizer_step_violation(gradient, stage)
+        if slug:
+            named = replace(site, scaler=scaler or site.scaler)
+            self._report(slug, named, state, False)
+        self._set_tag(state, site.optimizer, None if gradient is None else Gradient.SPENT)
+
+    def _optimizer_step_violation(self, gradient: Gradient | None, stage: Stage | None) -> str | None:
+        if gradient in (None, Gradient.PLAIN):
+            return None
+        slug = find_row(Event.OPTIMIZER_STEP, Stage.READY, gradient).violation
+        if slug == "optimizer-step-twice" and stage is not Stage.STEPPED:
+            return None
+        if slug == "optimizer-step-bypass" and stage is not Stage.UNSCALED:
+            return None
+        if slug == "optimizer-step-on-mixed":
+            return None
+        return slug
+
+    def _stage_of_any(self, state: State, optimizer: str) -> tuple[str, Stage | None]:
+        for key, (stage, _) in _stages(state):
+            if key[2] == optimizer and stage is not None and stage is not Stage.READY:
+                return key[1], stage
+        return "", None
+
+    # -- loops and unknown code --------------------------------------------------------
+
+    def enter_training_loop(self, state: State) -> None:
+        """Where "nothing is pending" begins: the outermost loop with a backward and a step."""
+        if ("flag", "started") not in state.typestate:
+            self._set_tag(state, EVERY, Gradient.NONE)
+
+    def back_edge(self, state: State) -> None:
+        """Mark stages that the next iteration inherits: AMP105 is not AMP104."""
+        for key, (stage, _) in _stages(state):
+            if stage is Stage.STEPPED:
+                state.typestate[key] = (stage, True)
+
+    def havoc(self, state: State, scaler: str = EVERY) -> None:
+        """Something unknown may have done protocol work: know nothing any more."""
+        self._started(state)
+        for key in list(state.typestate):
+            if key[0] == "gradient":
+                state.typestate[key] = UNKNOWN
+            elif key[0] == "stage" and scaler in (EVERY, key[1]):
+                del state.typestate[key]
+            elif key[0] == "checked" and scaler in (EVERY, key[1]):
+                del state.typestate[key]
+        state.typestate[("havoc", scaler)] = True
+
+    def fresh_scaler(self, state: State, scaler: str) -> None:
+        """A scaler was constructed: nothing is on its record."""
+        for key in [key for key in state.typestate if len(key) > 1 and key[1] == scaler and key[0] != "gradient"]:
+            del state.typestate[key]
+        state.typestate[("checked", scaler)] = False
+
+    def _started(self, state: State) -> None:
+        state.typestate[("flag", "started")] = True
+
+    def _report(self, slug: str, site: Site, state: State, carried: bool) -> None:
+        self.report(slug, site, state, {"loop": "yes"} if carried else {})
+        if site.optimizer:
+            self._quiet(state, site)
+
+
+def _stages(state: State) -> list[tuple[tuple, tuple[Stage | None, bool]]]:
+    return [(key, value) for key, value in state.typestate.items() if key[0] == "stage"]

@@ -1,0 +1,187 @@
+"""What a function mentions, before any path is followed.
+
+Interpreting is dear, reading is cheap: a function that neither touches the protocol nor
+calls one that does is never interpreted, and inside the others only the statements that
+can matter are kept (`amplint.flow.lower`).
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from amplint.project.module import Function, Module, walk_function
+from amplint.project.names import CLIP_FUNCTIONS
+from amplint.project.roles import Roles, path_text
+
+CLIP_NAMES = frozenset(name.rpartition(".")[2] for name in CLIP_FUNCTIONS)
+SCALER_METHODS = frozenset({"scale", "step", "update", "unscale_"})
+
+#: Words a function can mention; `FunctionFacts.words` and `reach` hold some of them.
+BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, SCALER = (
+    "backward", "scale", "step", "update", "unscale", "zero_grad", "clip", "plain_step", "scaler",
+)
+EVENT_WORDS = frozenset({BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP})
+
+
+@dataclass(slots=True, eq=False)
+class FunctionFacts:
+    """Facts of one function.
+
+    Args:
+        locals: names that the function binds, parameters included.
+        words: protocol words its own body mentions.
+        reach: `words` plus those of every function of the file it may call, by name.
+        callees: last names of the functions and methods it calls.
+        self_stores: attributes of `self` that it assigns.
+        optimizers: texts of the optimizers that its protocol calls name.
+        generator: whether it yields.
+    """
+
+    locals: frozenset[str]
+    words: set[str]
+    reach: set[str]
+    callees: set[str]
+    self_stores: set[str]
+    optimizers: set[str] = field(default_factory=set)
+    generator: bool = False
+
+    @property
+    def interesting(self) -> bool:
+        """Whether interpreting the function can change a protocol state."""
+        return bool(self.reach)
+
+
+def collect_facts(module: Module, roles: Roles) -> dict[Function, FunctionFacts]:
+    """Facts of every function of the module, `reach` closed over calls by name."""
+    facts = {function: _facts_of(function, roles) for function in module.functions}
+    sites: dict[Function, list] = {}
+    for site in module.calls:
+        sites.setdefault(site.function, []).append(site)
+    for function, found in facts.items():
+        for site in sites.get(function, ()):
+            _read_call(site, found, roles)
+    _close_over_calls(module, facts)
+    return facts
+
+
+def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
+    names: set[str] = set(_parameters(function.node))
+    outer: set[str] = set()
+    stores: set[str] = set()
+    generator = False
+    for node in walk_function(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            names.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            outer.update(node.names)
+        elif isinstance(node, (ast.Yield, ast.YieldFrom)):
+            generator = True
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                stores.add(node.attr)
+    return FunctionFacts(frozenset(names - outer), set(), set(), set(), stores, generator=generator)
+
+
+def _parameters(node: ast.AST) -> list[str]:
+    arguments = getattr(node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return []
+    plain = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    starred = [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
+    return [argument.arg for argument in (*plain, *starred)]
+
+
+def _read_call(site, found: FunctionFacts, roles: Roles) -> None:
+    method, node = site.method, site.node
+    if method:
+        found.callees.add(method)
+    word = protocol_word(site.node, method, site.function, roles)
+    if word is None:
+        return
+    found.words.add(word)
+    optimizer = _named_optimizer(node, word)
+    if optimizer:
+        found.optimizers.add(optimizer)
+
+
+def protocol_word(
+    node: ast.Call, method: str, function: Function, roles: Roles
+) -> str | None:
+    """Which protocol word a call is, judged by method name and role; None if none."""
+    receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if method == "backward":
+        return BACKWARD
+    if method == "zero_grad":
+        return ZERO_GRAD
+    if method == "unscale_":
+        return UNSCALE
+    if method in CLIP_NAMES:
+        return CLIP
+    if method in ("GradScaler", "ShardedGradScaler"):
+        return SCALER
+    if receiver is None:
+        return None
+    if method in SCALER_METHODS and roles.is_scaler(receiver, function):
+        return {"scale": SCALE, "step": STEP, "update": UPDATE}[method]
+    if method == "step" and node.args and _used_as_scaler(receiver, function, roles):
+        return STEP
+    if method == "step" and roles.is_optimizer(receiver, function):
+        return PLAIN_STEP
+    return None
+
+
+def _used_as_scaler(receiver: ast.expr, function: Function, roles: Roles) -> bool:
+    """Whether `X.step(...)` is a scaler's: X also has `.unscale_` or `.scale(..).backward`."""
+    path = path_text(receiver)
+    return path is not None and path in scaler_like_paths(roles)
+
+
+def scaler_like_paths(roles: Roles) -> frozenset[str]:
+    """Paths that are used as a scaler although nothing else says that they are one."""
+    found = set()
+    for site in roles.module.calls:
+        callee = site.node.func
+        if site.method == "unscale_" and isinstance(callee, ast.Attribute):
+            found.add(path_text(callee.value))
+        if site.method == "backward" and isinstance(callee, ast.Attribute):
+            inner = callee.value
+            if (
+                isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr == "scale"
+            ):
+                found.add(path_text(inner.func.value))
+    return frozenset(path for path in found if path)
+
+
+def _named_optimizer(node: ast.Call, word: str) -> str | None:
+    if word in (STEP, UNSCALE) and node.args:
+        return path_text(node.args[0])
+    if word == PLAIN_STEP and isinstance(node.func, ast.Attribute):
+        return path_text(node.func.value)
+    return None
+
+
+def _close_over_calls(module: Module, facts: dict[Function, FunctionFacts]) -> None:
+    by_name: dict[str, list[Function]] = {}
+    for function in module.functions:
+        by_name.setdefault(function.name, []).append(function)
+        if function.name in ("__init__", "__call__") and function.owner is not None:
+            by_name.setdefault(function.owner.name, []).append(function)
+    for found in facts.values():
+        found.reach |= found.words
+    changed = True
+    while changed:
+        changed = False
+        for found in facts.values():
+            size = len(found.reach) + len(found.optimizers)
+            for name in found.callees:
+                for callee in by_name.get(name, ()):
+                    found.reach |= facts[callee].reach
+                    found.optimizers |= facts[callee].optimizers
+            changed = changed or len(found.reach) + len(found.optimizers) != size

@@ -1,0 +1,563 @@
+"""Interprets the statements of a function on sets of abstract states.
+
+Structured code needs no control-flow graph: each statement maps a list of states to the
+states that go on, break, continue or return. A raise ends a state. States are merged after
+every statement (`amplint.flow.state.merge`), which keeps the cost polynomial.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from amplint.flow.calls import Calls
+from amplint.flow.conditions import assume, evaluate, forget
+from amplint.flow.events import Transitions
+from amplint.flow.loops import LoopReader
+from amplint.flow.reader import Frame, Reader
+from amplint.flow.slice import Slice, Slicer
+from amplint.flow.state import State, merge
+from amplint.flow.values import NONE, POSITIVE, Value
+from amplint.project.module import Function
+
+#: Interpreting stops after this many statement visits per entry; what was found is kept.
+VISIT_LIMIT = 40_000
+#: Rounds of a loop: two find every protocol bug, the third removes order effects.
+ROUNDS = 3
+
+Valued = list[tuple[State, Value]]
+
+
+class BudgetExceeded(Exception):
+    """The entry is too large to be followed to its end."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Where the states of a block go."""
+
+    normal: list[State] = field(default_factory=list)
+    breaks: list[State] = field(default_factory=list)
+    continues: list[State] = field(default_factory=list)
+    returns: Valued = field(default_factory=list)
+
+    def absorb(self, other: Outcome) -> None:
+        """Take over everything of another block but its normal end."""
+        self.breaks += other.breaks
+        self.continues += other.continues
+        self.returns += other.returns
+
+
+class Interpreter:
+    """Follows the paths of functions of one module.
+
+    Args:
+        reader: reads expressions.
+        slicer: tells which statements matter.
+        transitions: applies protocol events.
+        crowded: scopes known to hold several optimizers. A scope is the outermost training
+            loop, or None outside of one.
+    """
+
+    def __init__(
+        self, reader: Reader, slicer: Slicer, transitions: Transitions, crowded: frozenset = frozenset()
+    ) -> None:
+        self.reader = reader
+        self.slicer = slicer
+        self.transitions = transitions
+        self.loops = LoopReader(reader, slicer)
+        self.calls = Calls(self)
+        self.visits = 0
+        self.slices: dict[Function, Slice] = {}
+        self.inlined: set[Function] = set()
+        self.crowded = crowded
+        self.scope: int | None = None
+        self.optimizers: dict[int | None, set[str]] = {}
+        self._enter_scope(None)
+
+    def _enter_scope(self, scope: int | None) -> None:
+        self.scope = scope
+        self.transitions.several = scope in self.crowded
+
+    def saw_optimizer(self, optimizer: str) -> None:
+        """Record that an optimizer took part in an event of the current scope."""
+        self.optimizers.setdefault(self.scope, set()).add(optimizer)
+
+    def slice_of(self, function: Function) -> Slice:
+        """The relevance slice of a function, computed once."""
+        found = self.slices.get(function)
+        if found is None:
+            found = self.slices[function] = self.slicer.slice(function)
+        return found
+
+    def run(self, frame: Frame, states: list[State]) -> Outcome:
+        """Interpret the body of the frame's function."""
+        return self.block(frame.function.body, states, frame)
+
+    # -- statements --------------------------------------------------------------------
+
+    def block(self, body: list[ast.stmt], states: list[State], frame: Frame) -> Outcome:
+        """Interpret a statement list."""
+        view = self.slice_of(frame.function)
+        outcome = Outcome(normal=states)
+        for statement in body:
+            if id(statement) not in view.kept:
+                continue
+            if not outcome.normal:
+                break
+            self._count(len(outcome.normal))
+            result = self._statement(statement, outcome.normal, frame)
+            outcome.absorb(result)
+            outcome.normal = merge(result.normal, view.guard_names)
+        return outcome
+
+    def _count(self, states: int) -> None:
+        self.visits += states
+        if self.visits > VISIT_LIMIT:
+            raise BudgetExceeded
+
+    def _statement(self, node: ast.stmt, states: list[State], frame: Frame) -> Outcome:
+        handler = _HANDLERS.get(type(node))
+        return handler(self, node, states, frame) if handler else Outcome(normal=states)
+
+    def _expression_statement(self, node: ast.Expr, states: list[State], frame: Frame) -> Outcome:
+        return Outcome(normal=[after for state in states for after, _ in self.expression(node.value, state, frame)])
+
+    def _assign(self, node: ast.Assign | ast.AnnAssign, states: list[State], frame: Frame) -> Outcome:
+        if node.value is None:
+            return Outcome(normal=states)
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        normal = []
+        for state in states:
+            for after, value in self.expression(node.value, state, frame, binding=True):
+                after = after.copy()
+                for target in targets:
+                    self.bind(target, value, after, frame)
+                normal.append(after)
+        return Outcome(normal=normal)
+
+    def _augmented(self, node: ast.AugAssign, states: list[State], frame: Frame) -> Outcome:
+        normal = []
+        for state in states:
+            old = self.reader.raw(node.target, state, frame.function) if isinstance(node.target, (ast.Name, ast.Attribute)) else None
+            for after, value in self.expression(node.value, state, frame):
+                after = after.copy()
+                self.bind(node.target, _added(node.op, old, value), after, frame)
+                if isinstance(node.target, ast.Attribute):
+                    self.calls.edit_gradient(node, after, frame)
+                normal.append(after)
+        return Outcome(normal=normal)
+
+    def bind(self, target: ast.expr, value: Value, state: State, frame: Frame) -> None:
+        """Assign, in place: forget the old value, remember the new one."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = value[1] if value is not None and value[0] == "tuple" else ()
+            for index, item in enumerate(target.elts):
+                known = parts[index] if len(parts) == len(target.elts) else None
+                self.bind(item, known, state, frame)
+            return
+        if isinstance(target, ast.Starred):
+            self.bind(target.value, None, state, frame)
+            return
+        location = self._target_location(target, state, frame)
+        if location is None:
+            return
+        self.calls.assign_gradient(target, value, state, frame)
+        if value is not None and value[0] == "path" and value[1] == location:
+            return
+        enabled = value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None
+        forget(location, state)
+        if value is None:
+            return
+        if value[0] in ("scaler", "optimizer") and value[1].startswith("new@"):
+            self.calls.rename(value[1], location)
+            if value[0] == "scaler":
+                self.transitions.fresh_scaler(state, location)
+                state.values[f"{location}.<enabled>"] = ("formula", enabled)
+            value = (value[0], location)
+        state.values[location] = value
+
+    def _target_location(self, target: ast.expr, state: State, frame: Frame) -> str | None:
+        """Where an assignment writes: a name rebinds, so its alias is not followed."""
+        if isinstance(target, ast.Name):
+            return self.reader.name_location(target.id, frame.function)
+        if isinstance(target, ast.Attribute):
+            base = self.reader.locate(target.value, state, frame.function)
+            return None if base is None else f"{base}.{target.attr}"
+        return self.reader.locate(target, state, frame.function)
+
+    def _delete(self, node: ast.Delete, states: list[State], frame: Frame) -> Outcome:
+        normal = [state.copy() for state in states]
+        for state in normal:
+            for target in node.targets:
+                location = self._target_location(target, state, frame)
+                if location:
+                    forget(location, state)
+        return Outcome(normal=normal)
+
+    def _if(self, node: ast.If, states: list[State], frame: Frame) -> Outcome:
+        outcome = Outcome()
+        yes, no = self.branch(node.test, states, frame)
+        for body, branch in ((node.body, yes), (node.orelse, no)):
+            if branch:
+                result = self.block(body, merge(branch, self.slice_of(frame.function).guard_names), frame)
+                outcome.absorb(result)
+                outcome.normal += result.normal
+        return outcome
+
+    def branch(self, test: ast.expr, states: list[State], frame: Frame) -> tuple[list[State], list[State]]:
+        """Split states on a test, events inside the test included."""
+        yes: list[State] = []
+        no: list[State] = []
+        for state in states:
+            one, two = self._branch_state(test, state, frame)
+            yes += one
+            no += two
+        return yes, no
+
+    def _branch_state(self, test: ast.expr, state: State, frame: Frame) -> tuple[list[State], list[State]]:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            yes, no = self._branch_state(test.operand, state, frame)
+            return no, yes
+        if isinstance(test, ast.BoolOp):
+            return self._branch_connective(test, state, frame)
+        before = [state]
+        if id(test) in self.slice_of(frame.function).calls or isinstance(test, ast.NamedExpr):
+            before = [after for after, _ in self.expression(test, state, frame)]
+        yes: list[State] = []
+        no: list[State] = []
+        for current in before:
+            formula = self.reader.formula(test, current, frame.function)
+            decided = evaluate(formula, current) is not None
+            for truth, bucket in ((True, yes), (False, no)):
+                for after in assume(formula, truth, current):
+                    bucket.append(after if decided else _noted(after, test, frame, truth))
+        return yes, no
+
+    def _branch_connective(self, test: ast.BoolOp, state: State, frame: Frame) -> tuple[list[State], list[State]]:
+        going_on = isinstance(test.op, ast.And)
+        running, stopped = [state], []
+        for part in test.values:
+            following: list[State] = []
+            for current in running:
+                yes, no = self._branch_state(part, current, frame)
+                following += yes if going_on else no
+                stopped += no if going_on else yes
+            running = following
+        return (running, stopped) if going_on else (stopped, running)
+
+    def _while(self, node: ast.While, states: list[State], frame: Frame) -> Outcome:
+        shape = self.loops.shape(node, frame.function)
+        entered, skipped = self.branch(node.test, states, frame)
+        outcome = Outcome(normal=[] if shape.trains and entered else skipped)
+        exits = self._rounds(node, shape, entered, frame, outcome, lambda ends: self.branch(node.test, ends, frame))
+        return self._leave_loop(node, shape, exits, frame, outcome)
+
+    def _for(self, node: ast.For, states: list[State], frame: Frame) -> Outcome:
+        shape = self.loops.shape(node, frame.function)
+        states = [after for state in states for after, _ in self.expression(node.iter, state, frame)]
+        if shape.container:
+            return self._container_loop(node, states, frame)
+        outcome = Outcome(normal=[] if shape.trains else list(states))
+        heads = []
+        for state in states:
+            state = state.copy()
+            self.loops.start(node, state, frame)
+            heads.append(state)
+        exits = self._rounds(node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame))
+        return self._leave_loop(node, shape, exits, frame, outcome)
+
+    def _next_item(self, node: ast.For, ends: list[State], frame: Frame) -> tuple[list[State], list[State]]:
+        again, done = [], []
+        for state in ends:
+            last = self.loops.is_last(node, state, frame)
+            if last is not True:
+                following = state.copy()
+                self.loops.advance(node, following, frame)
+                again.append(following)
+            if last is not False:
+                done.append(state)
+        return again, done
+
+    def _rounds(self, node, shape, heads, frame, outcome, turn) -> list[State]:
+        """Iterate the body until nothing new appears; returns the states that leave."""
+        guards = self.slice_of(frame.function).guard_names
+        if shape.trains:
+            heads = [self._enter_training(state, shape) for state in heads]
+        outer = self.scope
+        if shape.trains and outer is None:
+            self._enter_scope(id(node))
+        exits = self._iterate(node, heads, guards, frame, outcome, turn)
+        self._enter_scope(outer)
+        return exits
+
+    def _iterate(self, node, heads, guards, frame, outcome, turn) -> list[State]:
+        exits: list[State] = []
+        seen: set[tuple] = set()
+        for _ in range(ROUNDS):
+            heads = [state for state in merge(heads, guards) if _is_new(state, guards, seen)]
+            if not heads:
+                break
+            result = self.block(node.body, heads, frame)
+            outcome.returns += result.returns
+            outcome.breaks += result.breaks
+            again, done = turn(merge(result.normal + result.continues, guards))
+            exits += done
+            heads = [self._back_edge(state, node, frame) for state in again]
+        return exits
+
+    def _enter_training(self, state: State, shape) -> State:
+        state = state.copy()
+        state.typestate.pop(("flag", "after"), None)
+        state.typestate.pop(("flag", "fed"), None)
+        if shape.steps:
+            self.transitions.enter_training_loop(state)
+        return state
+
+    def _back_edge(self, state: State, node: ast.stmt, frame: Frame) -> State:
+        state = state.copy()
+        self.transitions.back_edge(state)
+        state.note("loop", node, frame.function, None)
+        return state
+
+    def _leave_loop(self, node, shape, exits: list[State], frame: Frame, outcome: Outcome) -> Outcome:
+        broken, outcome.breaks = outcome.breaks, []
+        if shape.trains:
+            # A loop over data is taken to reach a backward at least once.
+            fed = [state for state in exits + broken if ("flag", "fed") in state.typestate]
+            if fed:
+                exits = [state for state in exits if state in fed]
+                broken = [state for state in broken if state in fed]
+            exits, broken = ([_after_training(state, node, frame) for state in part] for part in (exits, broken))
+        outcome.normal += exits
+        if node.orelse:
+            result = self.block(node.orelse, merge(outcome.normal, self.slice_of(frame.function).guard_names), frame)
+            outcome.absorb(result)
+            outcome.normal = result.normal
+        outcome.normal += broken
+        return outcome
+
+    def _container_loop(self, node: ast.For, states: list[State], frame: Frame) -> Outcome:
+        """A loop over optimizers or scalers: one round stands for all elements."""
+        outcome = Outcome()
+        for state in states:
+            running = [state]
+            for item in self.loops.elements(node, state, frame):
+                following: list[State] = []
+                for current in running:
+                    current = current.copy()
+                    self.bind(node.target, item, current, frame)
+                    result = self.block(node.body, [current], frame)
+                    outcome.returns += result.returns
+                    outcome.normal += result.breaks
+                    following += result.normal + result.continues
+                running = merge(following, self.slice_of(frame.function).guard_names)
+            outcome.normal += running
+        return outcome
+
+    def _with(self, node: ast.With, states: list[State], frame: Frame) -> Outcome:
+        for item in node.items:
+            states = [after for state in states for after in self._enter(item, state, frame)]
+        return self.block(node.body, states, frame)
+
+    def _enter(self, item: ast.withitem, state: State, frame: Frame) -> list[State]:
+        results = []
+        for after, value in self.expression(item.context_expr, state, frame):
+            if item.optional_vars is not None:
+                after = after.copy()
+                self.bind(item.optional_vars, self.calls.entered(item, value), after, frame)
+            results.append(after)
+        return results
+
+    def _try(self, node: ast.Try, states: list[State], frame: Frame) -> Outcome:
+        body = self.block(node.body, states, frame)
+        outcome = Outcome(breaks=body.breaks, continues=body.continues, returns=body.returns)
+        normal = body.normal
+        if node.orelse and normal:
+            result = self.block(node.orelse, normal, frame)
+            outcome.absorb(result)
+            normal = result.normal
+        for handler in node.handlers:
+            # Where the body raised is unknown, so a handler knows no typestate.
+            confused = [state.copy() for state in (*states, *body.normal)]
+            for state in confused:
+                self.transitions.havoc(state)
+            result = self.block(handler.body, merge(confused, frozenset()), frame)
+            outcome.absorb(result)
+            normal = normal + result.normal
+        if node.finalbody and normal:
+            result = self.block(node.finalbody, merge(normal, self.slice_of(frame.function).guard_names), frame)
+            outcome.absorb(result)
+            normal = result.normal
+        outcome.normal = normal
+        return outcome
+
+    def _match(self, node: ast.Match, states: list[State], frame: Frame) -> Outcome:
+        outcome = Outcome()
+        for case in node.cases:
+            test = _pattern_test(node.subject, case)
+            if test is None:
+                chosen, states = states, ([] if _catches_all(case) else states)
+            else:
+                chosen, states = self.branch(test, states, frame)
+            if case.guard is not None:
+                chosen, rest = self.branch(case.guard, chosen, frame)
+                states = states + rest
+            result = self.block(case.body, chosen, frame)
+            outcome.absorb(result)
+            outcome.normal += result.normal
+        outcome.normal += states
+        return outcome
+
+    def _return(self, node: ast.Return, states: list[State], frame: Frame) -> Outcome:
+        if node.value is None:
+            return Outcome(returns=[(state, NONE) for state in states])
+        returned = [pair for state in states for pair in self.expression(node.value, state, frame, binding=True)]
+        return Outcome(returns=returned)
+
+    def _assert(self, node: ast.Assert, states: list[State], frame: Frame) -> Outcome:
+        return Outcome(normal=self.branch(node.test, states, frame)[0])
+
+    # -- expressions -------------------------------------------------------------------
+
+    def expression(self, node: ast.expr, state: State, frame: Frame, *, binding: bool = False) -> Valued:
+        """Evaluate an expression: the states after it, each with its value.
+
+        Args:
+            binding: the value is about to be bound, so a place stays an alias.
+        """
+        matters = id(node) in self.slice_of(frame.function).calls
+        if isinstance(node, ast.IfExp) and (matters or binding):
+            return self._conditional(node, state, frame, binding)
+        if isinstance(node, ast.NamedExpr):
+            return self._walrus(node, state, frame)
+        if not matters:
+            read = self.reader.binding if binding else self.reader.value
+            return [(state, read(node, state, frame.function))]
+        if isinstance(node, ast.Call):
+            return self.calls.call(node, state, frame)
+        if isinstance(node, (ast.Await, ast.Starred)):
+            return self.expression(node.value, state, frame, binding=binding)
+        if isinstance(node, ast.BoolOp):
+            yes, no = self._branch_connective(node, state, frame)
+            return [(after, None) for after in (*yes, *no)]
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            return self._comprehension(node, state, frame)
+        return self._sequence(node, state, frame)
+
+    def _conditional(self, node: ast.IfExp, state: State, frame: Frame, binding: bool) -> Valued:
+        yes, no = self.branch(node.test, [state], frame)
+        results = [pair for after in yes for pair in self.expression(node.body, after, frame, binding=binding)]
+        results += [pair for after in no for pair in self.expression(node.orelse, after, frame, binding=binding)]
+        return results
+
+    def _walrus(self, node: ast.NamedExpr, state: State, frame: Frame) -> Valued:
+        results = []
+        for after, value in self.expression(node.value, state, frame, binding=True):
+            after = after.copy()
+            self.bind(node.target, value, after, frame)
+            results.append((after, value))
+        return results
+
+    def _comprehension(self, node, state: State, frame: Frame) -> Valued:
+        """`[scaler.step(opt) for opt in opts]`: one round stands for all elements."""
+        running = [state]
+        for generator in node.generators:
+            following = []
+            for current in running:
+                for after, _ in self.expression(generator.iter, current, frame):
+                    after = after.copy()
+                    self.bind(generator.target, self.loops.element(generator.iter, after, frame), after, frame)
+                    following.append(after)
+            running = following
+            for test in generator.ifs:
+                running = self.branch(test, running, frame)[0]
+        return [pair for current in running for pair in self.expression(node.elt, current, frame)] or [(state, None)]
+
+    def _sequence(self, node: ast.expr, state: State, frame: Frame) -> Valued:
+        """Evaluate the operands in order; a sum that holds a scaled loss is scaled."""
+        running: list[tuple[State, tuple[Value, ...]]] = [(state, ())]
+        operands = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        for child in operands:
+            running = [
+                (after, (*values, value))
+                for current, values in running
+                for after, value in self.expression(child, current, frame)
+            ]
+        return [(after, self.calls.combine(node, operands, values, after, frame)) for after, values in running]
+
+
+def _noted(state: State, test: ast.expr, frame: Frame, truth: bool) -> State:
+    state = State(state.typestate, state.values, state.facts, state.trail)
+    state.note("assume", test, frame.function, truth)
+    return state
+
+
+def _is_new(state: State, guards: frozenset[str], seen: set[tuple]) -> bool:
+    key = (state.key(guards), frozenset(state.facts.items()))
+    if key in seen:
+        return False
+    seen.add(key)
+    return True
+
+
+def _after_training(state: State, node: ast.stmt, frame: Frame) -> State:
+    state = state.copy()
+    state.typestate[("flag", "after")] = True
+    state.note("leave", node, frame.function, None)
+    return state
+
+
+def _added(operator: ast.operator, old: Value, value: Value) -> Value:
+    """The value of `x op= value`: sums of non-negative numbers are positive afterwards."""
+    for part in (old, value):
+        if part is not None and part[0] in ("scaled", "opaque"):
+            return part
+    if not isinstance(operator, ast.Add) or old is None:
+        return None
+    counts = old[0] == "positive" or (old[0] == "const" and isinstance(old[1], (int, float)) and old[1] >= 0)
+    grows = value is None or value[0] in ("path", "positive") or (value[0] == "const" and isinstance(value[1], (int, float)) and value[1] > 0)
+    return POSITIVE if counts and grows else None
+
+
+def _pattern_test(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
+    pattern = case.pattern
+    if isinstance(pattern, ast.MatchValue):
+        return ast.copy_location(ast.Compare(subject, [ast.Eq()], [pattern.value]), subject)
+    if isinstance(pattern, ast.MatchSingleton):
+        constant = ast.copy_location(ast.Constant(pattern.value), subject)
+        return ast.copy_location(ast.Compare(subject, [ast.Is()], [constant]), subject)
+    if isinstance(pattern, ast.MatchOr):
+        values = [part.value for part in pattern.patterns if isinstance(part, ast.MatchValue)]
+        if len(values) == len(pattern.patterns):
+            options = ast.copy_location(ast.Tuple(values, ast.Load()), subject)
+            return ast.copy_location(ast.Compare(subject, [ast.In()], [options]), subject)
+    return None
+
+
+def _catches_all(case: ast.match_case) -> bool:
+    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None
+
+
+_HANDLERS = {
+    ast.Expr: Interpreter._expression_statement,
+    ast.Assign: Interpreter._assign,
+    ast.AnnAssign: Interpreter._assign,
+    ast.AugAssign: Interpreter._augmented,
+    ast.Delete: Interpreter._delete,
+    ast.If: Interpreter._if,
+    ast.While: Interpreter._while,
+    ast.For: Interpreter._for,
+    ast.AsyncFor: Interpreter._for,
+    ast.With: Interpreter._with,
+    ast.AsyncWith: Interpreter._with,
+    ast.Try: Interpreter._try,
+    ast.Match: Interpreter._match,
+    ast.Return: Interpreter._return,
+    ast.Assert: Interpreter._assert,
+    ast.Raise: lambda self, node, states, frame: Outcome(),
+    ast.Break: lambda self, node, states, frame: Outcome(breaks=states),
+    ast.Continue: lambda self, node, states, frame: Outcome(continues=states),
+}
+if hasattr(ast, "TryStar"):  # Python 3.11
+    _HANDLERS[ast.TryStar] = Interpreter._try

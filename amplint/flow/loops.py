@@ -1,0 +1,235 @@
+"""Loops: which ones train, which ones run over optimizers, and what their counters mean."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from amplint.flow.conditions import forget
+from amplint.flow.facts import (
+    BACKWARD, EVENT_WORDS, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE, ZERO_GRAD, protocol_word,
+)
+from amplint.flow.reader import Reader, callee_name
+from amplint.flow.slice import Slicer
+from amplint.flow.state import State
+from amplint.flow.values import Value
+from amplint.project.module import Function
+
+#: Calls whose result yields the same elements.
+TRANSPARENT = frozenset({"tqdm", "trange", "iter", "list", "tuple", "sorted", "reversed", "track", "prefetch", "progress_bar", "log_every"})
+PER_OPTIMIZER = frozenset({STEP, UNSCALE, UPDATE, ZERO_GRAD, PLAIN_STEP})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What kind of loop it is.
+
+    Args:
+        trains: it holds a backward, so it is taken to run at least once.
+        steps: it holds a step as well: "nothing is pending" can begin here.
+        container: it runs over optimizers or scalers.
+    """
+
+    trains: bool
+    steps: bool
+    container: bool
+
+
+class LoopReader:
+    """Reads loops of one module."""
+
+    def __init__(self, reader: Reader, slicer: Slicer) -> None:
+        self.reader = reader
+        self.slicer = slicer
+        self._shapes: dict[int, Shape] = {}
+        self._reach: dict[str, set[str]] = {}
+        for function, facts in reader.facts.items():
+            for name in self._called_as(function):
+                self._reach.setdefault(name, set()).update(facts.reach)
+
+    def _called_as(self, function: Function) -> list[str]:
+        names = [function.name]
+        if function.owner is not None and function.name in ("__init__", "__call__"):
+            names.append(function.owner.name)
+        return names
+
+    def shape(self, node: ast.For | ast.While, function: Function) -> Shape:
+        """The shape of a loop statement of `function`."""
+        found = self._shapes.get(id(node))
+        if found is None:
+            found = self._shapes[id(node)] = self._shape(node, function)
+        return found
+
+    def _shape(self, node: ast.For | ast.While, function: Function) -> Shape:
+        words: set[str] = set()
+        targets = _target_names(node.target) if isinstance(node, (ast.For, ast.AsyncFor)) else set()
+        container = False
+        for statement in node.body:
+            for call in _calls(statement):
+                word = protocol_word(call, callee_name(call), function, self.reader.roles)
+                words |= self._reach.get(callee_name(call), set()) | ({word} if word else set())
+                container = container or (bool(targets) and _is_about(call, word, targets))
+        trains = BACKWARD in words
+        return Shape(trains, trains and bool(words & {STEP, PLAIN_STEP, UNSCALE}), container)
+
+    def words(self, body: list[ast.stmt], function: Function) -> set[str]:
+        """Protocol words that a block reaches, calls included."""
+        found: set[str] = set()
+        for statement in body:
+            for call in _calls(statement):
+                name = callee_name(call)
+                word = protocol_word(call, name, function, self.reader.roles)
+                found |= self._reach.get(name, set()) | ({word} if word else set())
+        return found & EVENT_WORDS
+
+    # -- data loops --------------------------------------------------------------------
+
+    def start(self, node: ast.For, state: State, frame) -> None:
+        """Enter the first iteration, in place."""
+        counter = self._counter(node, state, frame)
+        self._forget_targets(node, state, frame)
+        if counter is not None:
+            state.facts[("first", counter)] = True
+
+    def advance(self, node: ast.For, state: State, frame) -> None:
+        """Enter the next iteration, in place: a closed window makes the next one start."""
+        counter = self._counter(node, state, frame)
+        closed = {
+            (kind[1], kind[2]): truth
+            for kind, truth in state.facts.items()
+            if kind[0] == "boundary" and kind[1] == counter and kind[3]
+        }
+        self._forget_targets(node, state, frame)
+        if counter is None:
+            return
+        state.facts[("first", counter)] = False
+        for (place, period), truth in closed.items():
+            state.facts[("boundary", place, period, False)] = truth
+
+    def is_last(self, node: ast.For, state: State, frame) -> bool | None:
+        """Whether the path has decided that this iteration is the last one."""
+        counter = self._counter(node, state, frame)
+        return state.facts.get(("last", counter)) if counter is not None else None
+
+    def _forget_targets(self, node: ast.For, state: State, frame) -> None:
+        for name in _target_names(node.target):
+            location = self.reader.name_location(name, frame.function)
+            forget(location, state)
+            for atom in [atom for atom in state.facts if atom[0] in ("first", "last") and atom[1] == location]:
+                del state.facts[atom]
+
+    def _counter(self, node: ast.For, state: State, frame) -> str | None:
+        """The location of the loop's index, registered with its first value."""
+        found = _index_of(node)
+        if found is None:
+            return None
+        name, first, iterable = found
+        location = self.reader.name_location(name, frame.function)
+        self.reader.counters[location] = first
+        text = self.reader.text(iterable, state, frame.function) if iterable is not None else None
+        if text is not None:
+            self.reader.windows[text] = location
+        return location
+
+    # -- container loops ---------------------------------------------------------------
+
+    def elements(self, node: ast.For, state: State, frame) -> list[Value]:
+        """The values the target takes: each one of a display, else one for all."""
+        value = self.reader.value(_inner_iterable(node.iter), state, frame.function)
+        if value is not None and value[0] == "tuple" and value[1]:
+            if isinstance(node.iter, ast.Call) and callee_name(node.iter) == "enumerate":
+                return [("tuple", (None, item)) for item in value[1]]
+            return list(value[1])
+        return [self.element(node.iter, state, frame)]
+
+    def element(self, iterable: ast.expr, state: State, frame) -> Value:
+        """One element that stands for all: the location `iterable[*]`."""
+        if isinstance(iterable, ast.Call):
+            name = callee_name(iterable)
+            if name == "zip":
+                return ("tuple", tuple(self.element(item, state, frame) for item in iterable.args))
+            if name == "enumerate" and iterable.args:
+                return ("tuple", (None, self.element(iterable.args[0], state, frame)))
+            if name == "items" and isinstance(iterable.func, ast.Attribute):
+                return ("tuple", (None, self.element(iterable.func.value, state, frame)))
+            if name in ("values", "keys") and isinstance(iterable.func, ast.Attribute):
+                return self.element(iterable.func.value, state, frame)
+            if name in TRANSPARENT and iterable.args:
+                return self.element(iterable.args[0], state, frame)
+            return None
+        location = self.reader.locate(iterable, state, frame.function)
+        return None if location is None else ("path", f"{location}[*]")
+
+
+def _inner_iterable(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Call) and node.args and callee_name(node) in (TRANSPARENT | {"enumerate"}):
+        node = node.args[0]
+    return node
+
+
+def _index_of(node: ast.For) -> tuple[str, int, ast.expr | None] | None:
+    """(index name, its first value, the iterable it counts) of an enumerating loop."""
+    iterable = node.iter
+    while isinstance(iterable, ast.Call) and callee_name(iterable) in TRANSPARENT and iterable.args:
+        iterable = iterable.args[0]
+    if isinstance(iterable, ast.Call) and callee_name(iterable) == "range" and isinstance(node.target, ast.Name):
+        first = iterable.args[0] if len(iterable.args) > 1 else None
+        start = first.value if isinstance(first, ast.Constant) and isinstance(first.value, int) else 0
+        return node.target.id, start, None
+    if isinstance(node.target, ast.Tuple) and isinstance(node.target.elts[0], ast.Name):
+        if not isinstance(iterable, ast.Call) or callee_name(iterable) != "enumerate" or not iterable.args:
+            return (node.target.elts[0].id, 0, iterable) if _may_enumerate(iterable) else None
+        start = _enumerate_start(iterable)
+        return node.target.elts[0].id, start, _inner_iterable(iterable.args[0])
+    return None
+
+
+def _may_enumerate(iterable: ast.expr) -> bool:
+    """`pbar = tqdm(enumerate(loader))` leaves only the name of the bar in the loop."""
+    return isinstance(iterable, ast.Name) and "bar" in iterable.id.lower()
+
+
+def _enumerate_start(call: ast.Call) -> int:
+    values = call.args[1:2] + [keyword.value for keyword in call.keywords if keyword.arg == "start"]
+    if values and isinstance(values[0], ast.Constant) and isinstance(values[0].value, int):
+        return values[0].value
+    return 0
+
+
+def _target_names(target: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _calls(statement: ast.stmt) -> list[ast.Call]:
+    found: list[ast.Call] = []
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.Call):
+            found.append(node)
+        pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _is_about(call: ast.Call, word: str | None, targets: set[str]) -> bool:
+    """Whether a protocol call names an element of the loop as scaler or optimizer."""
+    if word not in PER_OPTIMIZER and word != SCALE:
+        return False
+    places: list[ast.expr] = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+    if word in (STEP, UNSCALE):
+        places += call.args[:1]
+    return any(_names_of_place(place) & targets for place in places)
+
+
+def _names_of_place(place: ast.expr) -> set[str]:
+    """Root name and names used as subscripts: {"optimizers", "name"} for `optimizers[name]`."""
+    found: set[str] = set()
+    while isinstance(place, (ast.Attribute, ast.Subscript)):
+        if isinstance(place, ast.Subscript):
+            found |= {node.id for node in ast.walk(place.slice) if isinstance(node, ast.Name)}
+        place = place.value
+    if isinstance(place, ast.Name):
+        found.add(place.id)
+    return found

@@ -1,0 +1,496 @@
+"""Reading expressions without side effects: locations, values, formulas.
+
+Locations are canonical strings, so that a guard in a callee and a guard in its caller are
+the same atom: "function:name", "Class.attribute", "...['key']", "...[*]".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, negate
+from amplint.flow.facts import FunctionFacts
+from amplint.flow.state import State
+from amplint.flow.values import Value, is_not_none
+from amplint.project.module import Function, Module
+from amplint.project.roles import (
+    Role,
+    Roles,
+    last_name,
+    optimizer_name,
+    path_text,
+    scaler_name,
+)
+
+STABLE_CALLS = frozenset(
+    {
+        "is_available", "len", "isinstance", "hasattr", "get_world_size", "get_rank",
+        "is_initialized", "startswith", "endswith", "lower", "upper", "strip", "get", "getenv",
+        "bool", "int", "str", "float", "getattr", "is_bf16_supported", "device_count", "type",
+        "is_main_process", "is_main", "callable", "max", "min", "abs", "is_distributed",
+    }
+)
+_COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
+_TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One activation of a function during interpretation.
+
+    Args:
+        function: the function.
+        facts: its facts.
+        depth: how many calls deep.
+        parent: frame of the lexically enclosing function, for nested functions.
+        calls: names of the functions that are active, to stop recursion.
+    """
+
+    function: Function
+    facts: FunctionFacts
+    depth: int = 0
+    active: tuple[Function, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """Evaluates expressions of one module against a state.
+
+    Args:
+        windows: iterable text -> counter location, for `len(loader) % k` after the loop.
+        counters: counter location -> first value (0 or 1).
+    """
+
+    module: Module
+    roles: Roles
+    facts: dict[Function, FunctionFacts]
+    scaler_like: frozenset[str]
+    windows: dict[str, str] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+
+    # -- locations -------------------------------------------------------------------
+
+    def name_location(self, name: str, function: Function) -> str:
+        """Where a name of `function` lives."""
+        scope: Function | None = function
+        while scope is not None:
+            if name in self.facts[scope].locals:
+                return f"{scope.qualname}:{name}"
+            scope = scope.parent
+        return f"<module>:{name}"
+
+    def locate(self, node: ast.expr, state: State, function: Function) -> str | None:
+        """Canonical location of a name, attribute or subscript; aliases are followed."""
+        if isinstance(node, ast.Name):
+            location = self.name_location(node.id, function)
+        elif isinstance(node, ast.Attribute):
+            base = self.locate(node.value, state, function)
+            if base is None:
+                return None
+            location = f"{base}.{node.attr}"
+        elif isinstance(node, ast.Subscript):
+            base = self.locate(node.value, state, function)
+            if base is None:
+                return None
+            index = node.slice
+            location = f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
+        elif isinstance(node, ast.Call) and self._is_getattr(node):
+            base = self.locate(node.args[0], state, function)
+            return None if base is None else f"{base}.{_attribute_pattern(node.args[1])}"
+        elif isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
+            return self.locate(node.target if isinstance(node, ast.NamedExpr) else node.value, state, function)
+        else:
+            return None
+        return self._follow(location, state)
+
+    def _follow(self, location: str, state: State) -> str:
+        value = state.values.get(location)
+        if value is not None and value[0] == "path":
+            return value[1]
+        if value is not None and value[0] == "instance":
+            return value[2]
+        return location
+
+    def _is_getattr(self, node: ast.Call) -> bool:
+        return isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2
+
+    # -- values ----------------------------------------------------------------------
+
+    def value(self, node: ast.expr, state: State, function: Function) -> Value:
+        """The value of an expression that holds no call that matters."""
+        if isinstance(node, ast.Constant):
+            if node.value is None:
+                return ("none",)
+            return ("const", node.value) if isinstance(node.value, (bool, int, float, str)) else None
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            return self.place(node, state, function)
+        if isinstance(node, (ast.BoolOp, ast.Compare)) or (
+            isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        ):
+            formula = self.formula(node, state, function)
+            if formula is None:
+                return None
+            known = evaluate(formula, state)
+            return ("const", known) if known is not None else ("formula", formula)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return ("tuple", tuple(self.value(item, state, function) for item in node.elts))
+        if isinstance(node, ast.BinOp):
+            return self._arithmetic(node, state, function)
+        if isinstance(node, ast.Call):
+            return self._call_value(node, state, function)
+        if isinstance(node, (ast.Await, ast.Starred)):
+            return self.value(node.value, state, function)
+        return None
+
+    def raw(self, node: ast.expr, state: State, function: Function) -> Value:
+        """What the path knows about a place, without judging it by role or name."""
+        if isinstance(node, ast.Name):
+            known = state.values.get(self.name_location(node.id, function))
+            if known is not None and known[0] != "path":
+                return known
+            nested = self._function_named(node.id, function)
+            if nested is not None:
+                return ("function", nested)
+        location = self.locate(node, state, function)
+        if location is None:
+            return None
+        value = state.values.get(location)
+        return value if value is not None else ("path", location)
+
+    def binding(self, node: ast.expr, state: State, function: Function) -> Value:
+        """The value to bind when an expression is assigned or passed: aliases stay aliases."""
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            return self.raw(node, state, function)
+        return self.value(node, state, function)
+
+    def place(self, node: ast.expr, state: State, function: Function) -> Value:
+        """The value at a place; unknown places are judged by role, then by name."""
+        value = self.raw(node, state, function)
+        if value is None or value[0] != "path":
+            return value
+        location = value[1]
+        role = self.roles.role_of(node, function)
+        if role is Role.SCALER or (role is None and self._scaler_by_use(node)):
+            return ("scaler", location)
+        if role is Role.OPTIMIZER or (role is None and optimizer_name(last_name(node))):
+            return ("optimizer", location)
+        return ("path", location)
+
+    def _scaler_by_use(self, node: ast.expr) -> bool:
+        return scaler_name(last_name(node)) or path_text(node) in self.scaler_like
+
+    def _function_named(self, name: str, function: Function) -> Function | None:
+        scope: Function | None = function
+        while scope is not None:
+            if name in scope.nested:
+                return scope.nested[name]
+            scope = scope.parent
+        if name in self.module.imports.aliases:
+            return None
+        return self.module.body.nested.get(name)
+
+    def _arithmetic(self, node: ast.BinOp, state: State, function: Function) -> Value:
+        for side in (node.left, node.right):
+            value = self.value(side, state, function)
+            if value is not None and value[0] in ("scaled", "opaque"):
+                return value
+        return None
+
+    def _call_value(self, node: ast.Call, state: State, function: Function) -> Value:
+        callee = node.func
+        if isinstance(callee, ast.Name) and callee.id == "bool" and len(node.args) == 1:
+            return ("formula", self.formula(node.args[0], state, function))
+        if self._is_getattr(node):
+            location = self.locate(node, state, function)
+            return state.values.get(location, ("path", location)) if location else None
+        if isinstance(callee, ast.Attribute):
+            value = self.value(callee.value, state, function)
+            if value is not None and value[0] in ("scaled", "opaque"):
+                return value
+        if callee_name(node) == "sum" and node.args:
+            value = self.value(node.args[0], state, function)
+            return value if value is not None and value[0] in ("scaled", "opaque") else None
+        formula = self.formula(node, state, function)
+        return ("formula", formula) if formula is not None else None
+
+    # -- formulas --------------------------------------------------------------------
+
+    def formula(self, node: ast.expr, state: State, function: Function) -> Formula:
+        """The condition under which an expression is truthy; None if it is volatile."""
+        if isinstance(node, ast.Constant):
+            return bool(node.value)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return negate(self.formula(node.operand, state, function))
+        if isinstance(node, ast.BoolOp):
+            parts = [self.formula(value, state, function) for value in node.values]
+            return conjoin(parts) if isinstance(node.op, ast.And) else disjoin(parts)
+        if isinstance(node, ast.Compare):
+            return self._comparison(node, state, function)
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            return self._truth_of(node, state, function)
+        if isinstance(node, ast.NamedExpr):
+            return self._truth_of(node.target, state, function)
+        if isinstance(node, ast.IfExp):
+            test = self.formula(node.test, state, function)
+            return disjoin(
+                [
+                    conjoin([test, self.formula(node.body, state, function)]),
+                    conjoin([negate(test), self.formula(node.orelse, state, function)]),
+                ]
+            )
+        if isinstance(node, ast.Call):
+            return self._call_formula(node, state, function)
+        return None
+
+    def _truth_of(self, node: ast.expr, state: State, function: Function) -> Formula:
+        value = self.raw(node, state, function)
+        if value is not None and value[0] == "formula":
+            return value[1]
+        location = self.locate(node, state, function)
+        if location is None:
+            return None
+        judged = self.place(node, state, function)
+        # A GradScaler has no __bool__: its truth is that it is not None.
+        return ("some" if judged is not None and judged[0] == "scaler" else "true", location)
+
+    def _call_formula(self, node: ast.Call, state: State, function: Function) -> Formula:
+        name = callee_name(node)
+        if name == "is_enabled" and isinstance(node.func, ast.Attribute):
+            value = self.value(node.func.value, state, function)
+            if value is not None and value[0] == "scaler":
+                return ("true", f"{value[1]}.<enabled>")
+        if name == "any" and _asks_for_gradients(node):
+            return ("gradient",)
+        if name == "bool" and len(node.args) == 1:
+            return self.formula(node.args[0], state, function)
+        if self._is_getattr(node):
+            location = self.locate(node, state, function)
+            value = state.values.get(location) if location else None
+            if value is not None and value[0] == "formula":
+                return value[1]
+            return ("true", location) if location else None
+        if name == "len" and len(node.args) == 1:
+            text = self.text(node.args[0], state, function)
+            return ("positive", f"len({text})") if text else None
+        text = self.text(node, state, function)
+        return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+    def _comparison(self, node: ast.Compare, state: State, function: Function) -> Formula:
+        if len(node.ops) != 1:
+            return self._opaque_comparison(node, state, function)
+        operator, left, right = node.ops[0], node.left, node.comparators[0]
+        if isinstance(right, ast.Constant) and right.value is None:
+            return self._none_test(left, operator, state, function)
+        window = self._window_test(left, operator, right, state, function)
+        if window is not None:
+            return window
+        if isinstance(operator, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
+            formula = self._equality(left, right, state, function)
+            return negate(formula) if isinstance(operator, (ast.NotEq, ast.IsNot)) else formula
+        if isinstance(operator, (ast.In, ast.NotIn)):
+            formula = self._membership(left, right, state, function)
+            return negate(formula) if isinstance(operator, ast.NotIn) else formula
+        return self._order(left, operator, right, state, function)
+
+    def _none_test(self, left: ast.expr, operator: ast.cmpop, state: State, function: Function) -> Formula:
+        location = self.locate(left, state, function)
+        if location is None:
+            return None
+        known = is_not_none(self.raw(left, state, function))
+        present: Formula = known if known is not None else ("some", location)
+        return negate(present) if isinstance(operator, (ast.Is, ast.Eq)) else present
+
+    def _equality(self, left: ast.expr, right: ast.expr, state: State, function: Function) -> Formula:
+        if isinstance(left, ast.Constant):
+            left, right = right, left
+        literal = _literal(right)
+        location = self.locate(left, state, function)
+        if literal is not None and location is not None:
+            if literal is True or literal is False:
+                truth = self.formula(left, state, function)
+                return truth if literal else negate(truth)
+            if literal == 0:
+                return negate(("positive", location))
+            if literal == 1 and _COUNT_NAME.search(last_name(left)):
+                return negate(("other", f"1<{location}", frozenset({location})))
+            return ("equal", location, literal)
+        return self._generic("==", left, right, state, function)
+
+    def _membership(self, left: ast.expr, right: ast.expr, state: State, function: Function) -> Formula:
+        if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+            return disjoin([self._equality(left, item, state, function) for item in right.elts])
+        return self._generic("in", left, right, state, function)
+
+    def _order(self, left, operator, right, state: State, function: Function) -> Formula:
+        number = right.value if isinstance(right, ast.Constant) else None
+        text = self.text(left, state, function)
+        if number == 0 and text and isinstance(operator, (ast.Gt, ast.LtE)):
+            positive = ("positive", text)
+            return positive if isinstance(operator, ast.Gt) else negate(positive)
+        if number == 1 and text and isinstance(operator, (ast.GtE, ast.Lt)):
+            positive = ("positive", text)
+            return positive if isinstance(operator, ast.GtE) else negate(positive)
+        if isinstance(operator, ast.Lt):
+            return self._generic("<", left, right, state, function)
+        if isinstance(operator, ast.Gt):
+            return self._generic("<", right, left, state, function)
+        if isinstance(operator, ast.GtE):
+            return negate(self._generic("<", left, right, state, function))
+        return negate(self._generic("<", right, left, state, function))
+
+    def _generic(self, operator: str, left, right, state: State, function: Function) -> Formula:
+        one, two = self.text(left, state, function), self.text(right, state, function)
+        if one is None or two is None:
+            return None
+        places = self.mentioned(left, state, function) | self.mentioned(right, state, function)
+        return ("other", f"{one}{operator}{two}", frozenset(places))
+
+    def _opaque_comparison(self, node: ast.Compare, state: State, function: Function) -> Formula:
+        text = self.text(node, state, function)
+        return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+    def _window_test(self, left, operator, right, state: State, function: Function) -> Formula:
+        """`i % k == 0` and its relatives; `i == 0`; `i == len(loader) - 1`."""
+        if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
+            return self._modulo(left, operator, right, state, function)
+        if not isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt, ast.GtE)):
+            return None
+        counter, offset = self._counter(left, state, function)
+        if counter is None:
+            return None
+        literal = _literal(right)
+        if literal is not None:
+            if literal != self.counters[counter] + offset:
+                return None
+            first = ("first", counter)
+            return first if isinstance(operator, ast.Eq) else negate(first)
+        if isinstance(operator, (ast.Eq, ast.NotEq)) and any(map(_TOTAL_NAME.search, _names(right))):
+            last = ("last", counter)
+            return last if isinstance(operator, ast.Eq) else negate(last)
+        return None
+
+    def _modulo(self, left: ast.BinOp, operator, right, state: State, function: Function) -> Formula:
+        period = self.text(left.right, state, function)
+        if period is None:
+            return None
+        place, end = self._window_counter(left.left, state, function)
+        if place is None:
+            return None
+        literal = _literal(right)
+        if literal == 0 and isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt)):
+            atom: Formula = ("boundary", place, period, end)
+            return atom if isinstance(operator, ast.Eq) else negate(atom)
+        if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub) and isinstance(operator, (ast.Eq, ast.NotEq)):
+            if self.text(right.left, state, function) == period and _literal(right.right) == 1:
+                atom = ("boundary", place, period, True)
+                return atom if isinstance(operator, ast.Eq) else negate(atom)
+        return None
+
+    def _window_counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, bool]:
+        """(counter, whether `counter % k == 0` marks the end of a window)."""
+        if isinstance(node, ast.Call) and callee_name(node) == "len" and node.args:
+            text = self.text(node.args[0], state, function)
+            return (self.windows.get(text or "", f"len({text})"), True) if text else (None, True)
+        counter, offset = self._counter(node, state, function)
+        if counter is not None:
+            return counter, self.counters[counter] - offset == 1 or offset == 1
+        text = self.text(node, state, function)
+        if text is None:
+            return None, True
+        place = self.locate(node, state, function)
+        return place or next(iter(self.mentioned(node, state, function)), text), True
+
+    def _counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, int]:
+        offset = 0
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            if _literal(node.right) == 1:
+                node, offset = node.left, 1
+            elif _literal(node.left) == 1:
+                node, offset = node.right, 1
+        location = self.locate(node, state, function)
+        return (location, offset) if location in self.counters else (None, 0)
+
+    # -- text ------------------------------------------------------------------------
+
+    def text(self, node: ast.expr, state: State, function: Function) -> str | None:
+        """Canonical text of a stable expression, None if it may change by itself."""
+        location = self.locate(node, state, function)
+        if location is not None:
+            return location
+        if isinstance(node, ast.Constant):
+            return repr(node.value)
+        if isinstance(node, (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)):
+            parts = [self.text(child, state, function) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            if None in parts:
+                return None
+            operators = "".join(
+                type(child).__name__ for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)
+            )
+            return f"{type(node).__name__}{operators}({','.join(part or '' for part in parts)})"
+        if isinstance(node, ast.Call) and callee_name(node) in STABLE_CALLS:
+            return self._call_text(node, state, function)
+        return None
+
+    def _call_text(self, node: ast.Call, state: State, function: Function) -> str | None:
+        parts = [self.text(argument, state, function) for argument in node.args]
+        parts += [self.text(keyword.value, state, function) for keyword in node.keywords]
+        callee = self.text(node.func, state, function)
+        if None in parts or callee is None:
+            return None
+        return f"{callee}({','.join(part or '' for part in parts)})"
+
+    def mentioned(self, node: ast.expr, state: State, function: Function) -> set[str]:
+        """Locations that an expression reads."""
+        location = self.locate(node, state, function)
+        if location is not None:
+            return {location}
+        found: set[str] = set()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                found |= self.mentioned(child, state, function)
+        return found
+
+
+def callee_name(node: ast.Call) -> str:
+    """The last name of a callee: "step" for `scaler.step(...)`."""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _literal(node: ast.expr) -> object | None:
+    """A literal of the code; enum members (`Precision.FP16`, `torch.float16`) count too."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return f"-{node.operand.value}"
+    if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and (root.id[:1].isupper() or root.id == "torch"):
+            return f"<{ast.unparse(node)}>"
+    return None
+
+
+def _names(node: ast.expr) -> list[str]:
+    return [
+        child.id if isinstance(child, ast.Name) else child.attr
+        for child in ast.walk(node)
+        if isinstance(child, (ast.Name, ast.Attribute))
+    ]
+
+
+def _attribute_pattern(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+    return "*"
+
+
+def _asks_for_gradients(node: ast.Call) -> bool:
+    text = ast.unparse(node)
+    return ".grad is not None" in text or "grad_fn" in text

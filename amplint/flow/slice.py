@@ -1,0 +1,246 @@
+"""The relevance slice: which statements of a function can change a protocol state.
+
+Kept are statements with a protocol call, a call that may reach one, a way out of a block
+that decides about one, and assignments to names that guards, receivers or their
+definitions mention. Everything else is never interpreted.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from amplint.flow.facts import protocol_word
+from amplint.project.module import Function
+from amplint.project.roles import Roles
+
+#: Callee names that may do protocol work although nobody knows what they are.
+SUSPECT = re.compile(r"back|step|optim|scal|clip|grad|update|train|accum|zero", re.IGNORECASE)
+EXITS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+VALUE_FORMS = (
+    ast.Name, ast.Attribute, ast.Subscript, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp,
+    ast.BinOp, ast.NamedExpr, ast.Tuple, ast.List,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What to interpret of one function.
+
+    Args:
+        kept: ids of the statements that matter.
+        calls: ids of expressions that hold a call that matters.
+        guard_names: last names in tests that decide about events or ways out; numbers and
+            flags under these names stay apart when states are merged.
+    """
+
+    kept: frozenset[int]
+    calls: frozenset[int]
+    guard_names: frozenset[str]
+
+
+class Slicer:
+    """Slices the functions of one module.
+
+    Args:
+        roles: roles of the module.
+        interesting: names of functions and classes of the module that reach the protocol.
+    """
+
+    def __init__(self, roles: Roles, interesting: frozenset[str]) -> None:
+        self.roles = roles
+        self.interesting = interesting
+
+    def slice(self, function: Function) -> Slice:
+        """Slice one function (see the module docstring)."""
+        work = _Work(self, function)
+        work.mark(function.body)
+        work.close()
+        kept = frozenset(work.keep(function.body))
+        return Slice(kept, frozenset(work.calls), frozenset(work.guards))
+
+    def matters(self, call: ast.Call, function: Function) -> bool:
+        """Whether a call may change a protocol state."""
+        callee = call.func
+        name = callee.attr if isinstance(callee, ast.Attribute) else getattr(callee, "id", "")
+        if name in self.interesting or SUSPECT.search(name):
+            return True
+        if protocol_word(call, name, function, self.roles):
+            return True
+        if isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function):
+            return True
+        arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+        return any(self._is_participant(argument, function) for argument in arguments)
+
+    def _is_participant(self, expression: ast.expr, function: Function) -> bool:
+        if not isinstance(expression, (ast.Name, ast.Attribute, ast.Subscript)):
+            return False
+        return self.roles.is_scaler(expression, function) or self.roles.is_optimizer(
+            expression, function
+        )
+
+
+class _Work:
+    """One slicing run."""
+
+    def __init__(self, slicer: Slicer, function: Function) -> None:
+        self.slicer = slicer
+        self.function = function
+        self.calls: set[int] = set()
+        self.relevant: set[str] = set()
+        self.guards: set[str] = set()
+        self.assignments: list[tuple[set[str], set[str]]] = []
+
+    def mark(self, body: Iterable[ast.stmt]) -> bool:
+        """Collect matter of a block; True if it holds a call that matters or a way out."""
+        matter = [self._mark_statement(statement) for statement in body]
+        return any(matter)
+
+    def _mark_statement(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, NESTED):
+            return False
+        own = self._mark_expressions(statement)
+        inner = False
+        for block in blocks_of(statement):
+            inner = self.mark(block) or inner
+        self._read_assignment(statement)
+        matter = own or inner or isinstance(statement, EXITS)
+        if matter:
+            self._read_guard(statement)
+        return matter
+
+    def _mark_expressions(self, statement: ast.stmt) -> bool:
+        found = False
+        for expression in expressions_of(statement):
+            found = self._mark_expression(expression) or found
+        return found
+
+    def _mark_expression(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Lambda):
+            return False
+        found = False
+        for child in ast.iter_child_nodes(node):
+            found = self._mark_expression(child) or found
+        if isinstance(node, ast.Call) and self.slicer.matters(node, self.function):
+            found = True
+            self.relevant.update(names_in(node))
+        if isinstance(node, ast.IfExp) and found:
+            self.guards.update(names_in(node.test))
+            self.relevant.update(names_in(node.test))
+        if found:
+            self.calls.add(id(node))
+        return found
+
+    def _read_assignment(self, statement: ast.stmt) -> None:
+        for target, value in assignments_of(statement):
+            names = set(names_in(target))
+            self.assignments.append((names, value_names(value)))
+
+    def _read_guard(self, statement: ast.stmt) -> None:
+        if isinstance(statement, (ast.If, ast.While, ast.Assert)):
+            self.guards.update(names_in(statement.test))
+        elif isinstance(statement, (ast.For, ast.AsyncFor)):
+            self.relevant.update(names_in(statement.iter))
+        elif isinstance(statement, (ast.With, ast.AsyncWith)):
+            for item in statement.items:
+                self.relevant.update(names_in(item.context_expr))
+        elif isinstance(statement, ast.Match):
+            self.guards.update(names_in(statement.subject))
+        elif isinstance(statement, ast.Return) and statement.value is not None:
+            self.relevant.update(value_names(statement.value))
+        self.relevant.update(self.guards)
+
+    def close(self) -> None:
+        """Names that define relevant names are relevant."""
+        changed = True
+        while changed:
+            changed = False
+            for targets, sources in self.assignments:
+                if targets & self.relevant and not sources <= self.relevant:
+                    self.relevant |= sources
+                    changed = True
+
+    def keep(self, body: Iterable[ast.stmt]) -> Iterator[int]:
+        """Ids of the statements to interpret, enclosing ones included."""
+        for statement in body:
+            inner = [kept for block in blocks_of(statement) for kept in self.keep(block)]
+            if inner or self._is_kept(statement):
+                yield id(statement)
+                yield from inner
+
+    def _is_kept(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, NESTED):
+            return False
+        if isinstance(statement, EXITS):
+            return True
+        if any(id(expression) in self.calls for expression in expressions_of(statement)):
+            return True
+        if isinstance(statement, ast.Assert):
+            return bool(names_in(statement.test) & self.relevant)
+        return any(names_in(target) & self.relevant for target, _ in assignments_of(statement))
+
+
+def blocks_of(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """The statement lists inside a compound statement."""
+    if isinstance(statement, NESTED):
+        return
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(statement, name, None)
+        if isinstance(block, list):
+            yield block
+    for handler in getattr(statement, "handlers", ()):
+        yield handler.body
+    for case in getattr(statement, "cases", ()):
+        yield case.body
+
+
+def expressions_of(statement: ast.stmt) -> Iterator[ast.expr]:
+    """The expressions that belong to the statement itself, not to its blocks."""
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.expr):
+            yield child
+        elif isinstance(child, ast.withitem):
+            yield child.context_expr
+
+
+def assignments_of(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """(target, value) of everything a statement binds; value None where it is unknown."""
+    if isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            yield target, statement.value
+    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        yield statement.target, statement.value
+    elif isinstance(statement, (ast.For, ast.AsyncFor)):
+        yield statement.target, statement.iter
+    elif isinstance(statement, (ast.With, ast.AsyncWith)):
+        for item in statement.items:
+            if item.optional_vars is not None:
+                yield item.optional_vars, item.context_expr
+    for expression in expressions_of(statement):
+        for node in ast.walk(expression):
+            if isinstance(node, ast.NamedExpr):
+                yield node.target, node.value
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Identifiers in an expression: names and attribute names, without `self`."""
+    found = set()
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name):
+            found.add(child.id)
+        elif isinstance(child, ast.Attribute):
+            found.add(child.attr)
+    found.discard("self")
+    return found
+
+
+def value_names(value: ast.expr | None) -> set[str]:
+    """Names that a value depends on as far as the interpreter evaluates it."""
+    if value is None or not isinstance(value, (*VALUE_FORMS, ast.Call)):
+        return set()
+    if isinstance(value, ast.Call):
+        return {name for argument in value.args[:2] for name in names_in(argument)} if len(value.args) <= 2 else set()
+    return names_in(value)

@@ -1,0 +1,135 @@
+"""The state of one set of paths: typestates, known values, assumed conditions, witness.
+
+Property simulation as in ESP (Das, Lerner, Seigle, PLDI 2002): states are kept apart where
+their typestates differ and merged where they do not. Values that correlate with the
+typestate (a scaled loss, a scaler that is None) belong to the key; line numbers never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
+
+#: More states than this at one point are widened: guard values leave the key first.
+STATE_LIMIT = 64
+
+EVERY = "*"  # every optimizer that has not been named yet
+
+#: A step of a witness: (kind, node, function, data), read by amplint.flow.witness.
+Trail = tuple["Trail | None", tuple[Any, ...]]
+
+
+class State:
+    """One abstract state; copied before it is changed.
+
+    Attributes:
+        typestate: ("gradient", opt) -> (tag or None, scalers);
+            ("stage", scaler, opt) -> (stage or None, carried over a back edge);
+            ("checked", scaler) -> bool; ("havoc", scaler) -> True; ("flag", name) -> True.
+        values: location -> value.
+        facts: atom -> bool, what the path has assumed.
+        trail: linked list of witness steps, newest first.
+    """
+
+    __slots__ = ("facts", "trail", "typestate", "values")
+
+    def __init__(
+        self,
+        typestate: dict[tuple, Any] | None = None,
+        values: dict[str, Value] | None = None,
+        facts: dict[tuple, bool] | None = None,
+        trail: Trail | None = None,
+    ) -> None:
+        self.typestate = typestate if typestate is not None else {}
+        self.values = values if values is not None else {}
+        self.facts = facts if facts is not None else {}
+        self.trail = trail
+
+    def copy(self) -> State:
+        """An independent copy that shares the witness."""
+        return State(dict(self.typestate), dict(self.values), dict(self.facts), self.trail)
+
+    def note(self, *step: Any) -> None:
+        """Append one witness step."""
+        self.trail = (self.trail, step)
+
+    def key(self, guard_names: frozenset[str]) -> tuple:
+        """What must agree for two states to be merged."""
+        kept = frozenset(
+            (location, value)
+            for location, value in self.values.items()
+            if value is not None
+            and (
+                value[0] in KEYED_KINDS
+                or (value[0] in GUARD_KINDS and last_part(location) in guard_names)
+            )
+        )
+        return (frozenset(self.typestate.items()), kept)
+
+
+def last_part(location: str) -> str:
+    """The last name of a location: "amp" for "Trainer.fit:self.cfg.amp"."""
+    return location.rpartition(".")[2].rpartition(":")[2]
+
+
+def merge(states: Iterable[State], guard_names: frozenset[str]) -> list[State]:
+    """Merge states that agree on their key; of the rest only common knowledge survives."""
+    states = list(states)
+    if len(states) < 2:
+        return states
+    groups = _group(states, guard_names)
+    if len(groups) > STATE_LIMIT:
+        groups = _group(states, frozenset())
+    merged = [_join(group) for group in groups.values()]
+    if len(merged) > STATE_LIMIT:
+        return [widen(merged)]
+    return merged
+
+
+def _group(states: list[State], guard_names: frozenset[str]) -> dict[tuple, list[State]]:
+    groups: dict[tuple, list[State]] = {}
+    for state in states:
+        groups.setdefault(state.key(guard_names), []).append(state)
+    return groups
+
+
+def _join(group: list[State]) -> State:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    values, facts = first.values, first.facts
+    for other in group[1:]:
+        if other.values != values:
+            values = _common(values, other.values)
+        if other.facts != facts:
+            facts = _common(facts, other.facts)
+    return State(dict(first.typestate), dict(values), dict(facts), first.trail)
+
+
+def widen(states: list[State]) -> State:
+    """One state for all: what disagrees becomes unknown, and unknown never reports."""
+    joined = _join(states)
+    typestate = dict(joined.typestate)
+    for other in states[1:]:
+        for key in set(typestate) | set(other.typestate):
+            if typestate.get(key) != other.typestate.get(key):
+                _forget(typestate, key)
+    joined.typestate = typestate
+    return joined
+
+
+def _forget(typestate: dict[tuple, Any], key: tuple) -> None:
+    if key[0] == "gradient":
+        typestate[key] = (None, frozenset())
+    elif key[0] == "stage":
+        typestate[key] = (None, False)
+    elif key[0] == "checked":
+        typestate.pop(key, None)
+    else:
+        typestate[key] = True
+
+
+def _common(left: dict, right: dict) -> dict:
+    return {key: value for key, value in left.items() if key in right and right[key] == value}

@@ -1,0 +1,62 @@
+"""Abstract values: what the interpreter knows about an expression.
+
+A value is a small tuple whose first element names its kind, or None for "unknown":
+
+    ("none",)                 None
+    ("const", v)              a literal bool, number or string
+    ("positive",)             a number above zero (a loss sum after `+=`)
+    ("scaler", id)            a GradScaler; id is a construction site or a location
+    ("optimizer", id)         an optimizer, likewise
+    ("scaled", id)            a tensor multiplied by the scale of scaler id
+    ("opaque",)               something that may be scaled: its backward is judged by nobody
+    ("path", location)        unknown, but the same as that location
+    ("formula", f)            a boolean: see amplint.flow.conditions
+    ("instance", class, id)   an object of a class of the file; id prefixes its attributes
+    ("function", function)    a function of the file
+    ("autocast",), ("null",)  an autocast object; a null context
+    ("tuple", values)         a tuple or list display
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+Value = Optional[tuple[Any, ...]]
+
+NONE: Value = ("none",)
+ZERO: Value = ("const", 0)
+POSITIVE: Value = ("positive",)
+OPAQUE: Value = ("opaque",)
+
+#: Kinds that always take part in the merge key: they correlate with the typestate.
+KEYED_KINDS = frozenset({"scaled", "none", "scaler", "opaque"})
+#: Kinds that do where a relevant guard tests them.
+GUARD_KINDS = frozenset({"const", "positive"})
+
+
+def kind_of(value: Value) -> str:
+    """The kind of a value, "" for unknown ones."""
+    return value[0] if value else ""
+
+
+def is_truthy(value: Value) -> bool | None:
+    """Truth of a value where it is certain, else None. A GradScaler has no `__bool__`."""
+    if value is None:
+        return None
+    kind = value[0]
+    if kind == "none":
+        return False
+    if kind == "const":
+        return bool(value[1])
+    if kind in ("scaler", "optimizer", "instance", "function", "autocast", "positive"):
+        return True
+    if kind == "tuple":
+        return bool(value[1])
+    return None
+
+
+def is_not_none(value: Value) -> bool | None:
+    """Whether a value is certainly not None (True), certainly None (False), or unknown."""
+    if value is None or value[0] in ("path", "opaque"):
+        return None
+    return value[0] != "none"

@@ -1,0 +1,145 @@
+"""From a trail to a witness: the few steps a reader needs to see that a finding is true."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from amplint.findings import PathStep, Span
+from amplint.flow.events import Site
+from amplint.flow.state import EVERY, Trail
+from amplint.protocol import Event
+
+#: Longest witness; older assumptions are dropped first.
+STEP_LIMIT = 14
+
+BACKWARDS = (Event.SCALED_BACKWARD, Event.PLAIN_BACKWARD)
+#: Slugs that are about what happened since an earlier step or unscale_.
+ABOUT_STAGE = frozenset({"step-twice", "unscale-twice", "unscale-after-step", "update-without-check"})
+#: Slugs that are about gradients that an earlier step has used up.
+ABOUT_SPENT = frozenset(
+    {"step-without-gradient", "unscale-without-gradient", "step-on-spent", "step-on-zeros", "unscale-of-zeros"}
+)
+
+WORDS: dict[Event, tuple[str, str]] = {
+    Event.SCALED_BACKWARD: ("backward on the scaled loss", "gradients are scaled"),
+    Event.PLAIN_BACKWARD: ("backward on the plain loss", "gradients are not scaled"),
+    Event.UNSCALE: ("`unscale_` divides the gradients by the loss scale", "gradients are unscaled"),
+    Event.STEP: ("the scaler steps the optimizer", "stepped, update() is due"),
+    Event.UPDATE: ("`update()` adjusts the loss scale", "ready for the next round"),
+    Event.SET_SCALE: ("`update(new_scale)` sets the loss scale", "ready for the next round"),
+    Event.ZERO_GRAD: ("the gradients are cleared", "no gradients"),
+    Event.ZERO_GRAD_KEEP: ("the gradients are set to zero", "gradients are zeros"),
+    Event.CLIP: ("the gradients are clipped", ""),
+    Event.OPTIMIZER_STEP: ("the optimizer steps without the scaler", "gradients are applied"),
+}
+
+
+def steps_of(trail: Trail | None) -> list[tuple[Any, ...]]:
+    """The steps of a trail, oldest first."""
+    steps = []
+    while trail is not None:
+        trail, step = trail
+        steps.append(step)
+    steps.reverse()
+    return steps
+
+
+def build_witness(
+    trail: Trail | None, slug: str, site: Site, filename: str, span_of: Callable[[ast.AST], Span]
+) -> tuple[PathStep, ...]:
+    """The witness of one finding.
+
+    Args:
+        trail: everything the path did.
+        slug: which violation it ends in.
+        site: where it ends.
+        filename: the file of the finding.
+        span_of: converts nodes to 1-based code points.
+    """
+    steps = [step for step in steps_of(trail) if _concerns(step, site)]
+    steps = _without_idle_marks(steps[_start(steps, slug) :])
+    if len(steps) > STEP_LIMIT:
+        steps = _shorten(steps)
+    return tuple(_path_step(step, filename, span_of) for step in steps)
+
+
+def _concerns(step: tuple[Any, ...], site: Site) -> bool:
+    if step[0] != "event":
+        return True
+    event, other = step[3]
+    if event in BACKWARDS or other.node is site.node:
+        return True
+    if other.optimizer and site.optimizer and EVERY not in (other.optimizer, site.optimizer):
+        return other.optimizer == site.optimizer or event is Event.UNSCALE
+    return not (other.scaler and site.scaler) or other.scaler == site.scaler
+
+
+def _start(steps: list[tuple[Any, ...]], slug: str) -> int:
+    """Index of the step that the story begins with."""
+    events = [(index, step[3][0]) for index, step in enumerate(steps) if step[0] == "event"]
+    before = events[:-1]
+    if slug in ABOUT_STAGE:
+        wanted = [index for index, event in before if event in (Event.STEP, Event.UNSCALE, Event.UPDATE)]
+    elif slug in ABOUT_SPENT:
+        used = [index for index, event in before if event in (Event.STEP, Event.ZERO_GRAD, Event.ZERO_GRAD_KEEP)]
+        last = next((index for index, event in reversed(before) if event is Event.STEP), used[-1] if used else 0)
+        wanted = [index for index, event in before if event in BACKWARDS and index <= last] or used[-1:]
+    else:
+        wanted = [index for index, event in before if event in BACKWARDS]
+        if slug == "step-on-piled" and len(wanted) > 1:
+            wanted = wanted[:-1]
+        if slug in ("step-on-mixed", "step-on-rescaled") and len(wanted) > 1:
+            wanted = wanted[:-1]
+    start = wanted[-1] if wanted else 0
+    while start > 0 and steps[start - 1][0] == "assume":
+        start -= 1
+    return start
+
+
+def _without_idle_marks(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Drop calls that nothing follows in, and repeated assumptions."""
+    kept: list[tuple[Any, ...]] = []
+    for index, step in enumerate(steps):
+        following = steps[index + 1] if index + 1 < len(steps) else None
+        if step[0] == "call" and (following is None or following[2] is not step[3]):
+            continue
+        if kept and step[0] == kept[-1][0] == "assume" and step[1] is kept[-1][1]:
+            kept.pop()
+        kept.append(step)
+    return kept
+
+
+def _shorten(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    surplus = len(steps) - STEP_LIMIT
+    kept = []
+    for step in steps:
+        if surplus > 0 and step[0] in ("assume", "call"):
+            surplus -= 1
+            continue
+        kept.append(step)
+    return kept[-STEP_LIMIT:]
+
+
+def _path_step(step: tuple[Any, ...], filename: str, span_of: Callable[[ast.AST], Span]) -> PathStep:
+    kind, node, _, data = step
+    start = span_of(node).start
+    message, state = _words(kind, node, data)
+    return PathStep(filename, start.row, start.column, message, state)
+
+
+def _words(kind: str, node: ast.AST, data: Any) -> tuple[str, str]:
+    if kind == "event":
+        return WORDS[data[0]]
+    if kind == "assume":
+        text = " ".join(ast.unparse(node).split())
+        text = text if len(text) <= 60 else text[:57] + "..."
+        return f"assume `{text}` is {'true' if data else 'false'}", ""
+    if kind == "loop":
+        return "the loop goes round", ""
+    if kind == "again":
+        return f"`{getattr(node, 'name', 'the function')}` is called for the next batch", ""
+    if kind == "leave":
+        return "the loop ends", ""
+    return f"call of `{data.name}`", ""
