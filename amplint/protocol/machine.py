@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from amplint.protocol.states import ABSENT, Event, Gradient, Pair, Stage
 from amplint.protocol.violations import VIOLATIONS, Violation
@@ -54,7 +54,7 @@ def _tags(*tags: Gradient) -> frozenset[Gradient]:
 #: `scaler.scale(loss).backward()`: the strict tag is the join of old and new gradients.
 SCALED_BACKWARD_ROWS = (
     Row(
-        Event.SCALED_BACKWARD, ANY_STAGE, ABSENT | _tags(G.ZERO, G.SCALED, G.STALE),
+        Event.SCALED_BACKWARD, ANY_STAGE, ABSENT | _tags(G.ZERO, G.SCALED),
         None, G.SCALED,
     ),
     Row(
@@ -63,7 +63,7 @@ SCALED_BACKWARD_ROWS = (
     ),
     Row(Event.SCALED_BACKWARD, ANY_STAGE, APPLIED, None, G.PILED),
     Row(Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.PLAIN), None, G.MIXED),
-    Row(Event.SCALED_BACKWARD, ANY_STAGE, DEFECTIVE),
+    Row(Event.SCALED_BACKWARD, ANY_STAGE, DEFECTIVE | _tags(G.STALE)),
 )
 
 #: `loss.backward()`: right on its own scale, so it adds up with unscaled gradients.
@@ -180,7 +180,7 @@ UNCHECKED = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_row(event: Event, stage: Stage, gradient: Gradient) -> Row:
     """Return the first row of the table that fits; the table covers every combination."""
     for row in TABLE:
@@ -189,7 +189,7 @@ def find_row(event: Event, stage: Stage, gradient: Gradient) -> Row:
     raise LookupError(f"the protocol table has no row for {event}, {stage}, {gradient}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def advance(pair: Pair, event: Event) -> Outcome:
     """Apply `event` to one pair of an initialised scaler.
 

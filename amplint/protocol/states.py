@@ -57,7 +57,7 @@ _GRADIENT_MEANINGS = {
     Gradient.CLEARED: "no gradient: zero_grad() threw away one that no step had used",
     Gradient.ZERO: "zeros: zero_grad(set_to_none=False)",
     Gradient.SCALED: "multiplied by the current loss scale",
-    Gradient.STALE: "multiplied by the loss scale of before the last update()",
+    Gradient.STALE: "multiplied, at least in part, by the loss scale of before an update()",
     Gradient.UNSCALED: "divided by unscale_, not yet applied",
     Gradient.SPENT: "applied by a step, still in .grad",
     Gradient.LEFTOVER: "applied by a step, still in .grad, and update() ran since",

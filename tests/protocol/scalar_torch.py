@@ -35,6 +35,7 @@ class ScalarTorch:
         self, optimizers: tuple[Hashable, ...] = ("optimizer",), *, enabled: bool = True
     ) -> None:
         torch.set_num_threads(1)
+        self.loss_factor = 1.0  # inf makes the next backward overflow
         self.scaler = torch.amp.GradScaler("cpu", init_scale=INIT_SCALE, enabled=enabled)
         self.parameters = {key: torch.zeros(1, requires_grad=True) for key in optimizers}
         self.optimizers = {
@@ -66,7 +67,7 @@ class ScalarTorch:
         """Run one event; return torch's exception as (type name, text), None if accepted."""
         try:
             self._run(event, key, new_scale)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever torch raises is the observation
             return type(error).__name__, str(error)
         return None
 
@@ -97,7 +98,8 @@ class ScalarTorch:
                 optimizer.step()
 
     def _loss(self) -> torch.Tensor:
-        return sum(parameter.sum() for parameter in self.parameters.values())
+        total = sum(parameter.sum() for parameter in self.parameters.values())
+        return total * self.loss_factor
 
     def snapshot(self) -> tuple:
         """Copy everything that an event can change; `restore` takes it back."""

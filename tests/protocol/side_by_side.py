@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 
 from amplint.protocol import Event, Gradient, Machine, Violation
 from amplint.protocol.states import ABSENT
 
 from .scalar_torch import INIT_SCALE, ScalarTorch
 
-#: The alphabet of the words. SET_SCALE is driven by test_two_optimizers.py.
-EVENTS = tuple(event for event in Event if event is not Event.SET_SCALE)
+EVERY_EVENT = tuple(Event)
+#: Words of these keep the initial scale of 65536: no update() grows or backs it off.
+FIXED_SCALE_EVENTS = tuple(event for event in Event if event is not Event.SET_SCALE)
+NEW_SCALE = 128.0
 LETTERS = {
     "S": Event.SCALE,
     "B": Event.SCALED_BACKWARD,
@@ -146,19 +148,20 @@ class Tally:
 class Walk:
     """Depth-first over the words; the rig is rewound to the prefix that words share."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, alphabet: Word) -> None:
         self.length = length
+        self.alphabet = alphabet
         self.tally = Tally()
         self.rig = Rig()
 
-    def extend(self, prefix: Word, slugs: tuple[str, ...], events: tuple[Event, ...]) -> None:
+    def extend(self, prefix: Word, slugs: tuple[str, ...], events: Word) -> None:
         before = self.rig.snapshot()
         for event in events:
             self.rig.restore(before)
             self._visit((*prefix, event), slugs)
 
     def _visit(self, word: Word, slugs: tuple[str, ...]) -> None:
-        reaction = self.rig.apply(word[-1])
+        reaction = self.rig.apply(word[-1], new_scale=NEW_SCALE)
         if reaction.violation is not None:
             slugs = (*slugs, reaction.violation.slug)
         self.tally.words += 1
@@ -170,7 +173,7 @@ class Walk:
         if word[-1] in (Event.STEP, Event.OPTIMIZER_STEP):
             self.tally.updates.append(last_update(self.rig, word, slugs))
         if len(word) < self.length:
-            self.extend(word, slugs, EVENTS)
+            self.extend(word, slugs, self.alphabet)
 
     def _untrue_tag(self, slugs: tuple[str, ...]) -> list[str]:
         """A tag that does not describe the gradient, in a word that broke no rule."""
@@ -182,16 +185,16 @@ class Walk:
 
 
 def describes(tag: Gradient, gradient: float | None) -> bool:
-    """Whether `tag` fits a gradient whose backwards contribute 1 each, 65536 while scaled."""
+    """Whether `tag` fits a gradient to which each backward adds 1, or a loss scale."""
     if not gradient:
         return tag in ABSENT if gradient is None else tag is Gradient.ZERO
     if tag in (Gradient.SCALED, Gradient.STALE):
-        return gradient % INIT_SCALE == 0
+        return gradient % NEW_SCALE == 0  # which divides the initial scale too
     if tag in (Gradient.MIXED, Gradient.PILED):
-        return gradient > INIT_SCALE and gradient % INIT_SCALE > 0.5
+        return gradient > NEW_SCALE and gradient % NEW_SCALE > 0.5
     on_its_own_scale = (Gradient.UNSCALED, Gradient.PLAIN, Gradient.SPENT, Gradient.LEFTOVER)
-    is_whole = round(gradient) > 0 and abs(gradient - round(gradient)) < TOLERANCE
-    return tag in on_its_own_scale and is_whole
+    is_whole = abs(gradient - round(gradient)) < TOLERANCE
+    return tag in on_its_own_scale and is_whole and 0.5 < gradient < NEW_SCALE
 
 
 def last_update(rig: Rig, word: Word, slugs: tuple[str, ...]) -> Update:
@@ -199,10 +202,10 @@ def last_update(rig: Rig, word: Word, slugs: tuple[str, ...]) -> Update:
     return Update(word, rig.torch.weight(), rig.without_amp.weight(), slugs)
 
 
-@lru_cache(maxsize=None)
-def walk(first: Event, length: int) -> Tally:
-    """Run every word of up to `length` events that starts with `first`."""
-    words = Walk(length)
+@cache
+def walk(first: Event, length: int, alphabet: Word = FIXED_SCALE_EVENTS) -> Tally:
+    """Run every word over `alphabet` of up to `length` events that starts with `first`."""
+    words = Walk(length, alphabet)
     words.extend((), (), (first,))
     return words.tally
 

@@ -3,7 +3,7 @@
 A word is a sequence of events on one scaler, one SGD optimizer and one scalar parameter;
 words do not continue past an exception. Letters: S scale, B scaled backward, b plain
 backward, U unscale_, T scaler.step, P update, Z zero_grad, 0 zero_grad(set_to_none=False),
-C clip_grad_norm_, O optimizer.step.
+C clip_grad_norm_, O optimizer.step, N update(128.0).
 
 AMPLINT_WORD_LENGTH=6 goes one event further (304,590 words, a quarter of a minute).
 """
@@ -18,9 +18,18 @@ import pytest
 
 pytest.importorskip("torch")
 
-from amplint.protocol import VIOLATIONS, Event  # noqa: E402
+from amplint.protocol import VIOLATIONS, Event
 
-from .side_by_side import EVENTS, Update, read, run, walk, write  # noqa: E402
+from .side_by_side import (
+    EVERY_EVENT,
+    FIXED_SCALE_EVENTS,
+    Update,
+    Word,
+    read,
+    run,
+    walk,
+    write,
+)
 
 LENGTH = int(os.environ.get("AMPLINT_WORD_LENGTH", "5"))
 
@@ -63,8 +72,8 @@ RAISED = {
 }
 
 
-def all_updates() -> list[Update]:
-    return [update for first in EVENTS for update in walk(first, LENGTH).updates]
+def all_updates(alphabet: Word = FIXED_SCALE_EVENTS) -> list[Update]:
+    return [update for first in alphabet for update in walk(first, LENGTH, alphabet).updates]
 
 
 def moving_updates() -> list[Update]:
@@ -72,15 +81,22 @@ def moving_updates() -> list[Update]:
     return [update for update in all_updates() if update.weight != 0]
 
 
-@pytest.mark.parametrize("first", EVENTS, ids=lambda event: event.name)
+@pytest.mark.parametrize("first", FIXED_SCALE_EVENTS, ids=lambda event: event.name)
 def test_machine_agrees_with_torch(first: Event) -> None:
     tally = walk(first, LENGTH)
     assert tally.words > 0
     assert tally.differences[:20] == []
 
 
+@pytest.mark.parametrize("first", EVERY_EVENT, ids=lambda event: event.name)
+def test_machine_agrees_with_torch_when_the_scale_is_set(first: Event) -> None:
+    tally = walk(first, LENGTH, EVERY_EVENT)
+    assert tally.words > 0
+    assert tally.differences[:20] == []
+
+
 def test_counts_of_words_and_updates() -> None:
-    tallies = [walk(first, LENGTH) for first in EVENTS]
+    tallies = [walk(first, LENGTH) for first in FIXED_SCALE_EVENTS]
     moving = moving_updates()
     measured = Counts(
         words=sum(tally.words for tally in tallies),
@@ -95,22 +111,23 @@ def test_counts_of_words_and_updates() -> None:
 
 @pytest.mark.skipif(LENGTH != 5, reason="counted for words up to length 5")
 def test_texts_that_torch_raised() -> None:
-    raised = sum((walk(first, LENGTH).raised for first in EVENTS), Counter())
+    raised = sum((walk(first, LENGTH).raised for first in FIXED_SCALE_EVENTS), Counter())
     assert {text.split("  This may")[0]: count for (_, text), count in raised.items()} == RAISED
 
 
-def test_every_update_unlike_plain_training_is_flagged() -> None:
+@pytest.mark.parametrize("alphabet", [FIXED_SCALE_EVENTS, EVERY_EVENT], ids=["fixed", "set"])
+def test_every_update_unlike_plain_training_is_flagged(alphabet: Word) -> None:
     """The strict tags miss nothing: AMP must do what the program does without AMP."""
-    missed = [u for u in all_updates() if not u.is_same_without_amp and not u.slugs]
+    missed = [u for u in all_updates(alphabet) if not u.is_same_without_amp and not u.slugs]
     assert [write(update.word) for update in missed[:20]] == []
 
 
 #: Silently wrong words that no strict tag covers, by class: reason and predicate.
 UNCOVERED = {
     "wrong without AMP as well": (
-        "a plain backward adds to gradients that a step has already applied, because "
-        "zero_grad is missing; the sum is the same with a disabled scaler, so there is "
-        "nothing about AMP to report. Starts at length 6: BBBTbO applies 3 + 4 gradients",
+        """A plain backward adds to gradients that a step has already applied, because
+        zero_grad is missing. The sum is the same with a disabled scaler, so there is nothing
+        about AMP to report. Starts at length 6: BBBTbO applies 3 + 4 gradients.""",
         lambda update: update.is_same_without_amp,
     ),
 }
@@ -120,9 +137,7 @@ def test_silently_wrong_words_are_flagged() -> None:
     """Silently wrong: the weight moved by no whole number of true gradients."""
     wrong = [update for update in moving_updates() if not update.is_whole]
     unflagged = [update for update in wrong if not update.slugs]
-    classes = Counter(
-        name for u in unflagged for name, (_, holds) in UNCOVERED.items() if holds(u)
-    )
+    classes = Counter(name for u in unflagged for name, (_, holds) in UNCOVERED.items() if holds(u))
     print(f"{len(wrong)} silently wrong, {len(wrong) - len(unflagged)} flagged, {classes}")
     assert classes.total() == len(unflagged)
     assert classes["wrong without AMP as well"] == {5: 0, 6: 2}[LENGTH]

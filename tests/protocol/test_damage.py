@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from amplint.protocol import VIOLATIONS  # noqa: E402
+from amplint.protocol import VIOLATIONS
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*\w)")
 clip_grad_norm_ = torch.nn.utils.clip_grad_norm_

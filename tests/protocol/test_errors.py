@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from amplint.protocol import VIOLATIONS  # noqa: E402
+from amplint.protocol import VIOLATIONS
 
-from .side_by_side import Rig, read  # noqa: E402
+from .side_by_side import Rig, read
 
 #: Slug and the word (letters: see test_against_torch.py) whose last event raises it.
 SHORTEST = {

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from amplint.protocol import Event  # noqa: E402
+from amplint.protocol import Event
 
-from .side_by_side import LETTERS, Rig  # noqa: E402
+from .side_by_side import LETTERS, Rig
 
 OPTIMIZERS = ("generator", "discriminator")
 SCALES = (1.0, 128.0, 65536.0, 2.0**20)

@@ -1,0 +1,91 @@
+"""The transition table as data: complete, without dead rows, consistent, pure Python."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+
+from amplint.protocol import VIOLATIONS, Event, Gradient, Machine, Pair, Stage, advance
+from amplint.protocol.machine import TABLE, UNCHECKED, UNINITIALISED, find_row
+from amplint.protocol.states import ABSENT
+
+COMBINATIONS = tuple(itertools.product(Event, Stage, Gradient))
+
+
+def test_every_combination_has_a_row() -> None:
+    for event, stage, gradient in COMBINATIONS:
+        row = find_row(event, stage, gradient)
+        assert row.event is event
+        assert stage in row.stages
+        assert gradient in row.gradients
+
+
+def test_every_row_is_reachable() -> None:
+    found = {find_row(*combination) for combination in COMBINATIONS}
+    assert found == set(TABLE)
+    assert len(found) == len(TABLE)
+
+
+def test_rows_and_violations_name_each_other() -> None:
+    used = {row.violation for row in TABLE if row.violation is not None}
+    used |= {*UNINITIALISED.values(), *UNCHECKED.values()}
+    assert used == set(VIOLATIONS)
+
+
+def test_violations_are_well_formed() -> None:
+    for slug, violation in VIOLATIONS.items():
+        assert violation.slug == slug
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", slug)
+        assert re.fullmatch(r"AMP1\d\d", violation.code)
+        assert (violation.exception is None) == (violation.error is None)
+        assert violation.damage
+        assert violation.facts
+
+
+def test_raising_events_change_only_what_torch_changes() -> None:
+    """A failed step has unscaled (that is its only trace); any other failure has no trace."""
+    raising = 0
+    for event, stage, gradient in COMBINATIONS:
+        outcome = advance(Pair(stage, gradient), event)
+        if outcome.violation is None or not outcome.violation.raises:
+            continue
+        raising += 1
+        following = Stage.UNSCALED if (event, stage) == (Event.STEP, Stage.READY) else stage
+        assert outcome.pair == Pair(following, gradient)
+    assert raising > 0
+
+
+def test_an_inf_check_is_recorded_where_there_is_a_gradient() -> None:
+    for event, gradient in itertools.product((Event.UNSCALE, Event.STEP), Gradient):
+        outcome = advance(Pair(Stage.READY, gradient), event)
+        assert outcome.pair.checked == (gradient not in ABSENT)
+
+
+def test_zero_grad_leaves_no_broken_tag() -> None:
+    for stage, gradient in itertools.product(Stage, Gradient):
+        assert find_row(Event.ZERO_GRAD, stage, gradient).gradient in ABSENT
+        kept = find_row(Event.ZERO_GRAD_KEEP, stage, gradient).gradient
+        assert kept is (None if gradient in ABSENT else Gradient.ZERO)
+
+
+def test_machine_keeps_optimizers_apart_and_meets_new_ones() -> None:
+    machine = Machine(("a", "b"))
+    machine.apply(Event.SCALED_BACKWARD)
+    machine.apply(Event.UNSCALE, "a")
+    assert machine.pairs["a"].stage is Stage.UNSCALED
+    assert machine.pairs["b"].stage is Stage.READY
+    violation = machine.apply(Event.STEP, "c")
+    assert violation is VIOLATIONS["step-without-gradient"]
+
+
+def test_importing_the_protocol_imports_neither_torch_nor_libcst() -> None:
+    program = (
+        "import sys, amplint.protocol, amplint.protocol.render\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'libcst', 'numpy'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
