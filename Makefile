@@ -8,6 +8,7 @@ INCIDENTS := fixtures/incidents/*/before
 ## demo: install amplint and show what it finds in the recorded incidents.
 # Exit status 1 means findings, which is what the demo is about; anything else is a failure.
 demo: $(VENV)/.installed
+	@echo '$$ amplint check $(INCIDENTS)'
 	@$(BIN)/amplint check --isolated --output-format full $(INCIDENTS); status=$$?; \
 	if [ $$status -ne 1 ]; then \
 		echo "demo: amplint exited with status $$status, expected 1 (findings)" >&2; exit 1; \

@@ -9,7 +9,7 @@ from amplint.findings import Span
 from amplint.report.text import lay_out, paint
 
 #: Widest source text of an excerpt, in terminal columns.
-WIDTH = 100
+WIDTH = 120
 #: Most lines of a multi-line span that are shown.
 SPAN_LINES = 8
 _ELLIPSIS = "..."
