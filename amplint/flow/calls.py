@@ -389,8 +389,9 @@ class Calls:
     def _unknown(self, node: ast.Call, name: str, arguments, state: State, frame: Frame) -> Valued:
         if self._may_do_protocol_work(node, name, arguments, state, frame):
             return [(after, OPAQUE if SCALE_MENTION.search(name) else None) for after, _ in self._havoc(state)]
-        if SCALE_MENTION.search(name) and any(kind_of(value) == "scaled" for value in arguments.values()):
-            return [(state, OPAQUE)]
+        scaled = [value for value in arguments.values() if kind_of(value) in ("scaled", "opaque")]
+        if scaled:
+            return [(state, scaled[0] if name in ("cast", "sum") else OPAQUE)]
         return [(state, self.reader.value(node, state, frame.function))]
 
     def _may_do_protocol_work(self, node: ast.Call, name: str, arguments, state: State, frame: Frame) -> bool:

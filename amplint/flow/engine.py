@@ -16,18 +16,27 @@ from amplint.flow.conditions import forget
 from amplint.flow.diagnosis import Diagnostician, Verdict, cause_of
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import (
-    BACKWARD, PLAIN_STEP, SCALE, STEP, UPDATE, ZERO_GRAD, FunctionFacts, collect_facts,
+    BACKWARD,
+    CLIP,
+    PLAIN_STEP,
+    SCALE,
+    STEP,
+    UNSCALE,
+    UPDATE,
+    ZERO_GRAD,
+    FunctionFacts,
+    collect_facts,
     scaler_like_paths,
 )
 from amplint.flow.calls import drop_locals
 from amplint.flow.interpreter import BudgetExceeded, Interpreter
 from amplint.flow.reader import Frame, Reader
 from amplint.flow.slice import Slicer, blocks_of
-from amplint.flow.state import State, merge
+from amplint.flow.state import EVERY, State, merge
 from amplint.flow.witness import build_witness
 from amplint.project.module import Class, Function, Module
 from amplint.project.roles import Roles
-from amplint.protocol import VIOLATIONS
+from amplint.protocol import VIOLATIONS, Gradient
 from amplint.rule import Misuse
 
 #: More entry states than this say too little to be worth their cost.
@@ -132,7 +141,50 @@ class _Engine:
         for function in candidates:
             if function not in self.inlined and self._holds_a_protocol(function):
                 found += self._judge(function, self._entry_states(function))
+        return found + self._judge_split_classes()
+
+    # -- classes whose callers run the backward ----------------------------------------------
+
+    def _judge_split_classes(self) -> list[Found]:
+        """Methods that step what a sibling method scaled: callers backward what it returns.
+
+        Only a clip of the scaled gradients is reported: everything else may be done by the
+        callers between the two methods.
+        """
+        found: list[Found] = []
+        for owner in self.module.classes.values():
+            words = [self.facts[method].words for method in owner.methods.values()]
+            reach = set().union(*words) if words else set()
+            if not {SCALE, STEP, CLIP} <= reach or reach & {BACKWARD, UNSCALE}:
+                continue
+            for method in owner.methods.values():
+                if {STEP, CLIP} <= self.facts[method].words:
+                    found += self._judge_stepper(owner, method)
         return found
+
+    def _judge_stepper(self, owner: Class, method: Function) -> list[Found]:
+        scalers = self._scaled_by_returns(owner)
+        entries = self._entry_states(method)
+        for state in entries:
+            state.typestate[("gradient", EVERY)] = (Gradient.SCALED, scalers)
+        if not scalers:
+            return []
+        found, _ = self._attempt(method, entries, frozenset())
+        return [item for item in found if item.slug == "clip-of-scaled"]
+
+    def _scaled_by_returns(self, owner: Class) -> frozenset[str]:
+        """Scalers of the object whose scaled losses some method of the class returns."""
+        scalers: set[str] = set()
+        for method in owner.methods.values():
+            if SCALE not in self.facts[method].words:
+                continue
+            interpreter = self._interpreter(lambda *_: None, method, frozenset())
+            frame = Frame(method, self.facts[method], active=(method,))
+            outcome = interpreter.run(frame, self._entry_states(method))
+            for _, value in outcome.returns:
+                if value is not None and value[0] == "scaled" and value[1].startswith(f"{owner.name}."):
+                    scalers.add(value[1])
+        return frozenset(scalers)
 
     def _holds_a_protocol(self, function: Function) -> bool:
         reach = self.facts[function].reach

@@ -132,9 +132,12 @@ class Transitions:
     def _backward_after_unscale(self, state: State, site: Site, optimizer: str) -> Gradient | None:
         if optimizer == EVERY:
             return None
-        stage, _ = self.stage(state, site.scaler, optimizer)
+        stage, carried = self.stage(state, site.scaler, optimizer)
         if self.several or stage is None:
             return None
+        if carried:
+            # unscale_ per micro-batch: the next unscale_ crashes first, and is the defect.
+            return Gradient.RESCALED
         if stage is not Stage.UNSCALED:
             return Gradient.PILED if self.clears else Gradient.SCALED
         named = replace(site, optimizer=optimizer)
@@ -331,7 +334,7 @@ class Transitions:
     def back_edge(self, state: State) -> None:
         """Mark stages that the next iteration inherits: AMP105 is not AMP104."""
         for key, (stage, _) in _stages(state):
-            if stage is Stage.STEPPED:
+            if stage is not Stage.READY:
                 state.typestate[key] = (stage, True)
 
     def havoc(self, state: State, scaler: str = EVERY) -> None:
