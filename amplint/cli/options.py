@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -91,9 +92,9 @@ def _is_inline(value: str) -> bool:
 def _with_inline(settings: Settings, text: str) -> Settings:
     from amplint.config import settings_from_table
 
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ModuleNotFoundError:  # Python 3.10
+    else:
         import tomli as tomllib
     try:
         table = tomllib.loads(text)

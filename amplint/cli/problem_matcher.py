@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from amplint.cli.terminal import write_lines
+
 
 @click.command("problem-matcher")
 @click.argument("tool", type=click.Choice(["github", "vscode"]))
@@ -17,4 +19,4 @@ def problem_matcher(tool: str) -> None:
     from importlib.resources import files
 
     text = (files("amplint") / "data" / f"{tool}-problem-matcher.json").read_text("utf-8")
-    click.echo(text, nl=False)
+    write_lines(text.splitlines())

@@ -77,7 +77,7 @@ class Progress:
         self._due = time.monotonic() + PROGRESS_DELAY
         self._width = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Progress:  # noqa: PYI034 -- typing.Self is newer than Python 3.10
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -84,7 +84,8 @@ def _note(margin: int, word: str, text: str, color: bool) -> str:
 def _render_path(finding: Finding, sources: Sources, margin: int, color: bool) -> Iterator[str]:
     """The witness: each line of source once per visit, and what happened there."""
     visits = [
-        list(steps) for _, steps in groupby(finding.path, key=lambda step: (step.filename, step.row))
+        list(steps)
+        for _, steps in groupby(finding.path, key=lambda step: (step.filename, step.row))
     ]
     shown = select_visits(visits)
     filename = finding.filename

@@ -52,6 +52,7 @@ def start() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(
             [sys.executable, "-m", "amplint", *args],
             capture_output=True,
+            check=False,
             text=True,
             env=environment,
             timeout=120,

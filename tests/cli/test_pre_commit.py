@@ -37,6 +37,7 @@ def run(*command: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": "", **env},
         capture_output=True,
+        check=False,
         text=True,
         timeout=TIMEOUT,
     )
@@ -61,7 +62,14 @@ def package_index(tmp_path_factory: pytest.TempPathFactory) -> None:
         pytest.skip("git is not installed")
     folder = tmp_path_factory.mktemp("download")
     done = run(
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "setuptools>=77", cwd=folder
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "setuptools>=77",
+        cwd=folder,
     )
     if done.returncode:
         pytest.skip("pip reaches no package index, so no hook environment can be built")

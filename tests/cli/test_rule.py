@@ -10,9 +10,7 @@ from amplint import rules
 from amplint.cli import rule as rule_command
 
 
-@pytest.mark.parametrize(
-    "selector", ["AMP104", "amp104", "step-twice", "step_twice", "STEP-TWICE"]
-)
+@pytest.mark.parametrize("selector", ["AMP104", "amp104", "step-twice", "step_twice", "STEP-TWICE"])
 def test_a_rule_is_found_by_code_and_by_name(selector: str) -> None:
     assert rule_command.find_code(selector, rules.TABLE) == "AMP104"
 

@@ -86,6 +86,7 @@ def test_a_reader_that_went_away_is_no_error(broken) -> None:
         [sys.executable, "-m", "amplint", "check", broken],
         stdout=write_end,
         stderr=subprocess.PIPE,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         timeout=60,
     )
@@ -95,9 +96,7 @@ def test_a_reader_that_went_away_is_no_error(broken) -> None:
 
 def test_an_encoding_without_the_characters_is_no_error(start, empty_folder) -> None:
     (empty_folder / "broken.py").write_text("autocast = '模型'; x(:\n", encoding="utf-8")
-    done = start(
-        "check", "broken.py", "--output-format", "full", env={"PYTHONIOENCODING": "ascii"}
-    )
+    done = start("check", "broken.py", "--output-format", "full", env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 2
     assert r"\u6a21" in done.stdout and done.stderr == ""
 

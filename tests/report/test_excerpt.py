@@ -59,9 +59,7 @@ def test_a_combining_mark_takes_no_column() -> None:
 def block(count: int) -> list[str]:
     lines = [f"line {number}" for number in range(1, count + 1)]
     span = Span(Position(1, 1), Position(count, 7))
-    return list(
-        mark_span(lines, span, margin=2, style="error", color=False, context=0)
-    )
+    return list(mark_span(lines, span, margin=2, style="error", color=False, context=0))
 
 
 def test_a_block_has_a_bar_from_its_first_to_its_last_line() -> None:

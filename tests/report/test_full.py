@@ -56,9 +56,7 @@ def test_a_long_path_loses_its_middle_but_keeps_the_last_change(clip, make_repor
 
 def test_a_path_through_another_file_names_it(clip, make_report, sources) -> None:
     path = (*clip.path, PathStep("pkg/odd names.py", 1, 5, "is called"))
-    text = list(
-        full.render(make_report(replace(clip, path=path)), sources=sources, color=False)
-    )
+    text = list(full.render(make_report(replace(clip, path=path)), sources=sources, color=False))
     assert "  ::: pkg/odd names.py:1:5" in text
 
 
@@ -77,9 +75,7 @@ def test_a_span_outside_the_file_does_no_harm(
     clip, make_report, sources, row, column, end_row, end_column
 ) -> None:
     place = Span(Position(row, column), Position(end_row, end_column))
-    text = list(
-        full.render(make_report(replace(clip, span=place)), sources=sources, color=False)
-    )
+    text = list(full.render(make_report(replace(clip, span=place)), sources=sources, color=False))
     assert f"--> train.py:{row}:{column}" in text[1]
 
 

@@ -28,8 +28,8 @@ SECOND = FileError("gone.py", "and again", 2, 1)
             (MISSING,),
             3,
             0,
-            "Found 1 error in 1 file; 1 file could not be analysed "
-            "(3 files checked, 0 without AMP).",
+            "Found 1 error in 1 file; "
+            + "1 file could not be analysed (3 files checked, 0 without AMP).",
         ),
         (
             0,
