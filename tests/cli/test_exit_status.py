@@ -123,3 +123,22 @@ def test_a_broken_file_does_not_hide_the_others(run, empty_folder) -> None:
     assert "broken.py:2:" in result.stdout and "AMP000" in result.stdout
     assert "1 file could not be analysed (2 files checked" in result.stdout
     assert "No AMP misuse" not in result.stdout
+
+
+def test_a_real_mistake(run, empty_folder) -> None:
+    (empty_folder / "train.py").write_text(
+        "import torch\n"
+        "def train(model, optimizer, loader):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        "    for inputs in loader:\n"
+        "        optimizer.zero_grad()\n"
+        "        scaler.scale(model(inputs).sum()).backward()\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.update()\n"
+    )
+    result = run("check", "-q")
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("train.py:8:9: error AMP104 ")
+    assert run("check", "-q", "--ignore", "step-twice").stdout == ""
