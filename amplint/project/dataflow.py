@@ -1,0 +1,392 @@
+"""Order, branches and definitions inside one function, for the rules about shapes.
+
+Nothing here follows calls or solves paths: that is the flow analysis' work. A question
+that a function's text does not settle is answered with "no" or None, so that a rule
+stays silent.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from amplint.project.module import CallSite, Function, Module
+from amplint.project.roles import Role, enclosing_class, path_text
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """One place that gives a name or an attribute a value.
+
+    Args:
+        statement: the statement or expression that binds.
+        value: what is bound; None where that is not one expression (loop targets,
+            unpacking, imports, `+=`, `del`).
+        function: where that happens.
+    """
+
+    statement: ast.AST
+    value: ast.expr | None
+    function: Function
+
+
+class Layout:
+    """The statements of one function: their order, blocks and branches.
+
+    Nested functions and classes are single statements here.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.nodes: list[ast.AST] = []
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._order: dict[ast.AST, int] = {}
+        self._last: dict[ast.AST, int] = {}
+        self._block: dict[ast.stmt, tuple[list[ast.stmt], int]] = {}
+        self._visit_block(function.body, function.node)
+
+    def _visit_block(self, block: list[ast.stmt], parent: ast.AST) -> None:
+        for index, statement in enumerate(block):
+            self._block[statement] = (block, index)
+            self._visit(statement, parent)
+
+    def _visit(self, node: ast.AST, parent: ast.AST) -> None:
+        self.parents[node] = parent
+        self._order[node] = len(self.nodes)
+        self.nodes.append(node)
+        if not isinstance(node, SCOPES):
+            for _, value in ast.iter_fields(node):
+                if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                    self._visit_block(value, node)
+                elif isinstance(value, list):
+                    for item in value:
+                        if isinstance(item, ast.AST):
+                            self._visit(item, node)
+                elif isinstance(value, ast.AST):
+                    self._visit(value, node)
+        self._last[node] = len(self.nodes) - 1
+
+    def __contains__(self, node: ast.AST) -> bool:
+        return node in self._order
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around `node`, innermost first, up to the function itself."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds `node`."""
+        while node not in self._block:
+            node = self.parents[node]
+        return node
+
+    def loops(self, node: ast.AST) -> list[ast.AST]:
+        """The loops whose body repeats `node`, innermost first."""
+        found: list[ast.AST] = []
+        inner = node
+        for outer in self.ancestors(node):
+            header = (getattr(outer, "target", None), getattr(outer, "iter", None))
+            if isinstance(outer, LOOPS) and inner not in header:
+                found.append(outer)
+            inner = outer
+        return found
+
+    def before(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether `first` ends before `second` begins, in source order."""
+        return self._last[first] < self._order[second]
+
+    def between(self, first: ast.AST, second: ast.AST) -> list[ast.AST]:
+        """The nodes behind `first` and before `second`, in source order."""
+        return self.nodes[self._last[first] + 1 : self._order[second]]
+
+    def inside(self, node: ast.AST) -> list[ast.AST]:
+        """`node` and everything in it."""
+        return self.nodes[self._order[node] : self._last[node] + 1]
+
+    def holds(self, outer: ast.AST, inner: ast.AST) -> bool:
+        """Whether `inner` lies in `outer` or is it; the function holds everything."""
+        if outer is self.function.node:
+            return True
+        return self._order[outer] <= self._order[inner] <= self._last[outer]
+
+    def exclusive(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether the two are on branches of one statement that exclude each other."""
+        if self.holds(first, second) or self.holds(second, first):
+            return False
+        here, there = first, second
+        while not self.holds(self.parents[here], second):
+            here = self.parents[here]
+        fork = self.parents[here]
+        while self.parents[there] is not fork:
+            there = self.parents[there]
+        return _field(fork, here) != _field(fork, there) and _forks(fork, here, there)
+
+    def reaches(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether control can run from `first` straight down to `second`.
+
+        False for exclusive branches and where the block of `first` is left before.
+        """
+        if not self.before(first, second) or self.exclusive(first, second):
+            return False
+        node: ast.AST = self.statement(first)
+        if self.holds(node, second):
+            return True
+        while isinstance(node, ast.stmt):
+            block, index = self._block[node]
+            for follower in block[index + 1 :]:
+                if self.holds(follower, second):
+                    return True
+                if isinstance(follower, EXITS):
+                    return False
+            node = self.parents[node]
+            while not isinstance(node, (ast.stmt, ast.Module, ast.Lambda)):
+                node = self.parents[node]  # an except handler or a match case
+            if node not in self._block:
+                return False
+            if self.holds(node, second):
+                return True
+        return False
+
+    def dominates(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether `first` always runs before `second` does, loops aside."""
+        if not self.reaches(first, second):
+            return False
+        for node in self.ancestors(self.statement(first)):
+            if node not in self.parents or self.holds(node, second):
+                return True
+            if not isinstance(node, (ast.With, ast.AsyncWith)):
+                return False
+        return False
+
+    def conditions(self, node: ast.AST) -> list[ast.expr]:
+        """The tests of the `if`, `while` and conditional expressions around `node`."""
+        found: list[ast.expr] = []
+        inner = node
+        for outer in self.ancestors(node):
+            if isinstance(outer, (ast.If, ast.IfExp, ast.While)) and inner is not outer.test:
+                found.append(outer.test)
+            inner = outer
+        return found
+
+
+def _field(parent: ast.AST, child: ast.AST) -> str:
+    for name, value in ast.iter_fields(parent):
+        if value is child:
+            return name
+        if isinstance(value, list) and any(item is child for item in value):
+            alternative = isinstance(child, (ast.ExceptHandler, ast.match_case))
+            return f"{name}{value.index(child)}" if alternative else name
+    return ""
+
+
+def _forks(parent: ast.AST, first: ast.AST, second: ast.AST) -> bool:
+    if isinstance(parent, (ast.If, ast.IfExp)):
+        return first is not parent.test and second is not parent.test
+    if isinstance(parent, ast.Try):
+        return any(isinstance(child, ast.ExceptHandler) for child in (first, second)) and not any(
+            child in parent.finalbody for child in (first, second)
+        )
+    return isinstance(first, ast.match_case) and isinstance(second, ast.match_case)
+
+
+@lru_cache(maxsize=256)
+def layout_of(function: Function) -> Layout:
+    """The layout of a function, kept while its file is being checked."""
+    return Layout(function)
+
+
+@lru_cache(maxsize=256)
+def bindings_of(function: Function) -> dict[str, list[Binding]]:
+    """Every binding of the function by `path_text` of its target; parameters excluded."""
+    found: dict[str, list[Binding]] = {}
+    for node in layout_of(function).nodes:
+        for target, value in _targets(node):
+            path = path_text(target)
+            if path is not None:
+                found.setdefault(path, []).append(Binding(node, value, function))
+        for name in _bound_names(node):
+            found.setdefault(name, []).append(Binding(node, None, function))
+    return found
+
+
+def bound_in(function: Function, node: ast.AST) -> set[str]:
+    """Root names that a part of the function binds, `self` excluded."""
+    layout = layout_of(function)
+    return {
+        path.partition(".")[0].partition("[")[0]
+        for path, bindings in bindings_of(function).items()
+        if any(layout.holds(node, binding.statement) for binding in bindings)
+    } - {"self"}
+
+
+def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _unpack(target, node.value)
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.AugAssign):
+        yield node.target, None
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        yield from _unpack(node.target, None)
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield from _unpack(node.optional_vars, None)
+    elif isinstance(node, ast.Delete):
+        for target in node.targets:
+            yield target, None
+
+
+def _unpack(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    if isinstance(target, ast.Starred):
+        target = target.value
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value
+        return
+    parts: list[ast.expr | None] = [None] * len(target.elts)
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(parts):
+        parts = list(value.elts)
+    for inner, part in zip(target.elts, parts):
+        yield from _unpack(inner, part)
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, SCOPES):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0]
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node.name
+    elif isinstance(node, (ast.Global, ast.Nonlocal)):
+        yield from node.names
+
+
+def parameters(function: Function) -> dict[str, tuple[ast.expr | None, ast.expr | None]]:
+    """The parameters of a function by name: (annotation, default)."""
+    arguments = getattr(function.node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return {}
+    plain = (*arguments.posonlyargs, *arguments.args)
+    defaults = (*[None] * (len(plain) - len(arguments.defaults)), *arguments.defaults)
+    pairs = [*zip(plain, defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+    found = {argument.arg: (argument.annotation, default) for argument, default in pairs}
+    for rest in (arguments.vararg, arguments.kwarg):
+        if rest is not None:
+            found[rest.arg] = (None, None)
+    return found
+
+
+def scopes(function: Function, module: Module) -> Iterator[Function]:
+    """The function, the functions around it and the module body."""
+    scope: Function | None = function
+    while scope is not None:
+        yield scope
+        scope = scope.parent
+    if function is not module.body:
+        yield module.body
+
+
+def definitions(view: FileView, expression: ast.expr, function: Function) -> list[Binding] | None:
+    """Everything that the file binds a name or `self` attribute to; None if one is unknown.
+
+    A parameter is unknown, so is a name that a loop, an import or an unpacking binds.
+    """
+    path = path_text(expression)
+    if path is None:
+        return None
+    found = _bindings_seen(view, path, function)
+    if not found or any(binding.value is None for binding in found):
+        return None
+    return found
+
+
+def _bindings_seen(view: FileView, path: str, function: Function) -> list[Binding]:
+    root = path.partition(".")[0].partition("[")[0]
+    owner = enclosing_class(function)
+    if root in ("self", "cls") and owner is not None:
+        family = [*view.module.ancestry(owner), *view.module.subclasses(owner)]
+        methods = [other for other in view.module.functions if enclosing_class(other) in family]
+        return [binding for method in methods for binding in bindings_of(method).get(path, ())]
+    for scope in scopes(function, view.module):
+        if root in parameters(scope):
+            return [*bindings_of(scope).get(path, ()), Binding(scope.node, None, scope)]
+        if root in bindings_of(scope):
+            return bindings_of(scope).get(path, [])
+    return []
+
+
+def imported_once(module: Module, expression: ast.expr) -> bool:
+    """Whether one import, and nothing else, binds the root name of a dotted expression.
+
+    False for `try: from a import f` / `except ImportError: from b import f`.
+    """
+    while isinstance(expression, ast.Attribute):
+        expression = expression.value
+    if not isinstance(expression, ast.Name):
+        return False
+    sources = set()
+    for function in module.functions:
+        if expression.id in parameters(function):
+            return False
+        for binding in bindings_of(function).get(expression.id, ()):
+            if not isinstance(binding.statement, (ast.Import, ast.ImportFrom)):
+                return False
+            origin = getattr(binding.statement, "module", None)
+            sources.add(origin)
+    return len(sources) == 1
+
+
+def scaler_calls(view: FileView, *methods: str) -> Iterator[CallSite]:
+    """The calls `scaler.<method>(...)` of a file, for receivers that are gradient scalers."""
+    for site in view.module.calls:
+        callee = site.node.func
+        if site.method not in methods or not isinstance(callee, ast.Attribute):
+            continue
+        if view.roles.is_scaler(callee.value, site.function):
+            yield site
+
+
+def trains(view: FileView, site: CallSite) -> bool:
+    """Whether the receiver of a `scale` call is surely no scaler of data.
+
+    Either it was built as a gradient scaler, or the file also calls `step` or `unscale_`
+    on the same expression.
+    """
+    callee = site.node.func
+    if not isinstance(callee, ast.Attribute):
+        return False
+    if view.roles.role_of(callee.value, site.function) is Role.SCALER:
+        return True
+    name = receiver(site.node)
+    return any(receiver(other.node) == name for other in scaler_calls(view, "step", "unscale_"))
+
+
+def receiver(call: ast.Call) -> str:
+    """The source text of what a method is called on; "" for a plain function."""
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """The values of positional and keyword arguments."""
+    return [*call.args, *(item.value for item in call.keywords)]
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names that an expression or statement mentions."""
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+def constant_of(expression: ast.expr | None) -> object:
+    """The value of a literal; `...` for anything else (no literal here is `...`)."""
+    return expression.value if isinstance(expression, ast.Constant) else ...

@@ -1,0 +1,168 @@
+"""# scaled-loss-dropped (AMP114)
+
+The result of `scaler.scale(loss)` is thrown away, or its `backward` is never called.
+
+## What it does
+Flags `scaler.scale(loss)` as a statement of its own, `scaler.scale(loss).backward` without
+parentheses, and a scaled loss that is stored and never read while `loss.backward()` runs on the
+plain one.
+
+## Why is this bad?
+`scale` does not change the loss in place: it returns a new tensor. When that tensor is dropped and
+`loss.backward()` runs, `scaler.step` still divides the gradients by the loss scale. Nothing is
+raised: with SGD the update is 1.5e-5 of the right one (1/65536), with Adam 0.94 of it. Without
+the call parentheses of `backward` there is no gradient at all and training stops with
+`AssertionError: No inf checks were recorded for this optimizer.` A disabled scaler hides both.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss)
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function moves the parameters by 1.5e-5 of the step that a plain
+`optimizer.step()` takes, or raises the `AssertionError` where `backward` was not called.
+
+## Fix safety
+No fix is offered: which of the two backward calls has to go cannot be read from the code.
+
+## Known limits
+Silent where the file shows no other call of the same scaler, because `scale` is also a method of
+data scalers, and where the stored loss is read anywhere in the function.
+
+## References
+- PyTorch, Automatic Mixed Precision package: `GradScaler.scale`
+- `torch/amp/grad_scaler.py`: `GradScaler.scale`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import layout_of, receiver, scaler_calls, trains
+from amplint.project.module import CallSite
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP114",
+    name="scaled-loss-dropped",
+    severity=Severity.ERROR,
+    effect="crash/silent",
+    summary="the result of `scaler.scale(loss)` unused, or `.backward` not called",
+    facts=("S04", "S05"),
+)
+
+UNUSED = (
+    "the scaled loss is thrown away, so `{scaler}.step` divides unscaled gradients by the loss "
+    "scale: 1.5e-5 of the update with SGD"
+)
+NOT_CALLED = (
+    "`backward` is not called: there are no gradients, and `{scaler}.step` raises "
+    "`AssertionError: No inf checks were recorded for this optimizer.`"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report each `scale` call whose result reaches no backward."""
+    for site in scaler_calls(view, "scale"):
+        layout = layout_of(site.function)
+        if site.node not in layout or not site.node.args or not trains(view, site):
+            continue
+        parent = layout.parents[site.node]
+        if isinstance(parent, ast.Expr):
+            yield _unused(view, site, site.node)
+        elif isinstance(parent, ast.Attribute) and isinstance(layout.parents[parent], ast.Expr):
+            if parent.attr == "backward":
+                yield _not_called(view, site, parent)
+        elif isinstance(parent, ast.Assign):
+            yield from _check_name(view, site, parent)
+
+
+def _check_name(view: FileView, site: CallSite, statement: ast.Assign) -> Iterator[Finding]:
+    if len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
+        return
+    name = statement.targets[0].id
+    reads = [node for node in ast.walk(site.function.node) if _reads(node, name)]
+    layout = layout_of(site.function)
+    uncalled = [node for node in reads if _is_uncalled_backward(layout.parents, node)]
+    if len(reads) == 1 and uncalled:
+        yield _not_called(view, site, layout.parents[uncalled[0]])
+    elif not reads and _plain_backward_follows(site, statement):
+        yield _unused(view, site, site.node)
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return name in node.names
+    return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Store)
+
+
+def _is_uncalled_backward(parents: dict[ast.AST, ast.AST], read: ast.AST) -> bool:
+    attribute = parents.get(read)
+    if not isinstance(attribute, ast.Attribute) or attribute.attr != "backward":
+        return False
+    return isinstance(parents[attribute], ast.Expr)
+
+
+def _plain_backward_follows(site: CallSite, statement: ast.Assign) -> bool:
+    layout = layout_of(site.function)
+    loss = ast.unparse(site.node.args[0])
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and receiver(node) == loss
+        and layout.reaches(statement, node)
+        for node in layout.nodes
+    )
+
+
+def _unused(view: FileView, site: CallSite, node: ast.AST) -> Finding:
+    scaler, loss = receiver(site.node), view.source_of(site.node.args[0])
+    return view.finding(
+        RULE,
+        node,
+        UNUSED.format(scaler=scaler),
+        f"call backward on the result: `{scaler}.scale({loss}).backward()`",
+    )
+
+
+def _not_called(view: FileView, site: CallSite, node: ast.AST) -> Finding:
+    return view.finding(
+        RULE,
+        node,
+        NOT_CALLED.format(scaler=receiver(site.node)),
+        f"add the parentheses: `{view.source_of(node)}()`",
+    )

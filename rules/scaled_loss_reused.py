@@ -1,0 +1,254 @@
+"""# scaled-loss-reused (AMP115)
+
+A loss that is already multiplied by the loss scale is used as if it were the loss.
+
+## What it does
+Flags a scaled loss that is logged, turned into a number with `.item()`, added to a running total,
+returned after its backward, or scaled a second time.
+
+## Why is this bad?
+`scaler.scale(loss)` is 65536 times the loss at first, and another multiple after each change of
+the scale. A logged value is wrong by that factor, and its jumps are those of the scale; early
+stopping, schedulers and `is the loss finite` tests then look at the wrong number. Scaling twice
+leaves the gradients 65536 times too large after the scaler has divided them once. Nothing is
+raised, and with a disabled scaler everything is right.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+running_loss = 0.0
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    loss = scaler.scale(loss)
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    running_loss += loss.item()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+running_loss = 0.0
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    running_loss += loss.item()
+```
+
+## How it is confirmed
+Executing the function with the scaler enabled and disabled gives values that differ by the loss
+scale: `running_loss` is 65536 times larger in the example.
+
+## Fix safety
+No fix is offered: later lines may divide the value by the scale in a way that is not seen.
+
+## Known limits
+Silent in a function that calls `get_scale()`, where the statement speaks of a "scaled" value, and
+for a helper that returns `scaler.scale(loss)` without calling backward on it. One finding for each
+scaled loss: the first wrong use.
+
+## References
+- PyTorch, Automatic Mixed Precision package: `GradScaler.scale`
+- PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training"
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import (
+    Layout,
+    layout_of,
+    names_in,
+    receiver,
+    scaler_calls,
+    trains,
+)
+from amplint.project.module import CallSite
+from amplint.project.roles import last_name
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP115",
+    name="scaled-loss-reused",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="a scaled loss logged, returned, accumulated or scaled again",
+    facts=("B21", "B24"),
+)
+
+#: What turns a loss into a number.
+READERS = frozenset({"item", "tolist", "numpy", "detach", "cpu", "data"})
+#: Callables that show a value to people.
+LOGGERS = frozenset(
+    "print float info debug log add_scalar log_metric log_metrics set_postfix set_postfix_str"
+    " set_description write".split()
+)
+#: Callables that collect a value; a loss that is not backpropagated itself may be collected
+#: for a common backward.
+COLLECTORS = frozenset({"append", "update", "add", "AugAssign", "Return"})
+WRAPPERS = (
+    ast.Tuple, ast.List, ast.Dict, ast.keyword, ast.FormattedValue, ast.JoinedStr, ast.BinOp,
+    ast.IfExp, ast.Starred,
+)  # fmt: skip
+
+WRONG_VALUE = (
+    "`{loss}` is still multiplied by the loss scale: the value used here is about 65536 times the "
+    "loss, and jumps with the scale"
+)
+TWICE = (
+    "the loss is multiplied by the loss scale twice: `{scaler}.step` divides once, so the update "
+    "is 65536 times too large with SGD"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the first wrong use of each scaled loss."""
+    for site in scaler_calls(view, "scale"):
+        layout = layout_of(site.function)
+        if site.node not in layout or not site.node.args or not trains(view, site):
+            continue
+        found = _direct(view, layout, site) or _named(view, layout, site)
+        if found is not None:
+            yield found
+
+
+def _direct(view: FileView, layout: Layout, site: CallSite) -> Finding | None:
+    """A wrong use of the `scale` call itself."""
+    parent = layout.parents[site.node]
+    if _scales(view, site, parent):
+        return _twice(view, site, parent)
+    if isinstance(parent, ast.Attribute) and parent.attr in READERS:
+        return None if _divides(layout) else _wrong(view, site, parent, "")
+    return None
+
+
+def _named(view: FileView, layout: Layout, site: CallSite) -> Finding | None:
+    """The first wrong use of the name that holds the scaled loss."""
+    statement = layout.statement(site.node)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name) or not _is_value(layout, site.node, statement):
+        return None
+    for read in _reads(layout, statement, target.id):
+        parent = layout.parents[read]
+        if _scales(view, site, parent):
+            return _twice(view, site, parent)
+        if _is_wrong(layout, statement, read, target.id):
+            return _wrong(view, site, read, target.id)
+    return None
+
+
+def _is_value(layout: Layout, call: ast.Call, statement: ast.Assign) -> bool:
+    """Whether the call is the assigned value, alone or as one side of `… if … else …`."""
+    parent = layout.parents[call]
+    return statement.value is call or (
+        isinstance(parent, ast.IfExp) and statement.value is parent and call is not parent.test
+    )
+
+
+def _reads(layout: Layout, statement: ast.Assign, name: str) -> Iterator[ast.Name]:
+    """The reads that the scaled value reaches on straight-line code."""
+    for node in layout.nodes:
+        if not isinstance(node, ast.Name) or node.id != name or not layout.before(statement, node):
+            continue
+        if not isinstance(node.ctx, ast.Load):
+            if not isinstance(layout.statement(node), ast.AugAssign):
+                return
+            continue
+        if layout.reaches(statement, node):
+            yield node
+
+
+def _scales(view: FileView, site: CallSite, parent: ast.AST) -> bool:
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr == "scale"
+        and view.roles.is_scaler(parent.func.value, site.function)
+    )
+
+
+def _is_wrong(layout: Layout, statement: ast.Assign, read: ast.Name, name: str) -> bool:
+    use = _use(layout, read)
+    if use in COLLECTORS:
+        return _backward_before(layout, statement, read, name) and not _excused(layout, read)
+    return (use in READERS or use in LOGGERS) and not _excused(layout, read)
+
+
+def _use(layout: Layout, read: ast.AST) -> str:
+    """The method, function or statement that takes the value; "" if it is something else."""
+    node, parent = read, layout.parents[read]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr if parent.attr in READERS else ""
+    while isinstance(parent, WRAPPERS):
+        node, parent = parent, layout.parents[parent]
+    if isinstance(parent, ast.Call) and node is not parent.func:
+        is_math = names_in(parent.func) & {"torch", "math", "np", "numpy"}
+        return "" if is_math else last_name(parent.func)
+    if isinstance(parent, (ast.AugAssign, ast.Return)):
+        return type(parent).__name__
+    return ""
+
+
+def _backward_before(layout: Layout, statement: ast.stmt, read: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "backward"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+        and layout.reaches(node, read)
+        for node in layout.between(statement, read)
+    )
+
+
+def _excused(layout: Layout, read: ast.AST) -> bool:
+    return _divides(layout) or "scaled" in _words(layout.statement(read))
+
+
+def _words(statement: ast.stmt) -> str:
+    texts = [node.value for node in ast.walk(statement) if isinstance(node, ast.Constant)]
+    targets = getattr(statement, "targets", [getattr(statement, "target", ast.Name(""))])
+    return " ".join([*(str(text) for text in texts), *map(last_name, targets)]).lower()
+
+
+def _divides(layout: Layout) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "get_scale" for node in layout.nodes
+    )
+
+
+def _twice(view: FileView, site: CallSite, outer: ast.AST) -> Finding:
+    scaler = receiver(site.node)
+    help = f"call `{scaler}.scale` once, directly before backward"
+    return view.finding(RULE, outer, TWICE.format(scaler=scaler), help)
+
+
+def _wrong(view: FileView, site: CallSite, node: ast.AST, name: str) -> Finding:
+    loss = view.source_of(site.node.args[0])
+    help = (
+        f"write `{receiver(site.node)}.scale({loss}).backward()` and use the unscaled `{loss}` here"
+    )
+    return view.finding(
+        RULE, node, WRONG_VALUE.format(loss=name or view.source_of(site.node)), help
+    )
