@@ -53,6 +53,8 @@ class Calls:
         self.reader = interpreter.reader
         self.transitions = interpreter.transitions
         self.parameters: dict[str, frozenset[str]] = {}  # optimizer id -> module locations
+        # Results of calls by exact entry state: the rounds of a loop soon repeat themselves.
+        self._summaries: dict[tuple, list[tuple[State, Value, list[tuple]]]] = {}
         self._loss_names: dict[Function, set[str]] = {}
 
     # -- entry -------------------------------------------------------------------------
@@ -322,9 +324,21 @@ class Calls:
         entered = state.copy()
         entered.note("call", node, frame.function, function)
         self._bind_parameters(function, node, arguments, entered, frame, instance)
-        outcome = self.interpreter.run(inner, [entered])
-        returned = [*outcome.returns, *((after, NONE) for after in outcome.normal)]
-        return self._left(returned, function, frame)
+        key = (
+            function, inner.depth, self.interpreter.scope,
+            frozenset(entered.typestate.items()),
+            frozenset(entered.values.items()),
+            frozenset(entered.facts.items()),
+        )
+        summary = self._summaries.get(key)
+        if summary is None:
+            outcome = self.interpreter.run(inner, [entered])
+            returned = [*outcome.returns, *((after, NONE) for after in outcome.normal)]
+            left = self._left(returned, function, frame)
+            summary = [(after, value, _added_steps(after, entered)) for after, value in left]
+            self._summaries[key] = summary
+            return left
+        return [(_resumed(after, steps, entered), value) for after, value, steps in summary]
 
     def _pass_over(self, facts, instance: Value, state: State) -> Valued:
         """A function without events: only what it stores on `self` matters."""
@@ -488,6 +502,24 @@ class Calls:
         self.transitions.havoc(state)
 
 
+def _added_steps(after: State, entered: State) -> list[tuple]:
+    """Witness steps of a call, oldest first."""
+    steps = []
+    trail = after.trail
+    while trail is not None and trail is not entered.trail:
+        trail, step = trail
+        steps.append(step)
+    steps.reverse()
+    return steps
+
+
+def _resumed(after: State, steps: list[tuple], entered: State) -> State:
+    state = State(after.typestate, after.values, after.facts, entered.trail)
+    for step in steps:
+        state.note(*step)
+    return state
+
+
 def drop_locals(state: State, prefix: str) -> None:
     """Forget, in place, every local of a function that was left."""
     for location in [place for place in state.values if place.startswith(prefix)]:
@@ -495,7 +527,10 @@ def drop_locals(state: State, prefix: str) -> None:
     for place, value in list(state.values.items()):
         if value is not None and value[0] in ("path", "formula") and _is_local(value, prefix):
             known = evaluate(value[1], state) if value[0] == "formula" else None
-            state.values[place] = ("const", known) if known is not None else None
+            if known is None:
+                del state.values[place]
+            else:
+                state.values[place] = ("const", known)
     for atom in [atom for atom in state.facts if any(m.startswith(prefix) for m in mentions(atom))]:
         del state.facts[atom]
 

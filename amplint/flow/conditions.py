@@ -16,10 +16,11 @@ or ("not", f), ("and", fs), ("or", fs). Atoms:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Union
 
 from amplint.flow.state import State
-from amplint.flow.values import NONE, is_not_none, is_truthy
+from amplint.flow.values import NONE, Value, is_not_none, is_truthy
 from amplint.protocol import Gradient
 from amplint.protocol.states import ABSENT
 
@@ -204,6 +205,7 @@ def _store(atom: tuple, truth: bool, state: State) -> State:
     return state
 
 
+@lru_cache(maxsize=8192)
 def mentions(formula: Formula) -> frozenset[str]:
     """Locations whose assignment makes the formula stale."""
     if formula is None or isinstance(formula, bool):
@@ -226,25 +228,46 @@ def is_under(location: str, root: str) -> bool:
     return not rest or rest[0] in ".["
 
 
-def forget(location: str, state: State) -> None:
-    """Drop, in place, everything known about a location that is being assigned.
+@lru_cache(maxsize=65536)
+def is_about(formula: Formula, location: str) -> bool:
+    """Whether assigning the location makes the formula stale."""
+    return any(is_under(mention, location) for mention in mentions(formula))
 
-    A stored formula that mentions it is first evaluated: a boundary that was computed
-    before its counter moves stays usable.
+
+def settle(value: Value, location: str, state: State) -> Value:
+    """The value without its dependence on a location that is about to change.
+
+    A stored formula is evaluated first: a boundary that was computed before its counter
+    moves stays usable.
     """
-    for atom in [atom for atom in state.facts if _mentions_part(atom, location)]:
+    if value is None or value[0] not in ("path", "formula"):
+        return value
+    if value[0] == "path":
+        return None if is_under(value[1], location) else value
+    if not is_about(value[1], location):
+        return value
+    known = evaluate(value[1], state)
+    return ("const", known) if known is not None else None
+
+
+def forget(location: str, state: State) -> None:
+    """Drop, in place, everything known about a location that is being assigned."""
+    for atom in [atom for atom in state.facts if is_about(atom, location)]:
         if atom[0] != "first":
             del state.facts[atom]
-    for place, value in list(state.values.items()):
+    values = state.values
+    for place in [place for place in values if place.startswith(location)]:
         if is_under(place, location):
-            del state.values[place]
-        elif value is not None and value[0] == "path" and is_under(value[1], location):
-            del state.values[place]
-        elif value is not None and value[0] == "formula":
-            if any(is_under(mention, location) for mention in mentions(value[1])):
-                known = evaluate(value[1], state)
-                state.values[place] = ("const", known) if known is not None else None
+            del values[place]
+    dependent = [item for item in values.items() if item[1] and item[1][0] in ("path", "formula")]
+    for place, value in dependent:
+        settled = settle(value, location, state)
+        if settled is not value:
+            _put(values, place, settled)
 
 
-def _mentions_part(atom: tuple, location: str) -> bool:
-    return any(is_under(mention, location) for mention in mentions(atom))
+def _put(values: dict[str, Value], place: str, value: Value) -> None:
+    if value is None:
+        del values[place]
+    else:
+        values[place] = value

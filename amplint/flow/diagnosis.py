@@ -22,6 +22,9 @@ from amplint.protocol import Event
 
 AMP_GUARD = re.compile(r"amp|fp16|half|mixed|precision|scaler|autocast|bf16|float16|16", re.IGNORECASE)
 
+#: A test around a call, and whether it holds there.
+Guard = tuple[ast.expr, bool]
+
 #: slug -> code, or None for silent; where the context matters see `_in_context`.
 CODES: dict[str, str | None] = {
     "step-twice": "AMP104",
@@ -79,7 +82,7 @@ class Diagnostician:
 
     module: Module
     roles: Roles
-    _guards: dict[int, list[ast.expr]] = field(default_factory=dict)
+    _guards: dict[int, list[Guard]] = field(default_factory=dict)
     _sites: dict[str, list[tuple[ast.Call, Function]]] = field(default_factory=dict)
     _indexed: bool = False
 
@@ -105,7 +108,7 @@ class Diagnostician:
     def _describe(self, slug: str, site: Site, words: dict[str, str]) -> None:
         guards = self.guards_of(site.node)
         if guards:
-            words.setdefault("guard", _text(guards[-1]))
+            words.setdefault("guard", _condition(guards[-1]))
         counterpart = COUNTERPART.get(slug)
         if counterpart is not None and not self.sites(counterpart):
             words["never"] = "yes"
@@ -115,13 +118,13 @@ class Diagnostician:
         word = COUNTERPART.get(slug)
         if word is None:
             return None
-        own = self.guards_of(site.node)
+        own = [test for test, _ in self.guards_of(site.node)]
         own_texts = {_text(test) for test in own}
         plain = _last_event(state, Event.PLAIN_BACKWARD) if slug == "unscale-of-plain" else None
         for node, function in self.sites(word):
             if plain is not None and function is not plain[2]:
                 continue
-            others = [test for test in self.guards_of(node) if AMP_GUARD.search(_text(test))]
+            others = [test for test, _ in self.guards_of(node) if AMP_GUARD.search(_text(test))]
             differing = [test for test in others if _text(test) not in own_texts]
             if not differing:
                 continue
@@ -139,7 +142,7 @@ class Diagnostician:
         self._index()
         return self._sites.get(word, [])
 
-    def guards_of(self, node: ast.AST) -> list[ast.expr]:
+    def guards_of(self, node: ast.AST) -> list[Guard]:
         """The tests of the if statements around a call, outermost first."""
         self._index()
         return self._guards.get(id(node), [])
@@ -155,14 +158,14 @@ class Diagnostician:
         for function in self.module.functions:
             self._read_guards(function.body, [])
 
-    def _read_guards(self, body: list[ast.stmt], guards: list[ast.expr]) -> None:
+    def _read_guards(self, body: list[ast.stmt], guards: list[Guard]) -> None:
         for statement in body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 continue
             if isinstance(statement, ast.If):
                 self._note_calls(statement.test, guards)
-                self._read_guards(statement.body, [*guards, statement.test])
-                self._read_guards(statement.orelse, [*guards, statement.test])
+                self._read_guards(statement.body, [*guards, (statement.test, True)])
+                self._read_guards(statement.orelse, [*guards, (statement.test, False)])
                 continue
             for child in ast.iter_child_nodes(statement):
                 if isinstance(child, ast.expr):
@@ -172,10 +175,10 @@ class Diagnostician:
             for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
                 self._read_guards(part.body, guards)
 
-    def _note_calls(self, expression: ast.expr, guards: list[ast.expr]) -> None:
+    def _note_calls(self, expression: ast.expr, guards: list[Guard]) -> None:
         if isinstance(expression, ast.IfExp):
-            self._note_calls(expression.body, [*guards, expression.test])
-            self._note_calls(expression.orelse, [*guards, expression.test])
+            self._note_calls(expression.body, [*guards, (expression.test, True)])
+            self._note_calls(expression.orelse, [*guards, (expression.test, False)])
             return
         if isinstance(expression, ast.Call):
             self._guards[id(expression)] = guards
@@ -213,3 +216,14 @@ def cause_of(slug: str, site: Site, state: State) -> int:
 
 def _text(test: ast.expr) -> str:
     return " ".join(ast.unparse(test).split())
+
+
+def _condition(guard: Guard) -> str:
+    """A guard as the reader would say it: the test, negated in its else branch."""
+    test, holds = guard
+    if holds:
+        return _text(test)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _text(test.operand)
+    simple = isinstance(test, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return f"not {_text(test)}" if simple else f"not ({_text(test)})"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amplint.findings import Span
-from amplint.flow.conditions import forget
-from amplint.flow.diagnosis import Diagnostician, Verdict, cause_of
+from amplint.flow.conditions import forget, mentions
+from amplint.flow.diagnosis import AMP_GUARD, Diagnostician, Verdict, cause_of
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import (
     BACKWARD,
@@ -328,7 +328,7 @@ class _Engine:
         anywhere = any(UPDATE in other.words for other in self.facts.values())
         if anywhere and UPDATE not in facts.reach:
             return False
-        return not self._loops_around_backward(function, function.body, interpreter)
+        return not self._trains_whole_epochs(function, interpreter)
 
     def _loops_around_backward(self, function: Function, body: list[ast.stmt], interpreter: Interpreter) -> bool:
         for statement in body:
@@ -339,6 +339,19 @@ class _Engine:
                 return True
         return False
 
+    def _trains_whole_epochs(self, function: Function, interpreter: Interpreter) -> bool:
+        """Whether the function, or one that it may call, loops around a backward."""
+        pending, seen = [function], {function}
+        while pending:
+            current = pending.pop()
+            if self._loops_around_backward(current, current.body, interpreter):
+                return True
+            for other in self.facts:
+                if other not in seen and other.name in self.facts[current].callees:
+                    seen.add(other)
+                    pending.append(other)
+        return False
+
     def _next_call(self, states: list[State], function: Function, interpreter: Interpreter) -> list[State]:
         following = []
         for state in states:
@@ -347,11 +360,26 @@ class _Engine:
             state.note("again", function.node, function, None)
             keep = f"{function.qualname}:{_first_parameter(function)}"
             instance = state.values.get(keep) if function.owner is not None else None
+            lasting = _lasting_facts(state, function)
             drop_locals(state, f"{function.qualname}:")
+            state.facts.update(lasting)
             if instance is not None:
                 state.values[keep] = instance
             following.append(state)
         return merge(following, frozenset())
+
+
+def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:
+    """What a call assumed about parameters that are the same in the next call.
+
+    A scaler or an AMP switch is; a batch, a loss or "is this the boundary" is not.
+    """
+    prefix = f"{function.qualname}:"
+    return {
+        atom: truth
+        for atom, truth in state.facts.items()
+        if all(AMP_GUARD.search(m.removeprefix(prefix)) for m in mentions(atom) if m.startswith(prefix))
+    }
 
 
 def _first_parameter(function: Function) -> str:

@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass, field
 
 from amplint.flow.calls import Calls
-from amplint.flow.conditions import assume, evaluate, forget
+from amplint.flow.conditions import assume, evaluate, forget, settle
 from amplint.flow.events import Transitions
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Frame, Reader
@@ -165,6 +165,7 @@ class Interpreter:
         self.calls.assign_gradient(target, value, state, frame)
         if value is not None and value[0] == "path" and value[1] == location:
             return
+        value = settle(value, location, state)
         enabled = value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None
         forget(location, state)
         if value is None:
@@ -173,7 +174,7 @@ class Interpreter:
             self.calls.rename(value[1], location)
             if value[0] == "scaler":
                 self.transitions.fresh_scaler(state, location)
-                state.values[f"{location}.<enabled>"] = ("formula", enabled)
+                state.values[f"{location}.<enabled>"] = settle(("formula", enabled), location, state)
             value = (value[0], location)
         state.values[location] = value
 
