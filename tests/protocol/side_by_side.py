@@ -213,7 +213,7 @@ def walk(first: Event, length: int, alphabet: Word = FIXED_SCALE_EVENTS) -> Tall
 def run(word: Word) -> tuple[Update, tuple[str, ...]]:
     """Run one word; return its result and every difference on the way."""
     rig = Rig()
-    reactions = [rig.apply(event) for event in word]
+    reactions = [rig.apply(event, new_scale=NEW_SCALE) for event in word]
     slugs = tuple(r.violation.slug for r in reactions if r.violation is not None)
     differences = tuple(text for r in reactions for text in r.differences)
     return last_update(rig, word, slugs), differences

@@ -143,6 +143,33 @@ def test_silently_wrong_words_are_flagged() -> None:
     assert classes["wrong without AMP as well"] == {5: 0, 6: 2}[LENGTH]
 
 
+#: A word for each silent rule that a weight can show: the first rule that it breaks.
+WRONG_AND_NAMED = {
+    "BO": "optimizer-step-on-scaled",
+    "BbO": "optimizer-step-on-mixed",
+    "BCT": "clip-of-scaled",
+    "BNT": "stale-scale",
+    "BNBT": "stale-scale",
+    "SbT": "unscale-of-plain",
+    "BbT": "step-on-mixed",
+    "BUZbBT": "step-on-mixed",
+    "BTPT": "step-on-spent",
+    "BTPBT": "step-on-piled",
+    "BUPT": "unscale-again",
+    "B0UBT": "unscale-of-zeros",
+    "BUBT": "backward-after-unscale",
+    "BUZBT": "step-on-rescaled",
+}
+
+
+@pytest.mark.parametrize(("letters", "slug"), WRONG_AND_NAMED.items())
+def test_wrong_result_names_its_rule_first(letters: str, slug: str) -> None:
+    update, differences = run(read(letters))
+    assert differences == ()
+    assert not update.is_same_without_amp
+    assert update.slugs[0] == slug
+
+
 #: Words that end with a right weight and break a rule all the same: slug, word, why.
 RIGHT_BUT_FLAGGED = {
     "optimizer-step-twice": ("BTO", "one true gradient is applied twice, which adds up to 2"),
