@@ -41,7 +41,11 @@ def parameters_of(module: torch.nn.Module) -> torch.Tensor:
 
 
 def run_and_fail(
-    project: Project, exception: type[BaseException], message: str, *args: object, **keywords: object
+    project: Project,
+    exception: type[BaseException],
+    message: str,
+    *args: object,
+    **keywords: object,
 ) -> tuple[str, int, str]:
     """Run the project, expect exactly this exception, return the project's line it came from."""
     with pytest.raises(exception) as caught:
@@ -311,7 +315,8 @@ HALF_GRADIENTS = "Attempting to unscale FP16 gradients."
             id="as found: class indices as floats",
         ),
         pytest.param(
-            (CLASS_INDICES,), RuntimeError, FREED_GRAPH, "fixed.py", "scaler.scale(loss).backward()",
+            (CLASS_INDICES,), RuntimeError, FREED_GRAPH,
+            "fixed.py", "scaler.scale(loss).backward()",
             id="then: the policy update has freed the graph",
         ),
         pytest.param(
@@ -360,8 +365,9 @@ def test_prompt_model_is_frozen_by_no_grad(tmp_path: Path) -> None:
         )
     assert metrics["prompt_grad"] == 0.0
     assert all(p.grad is None for p in models["prompt_model"].parameters())
-    for name in ("embedding", "body"):
-        assert torch.equal(getattr(models["prompt_model"], name).weight, getattr(start, name).weight)
+    trained = models["prompt_model"]
+    assert torch.equal(trained.embedding.weight, start.embedding.weight)
+    assert torch.equal(trained.body.weight, start.body.weight)
 
 
 @pytest.mark.parametrize("extra", [(), (NO_UNSCALE, NO_CLIP), (NO_AUTOCAST,)])

@@ -7,6 +7,7 @@ a broken one raises, or ends elsewhere.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -121,6 +122,12 @@ def test_scaling_changes_nothing(
 def test_exemptions_exist() -> None:
     names = {name_of(entry) for entry in entries()}
     assert set(NOT_RUN) | set(NO_TORCH_SCALER) <= names
+
+
+def test_every_fixture_says_why_it_is_right() -> None:
+    for file in SILENT.rglob("*.py"):
+        docstring = ast.get_docstring(ast.parse(file.read_bytes())) or ""
+        assert docstring.startswith("Right because "), file
 
 
 def test_every_shape_has_a_fixture() -> None:
