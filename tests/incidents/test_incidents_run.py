@@ -240,6 +240,15 @@ def test_zero_grad_after_unscale_raises_nothing() -> None:
     assert scaler.get_scale() == 32768.0
 
 
+def test_update_alone_needs_the_unscale() -> None:
+    """The published repair of the NaN branch, without the `unscale_` that makes it legal."""
+    model = torch.nn.Linear(3, 1)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(model(torch.full((2, 3), float("nan"))).sum()).backward()
+    with pytest.raises(AssertionError, match="No inf checks were recorded prior to update."):
+        scaler.update()
+
+
 def test_nan_guard_after() -> None:
     with open_project(INCIDENTS / "3_nan_gradients" / "after") as project:
         trainer = project.run()
