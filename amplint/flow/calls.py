@@ -14,7 +14,7 @@ from amplint.flow.conditions import evaluate, forget, mentions
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP_NAMES, SCALER_METHODS, UNSCALE
 from amplint.flow.reader import Frame, callee_name
-from amplint.flow.slice import SUSPECT
+from amplint.flow.slice import RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import NONE, OPAQUE, Value, kind_of
 from amplint.project import names
@@ -40,7 +40,6 @@ HARMLESS = re.compile(
     r"partial|Lambda|lr_scheduler|LR$|Scheduler",
 )
 STEPPERS = re.compile(r"step|backward|zero|train|clip|scal", re.IGNORECASE)
-RUNNERS = frozenset({"backward", "zero_grad", "optimizer_step", "call_hook", "run_hook", "manual_backward"})
 SCALE_MENTION = re.compile(r"scale", re.IGNORECASE)
 UNBOUNDED = re.compile(r"inf\b|None$", re.IGNORECASE)
 
@@ -420,16 +419,9 @@ class Calls:
             return True
         if ("optimizer" in kinds or EVERY in kinds) and STEPPERS.search(name):
             return True
-        if self._is_own_unknown(node) and SUSPECT.search(name):
+        if is_own_call(node.func) and SUSPECT.search(name):
             return not self._computes_loss(node, frame.function)
         return False
-
-    def _is_own_unknown(self, node: ast.Call) -> bool:
-        """`self.method()` or `super().method()` that the file does not define, or a stub."""
-        if not isinstance(node.func, ast.Attribute):
-            return False
-        place = node.func.value
-        return _is_super(place) or (isinstance(place, ast.Name) and place.id == "self")
 
     def _computes_loss(self, node: ast.Call, function: Function) -> bool:
         """A call whose result is backwarded later is a forward, no protocol work."""

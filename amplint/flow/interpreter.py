@@ -21,7 +21,7 @@ from amplint.flow.values import NONE, POSITIVE, Value
 from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
-VISIT_LIMIT = 40_000
+VISIT_LIMIT = 12_000
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, negate
 from amplint.flow.facts import FunctionFacts
 from amplint.flow.state import State
-from amplint.flow.values import Value, is_not_none
+from amplint.flow.values import OPAQUE, Value, is_not_none
 from amplint.project.module import Function, Module
 from amplint.project.roles import (
     Role,
@@ -69,6 +69,7 @@ class Reader:
     scaler_like: frozenset[str]
     windows: dict[str, str] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
+    _judged: dict[int, str] = field(default_factory=dict)
 
     # -- locations -------------------------------------------------------------------
 
@@ -170,13 +171,19 @@ class Reader:
         value = self.raw(node, state, function)
         if value is None or value[0] != "path":
             return value
-        location = value[1]
+        kind = self._judged.get(id(node))
+        if kind is None:
+            kind = self._judged[id(node)] = self._judge(node, function)
+        return (kind, value[1])
+
+    def _judge(self, node: ast.expr, function: Function) -> str:
+        """The kind of an unknown place: by its role, else by its name."""
         role = self.roles.role_of(node, function)
         if role is Role.SCALER or (role is None and self._scaler_by_use(node)):
-            return ("scaler", location)
+            return "scaler"
         if role is Role.OPTIMIZER or (role is None and optimizer_name(last_name(node))):
-            return ("optimizer", location)
-        return ("path", location)
+            return "optimizer"
+        return "path"
 
     def _scaler_by_use(self, node: ast.expr) -> bool:
         return scaler_name(last_name(node)) or path_text(node) in self.scaler_like
@@ -209,9 +216,10 @@ class Reader:
             value = self.value(callee.value, state, function)
             if value is not None and value[0] in ("scaled", "opaque"):
                 return value
-        if callee_name(node) == "sum" and node.args:
-            value = self.value(node.args[0], state, function)
-            return value if value is not None and value[0] in ("scaled", "opaque") else None
+        for argument in node.args:
+            value = self.value(argument, state, function)
+            if value is not None and value[0] in ("scaled", "opaque"):
+                return value if callee_name(node) in ("sum", "cast") else OPAQUE
         formula = self.formula(node, state, function)
         return ("formula", formula) if formula is not None else None
 

@@ -12,12 +12,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from amplint.flow.facts import protocol_word
+from amplint.flow.facts import protocol_word, scaler_like_paths
 from amplint.project.module import Function
-from amplint.project.roles import Roles
+from amplint.project.roles import Role, Roles, scaler_name
 
 #: Callee names that may do protocol work although nobody knows what they are.
 SUSPECT = re.compile(r"back|step|optim|scal|clip|grad|update|train|accum|zero", re.IGNORECASE)
+#: Callee names that do protocol work whoever they belong to.
+RUNNERS = frozenset(
+    {"backward", "zero_grad", "optimizer_step", "call_hook", "run_hook", "manual_backward"}
+)
 EXITS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 VALUE_FORMS = (
@@ -53,6 +57,11 @@ class Slicer:
     def __init__(self, roles: Roles, interesting: frozenset[str]) -> None:
         self.roles = roles
         self.interesting = interesting
+        self.scaler_names = {
+            path.rpartition(".")[2]
+            for (_, path), found in roles.by_path.items()
+            if Role.SCALER in found
+        } | {path.rpartition(".")[2] for path in scaler_like_paths(roles)}
 
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""
@@ -60,13 +69,16 @@ class Slicer:
         work.mark(function.body)
         work.close()
         kept = frozenset(work.keep(function.body))
-        return Slice(kept, frozenset(work.calls), frozenset(work.guards))
+        scalers = {name for name in work.relevant if scaler_name(name)} | self.scaler_names
+        return Slice(kept, frozenset(work.calls), frozenset(work.guards | scalers))
 
     def matters(self, call: ast.Call, function: Function) -> bool:
         """Whether a call may change a protocol state."""
         callee = call.func
         name = callee.attr if isinstance(callee, ast.Attribute) else getattr(callee, "id", "")
-        if name in self.interesting or SUSPECT.search(name):
+        if name in self.interesting or name in RUNNERS:
+            return True
+        if is_own_call(callee) and SUSPECT.search(name):
             return True
         if protocol_word(call, name, function, self.roles):
             return True
@@ -181,6 +193,16 @@ class _Work:
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
         return any(names_in(target) & self.relevant for target, _ in assignments_of(statement))
+
+
+def is_own_call(callee: ast.expr) -> bool:
+    """Whether a callee is `self.method` or `super().method`."""
+    if not isinstance(callee, ast.Attribute):
+        return False
+    place = callee.value
+    if isinstance(place, ast.Call):
+        return isinstance(place.func, ast.Name) and place.func.id == "super"
+    return isinstance(place, ast.Name) and place.id == "self"
 
 
 def blocks_of(statement: ast.stmt) -> Iterator[list[ast.stmt]]:

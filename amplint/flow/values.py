@@ -29,9 +29,9 @@ POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
 
 #: Kinds that always take part in the merge key: they correlate with the typestate.
-KEYED_KINDS = frozenset({"scaled", "none", "scaler", "opaque"})
-#: Kinds that do where a relevant guard tests them.
-GUARD_KINDS = frozenset({"const", "positive"})
+KEYED_KINDS = frozenset({"scaled", "scaler", "opaque"})
+#: Kinds that do where a relevant guard tests them, or the name is a scaler's.
+GUARD_KINDS = frozenset({"const", "positive", "none"})
 
 
 def kind_of(value: Value) -> str:
