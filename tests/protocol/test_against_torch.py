@@ -5,7 +5,7 @@ words do not continue past an exception. Letters: S scale, B scaled backward, b 
 backward, U unscale_, T scaler.step, P update, Z zero_grad, 0 zero_grad(set_to_none=False),
 C clip_grad_norm_, O optimizer.step, N update(128.0).
 
-AMPLINT_WORD_LENGTH=6 goes one event further (304,590 words, a quarter of a minute).
+AMPLINT_WORD_LENGTH=6 goes one event further (304,590 words; a minute or two).
 """
 
 from __future__ import annotations
