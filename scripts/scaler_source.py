@@ -280,7 +280,10 @@ def _last_name(node: ast.expr) -> str:
 def _statements(
     owner: ast.AST, function: FunctionNode | None, trail: tuple[Arm, ...]
 ) -> Iterator[tuple[ast.stmt, FunctionNode | None, tuple[Arm, ...]]]:
-    """Every statement below `owner`, with its function and its trail in that function."""
+    """Every statement below `owner`, with its function and its trail in that function.
+
+    The rest of a block after `return`, `raise`, `break` or `continue` never runs: left out.
+    """
     for block, value in ast.iter_fields(owner):
         if not isinstance(value, list):
             continue
@@ -294,6 +297,8 @@ def _statements(
                 yield from _statements(child, child, ())
             else:
                 yield from _statements(child, function, way)
+            if isinstance(child, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+                break
 
 
 def _calls_of(statement: ast.stmt) -> Iterator[ast.Call]:

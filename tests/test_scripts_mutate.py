@@ -124,6 +124,7 @@ HARMLESS = [
     ),
     pytest.param("plain-step", LOOP, "# größer", "# SparseAdam", id="sparse gradients"),
     pytest.param("duplicate-step", LOOP, "GradScaler", "StandardScaler", id="no GradScaler"),
+    pytest.param("duplicate-step", LOOP, "optimizer.zero_grad()", "continue", id="dead code"),
     pytest.param(
         "duplicate-update", LOOP, "scaler.update()", "scaler.update(2.0)", id="explicit scale"
     ),
