@@ -3,8 +3,9 @@
 A rule that subscribes to the flow analysis keeps two tables of templates, one for messages
 and one for helps. A key of such a table is
 
-- ``"slug variant"``: the slug of a `Violation`, and either a detail whose value is "yes"
-  ("loop", "never") or the method that the offending call calls ("unscale_");
+- ``"slug variant"``: the slug of a `Violation` (or the detail "slug" of a misuse without one),
+  and either a detail whose value is "yes" ("loop", "never") or the method that the offending
+  call calls ("unscale_");
 - ``"variant"``: the variant alone;
 - ``"slug"``: the violation alone;
 - ``""``: everything else; every table has it.
@@ -42,7 +43,7 @@ def report(
 
 def choose(templates: Mapping[str, str], misuse: Misuse) -> str:
     """The most specific template for a misuse."""
-    slug = misuse.violation.slug if misuse.violation else ""
+    slug = misuse.violation.slug if misuse.violation else misuse.details.get("slug", "")
     variants = [name for name, value in misuse.details.items() if value == "yes"]
     variants.extend(filter(None, (called_method(misuse.node),)))
     keys = [*(f"{slug} {variant}" for variant in variants), *variants, slug, ""]

@@ -84,8 +84,7 @@ MESSAGES = {
     "does nothing",
 }
 HELPS = {
-    "": "move `{clip}` before `{scaler}.step({optimizer})`, after "
-    "`{scaler}.unscale_({optimizer})`",
+    "": "move `{clip}` before `{scaler}.step({optimizer})`, after `{scaler}.unscale_({optimizer})`",
 }
 
 

@@ -94,7 +94,7 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "nothing is pending at this flush{when}, the window was applied{at}: training stops with "
+    "": "nothing is pending at this flush{when}: the window was applied{at} and training stops with "
     "`AssertionError: No inf checks were recorded for this optimizer.`",
     "step-twice": "this flush has no `{scaler}.update()`: the next step{at} stops with {error}",
     "unscale-after-step": "this flush has no `{scaler}.update()`: the next `unscale_`{at} stops "

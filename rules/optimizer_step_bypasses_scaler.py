@@ -81,8 +81,8 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{call}` applies gradients that are still multiplied by the loss scale{when}: the update "
-    "is 65536 times too large",
+    "": "`{call}` applies gradients still multiplied by the loss scale{when}: the update is 65536 "
+    "times too large with SGD, Adam hides it",
     "optimizer-step-bypass": "`{call}` bypasses `{scaler}` after `unscale_`{when}: overflows are "
     "not skipped, inf and NaN reach the weights",
     "optimizer-step-on-mixed": "`{call}` applies scaled and unscaled gradients added "

@@ -9,11 +9,11 @@ micro-batch of an accumulation window whose `zero_grad()` runs only at its end.
 ## Why is this bad?
 The step leaves its gradients in `.grad`, already divided by the loss scale. The next backward adds
 scaled gradients, and the next step divides the sum again: what the earlier micro-batches left
-there is divided by 65536 and lost. Nothing is accumulated: every step uses its own micro-batch
+there is divided by 65536 and lost. Nothing is accumulated, every step uses its own micro-batch
 alone, and nothing is raised. With a window of 4 the parameters move 0.4 as far as in the same loop
-without a scaler. With `unscale_` and `update()` per micro-batch and one
-step at the end, all but the last gradients vanish (0.25 of the update remains), or everything does
-if the step unscales again (4e-6).
+without a scaler. With `unscale_` and `update()` per micro-batch and one step at the end, all but
+the last gradients vanish (0.25 of the update remains), or everything does if the step unscales
+again (4e-6).
 
 ## Example
 ```python
@@ -85,12 +85,16 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{scaler}` runs `{method}` and `update` on every micro-batch, but `zero_grad` runs per "
+    "": "`{scaler}` steps and updates on every micro-batch, but `zero_grad` runs per window{when}: "
+    "earlier gradients are divided by 65536 and lost",
+    "unscale_": "`{scaler}` unscales and updates on every micro-batch, but `zero_grad` runs per "
     "window{when}: earlier gradients are divided by 65536 and lost",
 }
 HELPS = {
-    "": "move `{scaler}.{method}({optimizer})` and `{scaler}.update()` under the condition of "
-    "`zero_grad`, or clear the gradients after every step",
+    "": "call `{scaler}.step({optimizer})` and `{scaler}.update()` only at the end of the window, "
+    "or clear the gradients after every step",
+    "unscale_": "call `{scaler}.unscale_({optimizer})` and `{scaler}.update()` only at the end of "
+    "the window, around the step",
 }
 
 

@@ -102,16 +102,18 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{scaler}` runs `{method}` on gradients that {scalers} has scaled{when}: they are "
-    "divided by the wrong loss scale",
+    "": "`{scaler}` runs `{method}` on gradients or an optimizer that are not its own{when}: they "
+    "are divided by the wrong loss scale, or twice",
+    "foreign-scaler": "`{scaler}` runs `{method}` on gradients that {scalers} has scaled{when}: "
+    "they are divided by the wrong loss scale",
     "step-uninitialised": "`{scaler}` steps gradients that {scalers} has scaled{when}: training "
     "stops with {error}",
-    "unscale-again": "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: the step "
-    "divides the gradients a second time (update ratio 1.5e-5)",
+    "other-object-unscaled": "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: the "
+    "step divides the gradients a second time (update ratio 1.5e-5)",
 }
 HELPS = {
-    "": "use {scalers} for `{method}` and `update`, too, as it has scaled the loss",
-    "unscale-again": "pass the same optimizer object to `{scaler}.unscale_` and `{scaler}.step`",
+    "": "use one scaler and one optimizer object for `scale`, `unscale_`, `step` and `update`",
+    "other-object-unscaled": "pass the same optimizer object to `{scaler}.unscale_` and `{scaler}.step`",
 }
 
 

@@ -88,10 +88,9 @@ RULE = Rule(
 MESSAGES = {
     "": "`{optimizer}` is unscaled already{at}{when}: training stops with `RuntimeError: "
     "unscale_() has already been called on this optimizer since the last update().`",
-    "unscale-twice loop": "the iteration before has unscaled `{optimizer}` without an "
-    "`update()`{when}: training stops with {error}",
-    "unscale-after-step": "`{optimizer}` is stepped already{at}{when}: training stops with "
-    "{error}",
+    "unscale-twice loop": "`{optimizer}` is still unscaled from the iteration before{when}: "
+    "training stops with {error}",
+    "unscale-after-step": "`{optimizer}` is stepped already{at}{when}: training stops with {error}",
 }
 HELPS = {
     "": "call `{scaler}.unscale_({optimizer})` once for each `{scaler}.step`",

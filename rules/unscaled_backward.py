@@ -85,16 +85,23 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "this `{method}` divides gradients by the loss scale that the backward{at} never scaled"
-    "{when}: the update is 65536 times too small",
+    "": "gradients that were never scaled are divided by the loss scale{when}: their part of the "
+    "update is 65536 times too small",
+    "unscale-of-plain": "this `{method}` divides gradients by the loss scale that the backward{at} "
+    "never scaled{when}: the update is 65536 times too small with SGD",
+    "unscale-of-plain never": "`{scaler}` never scales a loss in this file: training stops here "
+    "with `AssertionError: Attempted {method} but _scale is None.`",
     "step-on-mixed": "scaled and plain gradients are added together before this "
     "`{method}`{when}: the plain part is divided by 65536 and lost",
+    "losses-mixed": "a scaled and a plain loss are added together{when}: the plain part is divided "
+    "by 65536 and lost",
     "unscale-uninitialised": "`{scaler}` has scaled no loss before this `unscale_`{when}: "
     "training stops with {error}",
 }
 HELPS = {
     "": "backward through the scaler: `{scaler}.scale(loss).backward()`",
     "step-on-mixed": "scale every loss of the step: `{scaler}.scale(loss).backward()`",
+    "losses-mixed": "add the losses first and scale the sum: `{scaler}.scale(loss + other)`",
 }
 
 

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from amplint import rules  # noqa: E402
+from amplint import rules
 
-from .outcomes import OUTCOMES  # noqa: E402
-from .page_examples import (  # noqa: E402
+from .outcomes import OUTCOMES
+from .page_examples import (
     HEADINGS,
     RULE_CODES,
     Advice,
