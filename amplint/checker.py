@@ -65,7 +65,7 @@ def check_paths(
         progress: called with the number of finished files and the number of all files.
 
     Raises:
-        ConfigError: a selector or a pattern of the settings is malformed.
+        ConfigError: a pattern of the settings is malformed.
     """
     started = time.perf_counter()
     selection = Selection(settings)

@@ -44,7 +44,7 @@ DEFAULT_EXCLUDE = (
     "venv",
 )
 
-FAIL_LEVELS = ("error", "warning", "notice", "never")
+FAIL_LEVELS = ("error", "warning", "info", "never")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from amplint.config import Settings, did_you_mean
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 UNREADABLE = "AMP000"
 UNUSED_SUPPRESSION = "AMP900"
 
+_LOOK_LIKE_DIGITS = str.maketrans("OIL", "011")
 
+
+@lru_cache(maxsize=1)
 def rule_names() -> dict[str, str]:
     """Kebab-case rule name -> code; a rule's module is named for it."""
     from amplint.rules import TABLE
@@ -32,7 +35,7 @@ def specificity(selector: str, code: str) -> int:
     """
     if selector.upper() == "ALL":
         return 0
-    if rule_names().get(selector.lower()) == code:
+    if rule_names().get(selector.lower().replace("_", "-")) == code:
         return len(code)
     prefix = selector.upper()
     return len(prefix) if len(prefix) >= 3 and code.startswith(prefix) else -1
@@ -44,8 +47,11 @@ def unknown_selector_hint(selector: str) -> str | None:
 
     if any(specificity(selector, code) >= 0 for code in TABLE):
         return None
+    alike = selector.upper().translate(_LOOK_LIKE_DIGITS)
+    if f"AMP{alike[3:]}" in TABLE:
+        return f"did you mean `AMP{alike[3:]}`?"
     meant = did_you_mean(selector.upper(), TABLE) or did_you_mean(selector.lower(), rule_names())
-    return meant or "`amplint rule --all` lists every code and name"
+    return meant or "run `amplint rule --all` for every code and name"
 
 
 class Selection:

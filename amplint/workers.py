@@ -7,15 +7,21 @@ again, one at a time, so that only the input in flight at the second death is lo
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+#: What a platform raises that has no semaphores, or a folder that is gone.
+_NO_PROCESSES = (BrokenExecutor, OSError, NotImplementedError, ImportError)
 
 
 class Died(Exception):
@@ -35,9 +41,12 @@ def run(
     """Yield each input with its result, or with `Died`, in order of completion.
 
     Args:
-        function: of a module's top level; it should not raise.
+        function: of a module's top level.
         inputs: picklable values.
-        processes: how many at once; where no process can be started, the work is done here.
+        processes: how many at once; where none can be started, the work is done here.
+
+    Raises:
+        Exception: whatever `function` raises.
     """
     finished: set[int] = set()
     for index, result in _all_at_once(function, inputs, processes):
@@ -56,49 +65,66 @@ def _all_at_once(
     function: Callable[[T], R], inputs: Sequence[T], processes: int
 ) -> Iterator[tuple[int, R]]:
     """Results of a shared pool; those that a dead worker took along are missing."""
-    try:
-        pool = _pool(processes)
-    except (OSError, NotImplementedError, ImportError):  # no semaphores on this platform
-        return
-    try:
-        futures = {pool.submit(function, item): index for index, item in enumerate(inputs)}
+    with contextlib.ExitStack() as stack:
+        try:
+            pool, futures = _start(function, inputs, processes)
+        except _NO_PROCESSES:
+            return
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        index_of = {future: index for index, future in enumerate(futures)}
         for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BrokenExecutor:
-        return
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(future.exception(), BrokenExecutor):
+                yield index_of[future], future.result()
 
 
 def _one_at_a_time(function: Callable[[T], R], inputs: Sequence[T]) -> Iterator[tuple[T, R | Died]]:
-    pool = _pool(1)
-    try:
-        for item in inputs:
-            try:
-                result: R | Died = pool.submit(function, item).result()
-            except BrokenExecutor:
-                pool.shutdown(wait=False)
-                pool = _pool(1)
-                result = Died()
-            yield item, result
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    rest = list(inputs)
+    while rest:
+        finished: set[int] = set()
+        for index, result in _all_at_once(function, rest, 1):
+            finished.add(index)
+            yield rest[index], result
+        missing = [item for index, item in enumerate(rest) if index not in finished]
+        if missing:
+            # A single worker takes the inputs in their order: it died at the first missing.
+            yield missing[0], Died()
+        rest = missing[1:]
 
 
 def _can_start_processes() -> bool:
     """Whether an idle worker survives; it does not where `__main__` is no importable script."""
+    return list(_all_at_once(abs, [-1], 1)) == [(0, 1)]
+
+
+def _start(
+    function: Callable[[T], R], inputs: Sequence[T], processes: int
+) -> tuple[ProcessPoolExecutor, list[Future[R]]]:
+    context = multiprocessing.get_context(_start_method())
+    with _in_a_trusted_folder():
+        pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_interrupts)
+        return pool, [pool.submit(function, item) for item in inputs]
+
+
+def _start_method() -> str:
+    """ "fork" costs next to nothing, but is safe only for a single thread, and not on macOS."""
+    if sys.platform == "linux" and threading.active_count() == 1:
+        return "fork"
+    return "spawn"
+
+
+@contextlib.contextmanager
+def _in_a_trusted_folder() -> Iterator[None]:
+    """Stay in the standard library's folder while processes are started.
+
+    `multiprocessing` starts them with `python -c`, which looks for modules in the working
+    directory first: a `socket.py` of the checked project would be executed.
+    """
+    before = os.getcwd()
+    os.chdir(os.path.dirname(os.__file__))
     try:
-        with _pool(1) as pool:
-            return pool.submit(available_processors).result() > 0
-    except (BrokenExecutor, OSError, NotImplementedError, ImportError):
-        return False
-
-
-def _pool(processes: int) -> ProcessPoolExecutor:
-    # "fork" is not safe where the caller has threads (a language server).
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    return ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_interrupts)
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _leave_interrupts() -> None:

@@ -96,23 +96,22 @@ def _missing(error: OSError | ValueError) -> str:
 
 def _walk(top: str, settings: Settings, excluded: Patterns) -> Iterator[Discovered | FileError]:
     ignores = IgnoreFiles(top) if settings.respect_gitignore else None
-    pending: list[os.DirEntry[str] | str] = [top]
+    pending = [(top, True)]
     while pending:
-        entry = pending.pop()
-        path = entry if isinstance(entry, str) else entry.path
-        if not isinstance(entry, str) and not entry.is_dir(follow_symlinks=False):
-            yield from _file_in_folder(entry)
+        path, is_folder = pending.pop()
+        if not is_folder:
+            yield from _file_in_folder(path)
             continue
         if ignores is not None:
             ignores.enter(path)
         try:
             with os.scandir(path) as listing:
-                children = [child for child in listing if _is_candidate(child)]
+                entries = [entry for entry in listing if _is_candidate(entry)]
         except OSError as error:
             yield FileError(relative(path), f"cannot be listed: {reason(error)}")
             continue
-        kept = _not_ignored(children, excluded, ignores)
-        pending.extend(sorted(kept, key=lambda child: child.name, reverse=True))
+        entries.sort(key=lambda entry: entry.name, reverse=True)
+        pending.extend(_not_ignored(entries, excluded, ignores))
 
 
 def _is_candidate(entry: os.DirEntry[str]) -> bool:
@@ -124,22 +123,22 @@ def _is_candidate(entry: os.DirEntry[str]) -> bool:
 
 def _not_ignored(
     entries: Iterable[os.DirEntry[str]], excluded: Patterns, ignores: IgnoreFiles | None
-) -> Iterator[os.DirEntry[str]]:
+) -> Iterator[tuple[str, bool]]:
     for entry in entries:
         is_folder = entry.is_dir(follow_symlinks=False)
         if excluded.match(entry.path, is_folder=is_folder):
             continue
         if ignores is not None and ignores.match(entry.path, is_folder=is_folder):
             continue
-        yield entry
+        yield entry.path, is_folder
 
 
-def _file_in_folder(entry: os.DirEntry[str]) -> Iterator[Discovered | FileError]:
+def _file_in_folder(path: str) -> Iterator[Discovered | FileError]:
     try:
-        mode = entry.stat().st_mode
+        mode = os.stat(path).st_mode
     except OSError as error:
-        yield FileError(relative(entry.path), f"cannot be read: {reason(error)}")
+        yield FileError(relative(path), f"cannot be read: {reason(error)}")
         return
     # A pipe or a socket would block; a link to a folder is not followed.
     if stat.S_ISREG(mode):
-        yield Discovered(entry.path, relative(entry.path), False)
+        yield Discovered(path, relative(path), False)

@@ -67,9 +67,8 @@ class Patterns:
         return Patterns(kept, self._root) if len(kept) < len(self._patterns) else self
 
     def _below_root(self, path: str) -> str:
-        shown = os.path.relpath(os.path.abspath(path), self._root).replace(os.sep, "/")
         # Outside the root only the file's own name can be meant.
-        return os.path.basename(path) if shown.startswith("../") else shown
+        return _below(os.path.abspath(path), self._root) or os.path.basename(path)
 
     def _specification(self) -> GitIgnoreSpec:
         if self._spec is None:
@@ -78,7 +77,9 @@ class Patterns:
             try:
                 self._spec = GitIgnoreSpec.from_lines(self._patterns)
             except ValueError as error:
-                raise ConfigError(f"malformed pattern in `exclude`: {error}") from error
+                raise ConfigError(
+                    f"malformed pattern: {error}", "patterns are those of git"
+                ) from error
         return self._spec
 
 
@@ -110,8 +111,8 @@ class IgnoreFiles:
         while True:
             spec = self._specs.get(folder)
             if spec is not None:
-                below = os.path.relpath(path, folder).replace(os.sep, "/") + "/" * is_folder
-                decision = spec.check_file(below).include
+                below = path[len(folder) :].lstrip(os.sep).replace(os.sep, "/")
+                decision = _folder_decision(spec, below) if is_folder else _decision(spec, below)
                 if decision is not None:
                     return decision
             parent = os.path.dirname(folder)
@@ -153,11 +154,46 @@ def _parents_in_repository(folder: str) -> list[str]:
 def _git_spec(lines: Sequence[str]) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
 
-    valid = []
-    for line in lines:
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError:  # git passes over a malformed line, too
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError:  # git passes over a malformed line, too
+        return GitIgnoreSpec.from_lines([line for line in lines if _is_wellformed(line)])
+
+
+def _decision(spec: GitIgnoreSpec, below: str) -> bool | None:
+    return spec.check_file(below).include
+
+
+def _folder_decision(spec: GitIgnoreSpec, below: str) -> bool | None:
+    """Whether a folder is ignored; None if no pattern matches.
+
+    `GitIgnoreSpec` judges files: it ranks `*` above `!*/`, which keeps folders. In git the
+    last pattern that matches decides.
+    """
+    for pattern in reversed(tuple(spec.patterns)):
+        if pattern.include is None:
             continue
-        valid.append(line)
-    return GitIgnoreSpec.from_lines(valid)
+        if pattern.match_file(below) or pattern.match_file(below + "/"):
+            return pattern.include
+    return None
+
+
+def _is_wellformed(line: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True
+
+
+def _below(path: str, folder: str) -> str | None:
+    """The path relative to a folder, forward slashes; None for a path outside of it."""
+    try:
+        shown = os.path.relpath(path, folder)
+    except ValueError:  # another drive on Windows
+        return None
+    if shown == os.pardir or shown.startswith(os.pardir + os.sep):
+        return None
+    return shown.replace(os.sep, "/")

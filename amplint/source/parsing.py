@@ -44,7 +44,7 @@ def parse(source: SourceFile) -> ast.Module:
 def _syntax_error(source: SourceFile, error: SyntaxError) -> UnreadableFile:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     place = LineTable(source.text).clamp(error.lineno or 1, error.offset or 1)
-    message = f"cannot be parsed as Python {version}: {error.msg}"
+    message = f"cannot be parsed as Python {version}: {' '.join(error.msg.split())}"
     return UnreadableFile(message, place.row, place.column)
 
 

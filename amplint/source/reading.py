@@ -88,9 +88,8 @@ def decode(data: bytes, filename: str, *, max_file_size: int = MAX_FILE_SIZE) ->
     if len(data) > max_file_size:
         raise UnreadableFile(f"is larger than the limit of {max_file_size} bytes")
     if b"\0" in data:
-        raise UnreadableFile(
-            "holds null bytes, so it is no Python source", _row(data, data.index(0))
-        )
+        place = _place(data, data.index(0), "latin-1")
+        raise UnreadableFile("holds null bytes, so it is no Python source", *place)
     bom = data.startswith(codecs.BOM_UTF8)
     encoding = _declared_encoding(data)
     body = data[len(codecs.BOM_UTF8) :] if bom else data
@@ -124,17 +123,15 @@ def _decode_body(body: bytes, encoding: str) -> str:
     try:
         return body.decode(encoding)
     except UnicodeDecodeError as error:
-        row = _row(body, error.start)
-        line_start = max(body.rfind(b"\n", 0, error.start), body.rfind(b"\r", 0, error.start)) + 1
-        before = body[line_start : error.start].decode(encoding, "replace")
         byte = body[error.start]
-        raise UnreadableFile(
-            f"is not valid {encoding}: byte 0x{byte:02x}", row, len(before) + 1
-        ) from error
-    except (LookupError, ValueError) as error:  # codecs that are not for text, e.g. "hex"
+        message = f"is not valid {encoding}: byte 0x{byte:02x}"
+        raise UnreadableFile(message, *_place(body, error.start, encoding)) from error
+    except (LookupError, ValueError) as error:  # codecs that are not for text, such as "hex"
         raise UnreadableFile(f"declares the encoding {encoding}, which fails: {error}") from error
 
 
-def _row(data: bytes, offset: int) -> int:
-    """1-based row of a byte offset."""
-    return len(_NEWLINE.findall(data[:offset])) + 1
+def _place(data: bytes, offset: int, encoding: str) -> tuple[int, int]:
+    """1-based row and column in code points of a byte; in bytes unless UTF-8."""
+    lines = _NEWLINE.split(data[:offset])
+    before = lines[-1].decode("utf-8" if encoding == "utf-8" else "latin-1", "replace")
+    return len(lines), len(before) + 1

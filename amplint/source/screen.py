@@ -6,7 +6,7 @@ import re
 
 #: A rule needs one of these words: the AMP classes and modules, a name that makes an
 #: expression a scaler, or a suppression comment that may be unused (AMP900).
-_MARKER = re.compile(rb"(?i)scaler|autocast|unscale_|\bamp\b|_amp\b|\bamp_|\bamp\d|amplint")
+_MARKER = re.compile(rb"(?i)scaler|autocast|unscale_|\bamp\b|\bamp\d|amplint")
 
 #: Escapes, shifts and wide characters can hide a word from a byte scan. A declared encoding
 #: other than these, which extend ASCII byte for byte, is therefore never screened out.

@@ -1,0 +1,409 @@
+"""The checker, with a rule that reports each call of `bad()`: what becomes of findings."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import amplint.rules
+from amplint import checker, inspection
+from amplint.checker import check_paths, check_source
+from amplint.config import Settings
+from amplint.findings import Finding, Severity
+from amplint.inspection import FileResult
+from amplint.rule import FileView, Rule
+
+SETTINGS = Settings(jobs=1)
+MARK = "import torch.amp\n"
+
+
+def _toy(code: str, severity: Severity, check: Callable[[FileView], Iterator[Finding]]) -> object:
+    name = amplint.rules.TABLE[code].replace("_", "-")
+    return SimpleNamespace(RULE=Rule(code, name, severity, "crash", "toy"), check=check)
+
+
+def _report_calls(code: str) -> Callable[[FileView], Iterator[Finding]]:
+    def check(view: FileView) -> Iterator[Finding]:
+        rule = Rule(code, "toy", Severity.ERROR, "crash", "toy")
+        for site in view.module.calls:
+            if site.method == "bad":
+                yield view.finding(rule, site.node, "bad is bad", "call good()")
+
+    return check
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Stand-ins for the rules: AMP110 and AMP128 (a notice) report `bad()`, AMP900 is real."""
+    modules = {
+        code: _toy(code, Severity.ERROR, lambda view: iter(())) for code in amplint.rules.TABLE
+    }
+    modules["AMP110"] = _toy("AMP110", Severity.ERROR, _report_calls("AMP110"))
+    modules["AMP128"] = _toy("AMP128", Severity.INFO, _report_calls("AMP128"))
+    modules["AMP900"] = amplint.rules.load("AMP900")
+    monkeypatch.setattr(amplint.rules, "load", modules.__getitem__)
+    return modules
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, text: str) -> str:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+def found(source: str, settings: Settings = SETTINGS) -> list[tuple[str, int, int]]:
+    """(code, row, column) of each finding; fails on errors."""
+    result = check_source("a.py", source.encode(), settings)
+    assert result.errors == ()
+    return [(f.code, f.span.start.row, f.span.start.column) for f in result.findings]
+
+
+def errors(source: bytes | str) -> list[tuple[str, int, int]]:
+    data = source.encode() if isinstance(source, str) else source
+    result = check_source("a.py", data, SETTINGS)
+    assert result.findings == ()
+    assert {error.code for error in result.errors} == {"AMP000"}
+    return [(error.message, error.row, error.column) for error in result.errors]
+
+
+# -- findings --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("", []),
+        ("good()\n", []),
+        ("bad()\n", [("AMP110", 1, 1)]),
+        ("\ufeffbad()\n", [("AMP110", 1, 1)]),
+        ("'😀'; bad()\r\nbad()", [("AMP110", 1, 6), ("AMP110", 2, 1)]),
+        ("bad()  # noqa\n", []),
+        ("bad()  # noqa: AMP110\n", []),
+        ("bad()  # amplint: ignore[AMP110] why\n", []),
+        ("bad(\n)  # amplint: ignore[AMP110] why\n", []),
+        ("bad()  # noqa: AMP101\n", [("AMP110", 1, 1), ("AMP900", 1, 8)]),
+        ("good()  # noqa: AMP110\n", [("AMP900", 1, 9)]),
+        ("good()  # noqa: AMP128\n", []),  # this rule did not run
+        ("good()  # noqa: AMP12\n", [("AMP900", 1, 9)]),
+        ("good()  # noqa: AMP110, AMP900\n", []),
+        ("good()  # amplint: ignore[AMP110] # noqa: AMP900\n", []),
+        ("good()  # noqa: F401\n", []),
+        ("good()  # noqa\n", []),
+        ("good()  # amplint: ignore[AMP11O]\n", [("AMP900", 1, 9)]),
+        ("# amplint: ignore-file\nbad()  # noqa: AMP101\n", []),
+        ("# amplint: ignore-file[AMP110]\nbad()\n", []),
+        ("# amplint: ignore-file[AMP110]\ngood()\n", [("AMP900", 1, 1)]),
+    ],
+)
+def test_findings(source: str, expected: list[tuple[str, int, int]]) -> None:
+    assert found(source) == expected
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_selected_notice_runs() -> None:
+    settings = replace(SETTINGS, select=("AMP128",))
+    assert found("bad()\n", settings) == [("AMP128", 1, 1)]
+    assert found("bad()  # noqa: AMP128\n", settings) == []
+    assert found("good()  # noqa: AMP128\n", settings) == []  # AMP900 is not selected
+
+
+@pytest.mark.usefixtures("toys")
+def test_unused_suppressions_can_be_ignored() -> None:
+    assert found("good()  # noqa: AMP110\n", replace(SETTINGS, ignore=("AMP900",))) == []
+
+
+@pytest.mark.usefixtures("toys")
+def test_ignored_for_some_files() -> None:
+    write("tests/a.py", "bad()\ngood()  # noqa: AMP110\n")
+    settings = replace(SETTINGS, per_file_ignores=(("tests/*", ("AMP110",)),))
+    assert check_paths(["tests/a.py"], settings).findings == ()
+
+
+@pytest.mark.usefixtures("toys")
+def test_findings_are_sorted_by_place() -> None:
+    write("b.py", MARK + "bad(); bad()\nbad()\n")
+    write("a.py", MARK + "if 1:\n    bad()\nbad()\n")
+    settings = replace(SETTINGS, extend_select=("AMP128",))
+    places = [
+        (f.filename, f.span.start.row, f.span.start.column, f.code)
+        for f in check_paths(["b.py", "a.py"], settings).findings
+    ]
+    assert places == sorted(places)
+    assert len(places) == 10
+
+
+def test_one_place_and_message_is_one_finding(toys: dict[str, object]) -> None:
+    report = _report_calls("AMP110")
+    toys["AMP110"] = _toy("AMP110", Severity.ERROR, lambda view: (*report(view), *report(view)))
+    assert found("bad()\n") == [("AMP110", 1, 1)]
+
+
+# -- fingerprints ----------------------------------------------------------------------
+
+
+def fingerprints(source: str, filename: str = "a.py") -> list[str]:
+    return [f.fingerprint for f in check_source(filename, source.encode(), SETTINGS).findings]
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "import os\n\nbad(1)\n",
+        "if 1:\n    bad(1)\n",
+        "bad( 1 )\n",
+        "\tbad(1)\n".replace("\t", "if 1:\n\t"),
+        "bad(2)\nbad(1)\n",
+        "bad(1)\nbad(1)\n",
+        "bad(1)\r\n",
+    ],
+)
+def test_a_fingerprint_survives(changed: str) -> None:
+    [identity] = fingerprints("bad(1)\n")
+    assert identity in fingerprints(changed)
+
+
+@pytest.mark.usefixtures("toys")
+def test_fingerprints_are_distinct_and_without_the_path() -> None:
+    several = fingerprints("bad(1)\nbad(1)\nbad(2)\nx = bad(1), bad(1)\ny()  # noqa: AMP110\n")
+    assert len(set(several)) == 6
+    assert fingerprints("bad(1)\n", os.path.abspath("x.py")) == fingerprints("bad(1)\n")
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_suppression_leaves_the_other_fingerprints() -> None:
+    first, second = fingerprints("bad()  #\nbad()  #\n")
+    assert fingerprints("bad()  #\nbad()  # noqa\n") == [first]
+    assert first != second
+
+
+# -- the report ------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_report_counts() -> None:
+    write("marked.py", MARK + "bad()\n")
+    write("plain.py", "bad()\n")
+    write("broken.py", MARK + "def f(:\n")
+    report = check_paths([".", "gone.py"], SETTINGS)
+    assert (report.files, report.screened_out) == (3, 1)
+    assert [f.filename for f in report.findings] == ["marked.py"]
+    assert [(e.filename, e.code) for e in report.errors] == [
+        ("broken.py", "AMP000"),
+        ("gone.py", "AMP000"),
+    ]
+    assert report.seconds > 0
+
+
+@pytest.mark.usefixtures("toys")
+def test_what_is_named_is_parsed_although_nothing_mentions_amp() -> None:
+    write("plain.py", "bad()\n")
+    write("broken.py", "def f(:\n")
+    report = check_paths(["plain.py", "broken.py"], SETTINGS)
+    assert report.screened_out == 0
+    assert [f.filename for f in report.findings] == ["plain.py"]
+    assert [e.filename for e in report.errors] == ["broken.py"]
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize("data", [b"x = '\xff'\n", b"x = 1\0\n", b"x = 1\n" * 20])
+def test_an_unreadable_file_of_a_folder_is_an_error(data: bytes) -> None:
+    Path("a.py").write_bytes(data)
+    report = check_paths(["."], replace(SETTINGS, max_file_size=100))
+    assert [error.filename for error in report.errors] == ["a.py"]
+    assert (report.files, report.screened_out) == (1, 0)
+
+
+@pytest.mark.usefixtures("toys")
+def test_stdin() -> None:
+    report = check_paths(["-"], SETTINGS, stdin=b"bad()\n")
+    assert [(f.filename, f.span.start.row) for f in report.findings] == [("<stdin>", 1)]
+    settings = replace(SETTINGS, stdin_filename="src/a.py", per_file_ignores=(("src", ("AMP1",)),))
+    assert check_paths(["-"], settings, stdin=b"bad()\n").findings == ()
+
+
+@pytest.mark.usefixtures("toys")
+def test_stdin_over_the_limit_is_an_error() -> None:
+    report = check_paths(["-"], replace(SETTINGS, max_file_size=3), stdin=b"bad()\n")
+    assert [e.message for e in report.errors] == ["is larger than the limit of 3 bytes"]
+
+
+@pytest.mark.usefixtures("toys")
+def test_progress_ends_with_all_files() -> None:
+    for name in ("a.py", "b.py", "c.py"):
+        write(name, MARK)
+    write("plain.py", "x = 1\n")
+    calls: list[tuple[int, int]] = []
+    check_paths(["."], SETTINGS, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(2, 4), (3, 4), (4, 4)]
+
+
+def test_nothing_to_check() -> None:
+    assert replace(check_paths([], SETTINGS), seconds=0.0) == checker.Report()
+
+
+# -- errors ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "row", "column"),
+    [
+        ("x = (\n", "'(' was never closed", 1, 5),
+        ("x = '😀' y\n", "invalid syntax", 1, 9),
+        ("def f():\nx\n", "expected an indented block", 2, 1),
+        ("print 'a'\n", "Missing parentheses in call to 'print'", 1, 1),
+        ("x = 1\n\n\n  y = 2\n", "unexpected indent", 4, 1),
+        ("x = '\n", "unterminated string literal", 1, 5),
+        ("# noqa: AMP000\nx = (\n", "'(' was never closed", 2, 5),
+        ("# amplint: ignore-file\nx = (\n", "'(' was never closed", 2, 5),
+    ],
+)
+def test_a_syntax_error(source: str, message: str, row: int, column: int) -> None:
+    [(found_message, found_row, found_column)] = errors(source)
+    assert found_message.startswith("cannot be parsed as Python 3.")
+    assert message in found_message
+    assert found_row == row
+    assert column <= found_column <= column + 2  # Pythons differ on an indent
+
+
+def test_a_rule_that_fails_is_reported_and_the_others_run(toys: dict[str, object]) -> None:
+    def fail(view: FileView) -> Iterator[Finding]:
+        raise KeyError("no\nsuch\nkey")
+
+    toys["AMP101"] = _toy("AMP101", Severity.ERROR, fail)
+    result = check_source("a.py", b"bad()\n", SETTINGS)
+    assert [f.code for f in result.findings] == ["AMP110"]
+    [error] = result.errors
+    assert error.message == (
+        r"internal error of amplint in rule AMP101 (KeyError: 'no\nsuch\nkey'); "
+        "please report it with the file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RecursionError(), "is nested too deeply to be analysed"),
+        (MemoryError(), "needs more memory to be analysed than there is"),
+        (AssertionError(), "internal error of amplint in rule AMP101 (AssertionError); please"),
+        (ValueError("x" * 999), f"(ValueError: {'x' * 188}); please report"),
+    ],
+)
+def test_a_failure(toys: dict[str, object], error: Exception, words: str) -> None:
+    def fail(view: FileView) -> Iterator[Finding]:
+        raise error
+
+    toys["AMP101"] = _toy("AMP101", Severity.ERROR, fail)
+    [found_error] = check_source("a.py", b"good()\n", SETTINGS).errors
+    assert words in found_error.message
+
+
+def test_a_failure_of_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(filename: str, source: str, tree: ast.Module) -> FileView:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr("amplint.analysis.analyse", fail)
+    [(message, _, _)] = errors("x = 1\n")
+    assert "internal error of amplint in the analysis (IndexError: list index" in message
+
+
+def test_debugging_raises(toys: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(view: FileView) -> Iterator[Finding]:
+        raise KeyError("key")
+
+    monkeypatch.setenv("AMPLINT_DEBUG", "1")
+    toys["AMP101"] = _toy("AMP101", Severity.ERROR, fail)
+    with pytest.raises(KeyError):
+        check_source("a.py", b"x = 1\n", SETTINGS)
+
+
+def test_an_interrupt_ends_the_run(toys: dict[str, object]) -> None:
+    def interrupt(view: FileView) -> Iterator[Finding]:
+        raise KeyboardInterrupt
+
+    toys["AMP101"] = _toy("AMP101", Severity.ERROR, interrupt)
+    write("a.py", MARK)
+    with pytest.raises(KeyboardInterrupt):
+        check_paths(["."], SETTINGS)
+
+
+def test_warnings_of_the_checked_file_are_not_shown(recwarn: pytest.WarningsRecorder) -> None:
+    assert check_source("a.py", b"x = '\\d'\nassert (x, 1)\nx is 1\n", SETTINGS).errors == ()
+    assert list(recwarn) == []
+
+
+# -- processes -------------------------------------------------------------------------
+
+_ODD_INSPECT = """
+import os, signal
+from amplint.inspection import inspect as really_inspect
+
+def inspect(task):
+    if "deadly" in task.source.filename:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return really_inspect(task)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a process is killed by a signal")
+def test_a_worker_that_dies_costs_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("lib/odd_inspect.py", _ODD_INSPECT)
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    import odd_inspect  # type: ignore[import-not-found]
+
+    monkeypatch.setattr(checker, "inspect", odd_inspect.inspect)
+    for number in range(6):
+        write(f"src/ok{number}.py", MARK + "x = 1  # noqa: AMP999\n")
+    write("src/deadly.py", MARK)
+    report = check_paths(["src"], Settings(jobs=2))
+    sys.modules.pop("odd_inspect")
+    assert [(e.filename, e.message) for e in report.errors] == [
+        ("src/deadly.py", "the analysis crashed; please report it with the file")
+    ]
+    assert len({f.filename for f in report.findings}) == 6
+    assert report.files == 7
+
+
+def test_processes_give_the_same_report() -> None:
+    for number in range(8):
+        write(f"a{number}.py", MARK + f"x = {number}  # noqa: AMP999\n")
+    write("broken.py", MARK + "x = (\n")
+    alone, together = (replace(check_paths(["."], Settings(jobs=n)), seconds=0.0) for n in (1, 2))
+    assert alone == together
+    assert len(alone.findings) == 8
+    assert len(alone.errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("jobs", "characters", "expected"),
+    [(0, 100, False), (0, checker.WORTH_PROCESSES, True), (1, 10**6, False), (2, 100, True)],
+)
+def test_processes_are_started_only_where_they_pay(
+    jobs: int, characters: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def run(function: object, tasks: list[inspection.Task], processes: int) -> Iterator[object]:
+        started.append(processes)
+        return iter([(task, FileResult(task.source.filename)) for task in tasks])
+
+    monkeypatch.setattr(checker.workers, "run", run)
+    monkeypatch.setattr(checker.workers, "available_processors", lambda: 4)
+    monkeypatch.setattr(checker, "inspect", lambda task: FileResult(task.source.filename))
+    for name in ("a.py", "b.py", "c.py"):
+        write(name, MARK + "#" * (characters // 3))
+    check_paths(["."], Settings(jobs=jobs))
+    assert started == ([jobs or 3] if expected else [])

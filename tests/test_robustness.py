@@ -1,0 +1,198 @@
+"""Whatever the input, checking it ends in a result: never in a crash or a traceback."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hypothesmith
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from amplint.checker import check_source
+from amplint.config import Settings
+from amplint.errors import UnreadableFile
+from amplint.inspection import FileResult
+from amplint.source.parsing import MAX_NESTING, concrete_syntax, parse
+from amplint.source.positions import split_lines
+from amplint.source.reading import SourceFile
+
+ROOT = Path(__file__).resolve().parent.parent
+EVERY_RULE = Settings(select=("ALL",))
+TRAINING = """\
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    with torch.autocast("cuda"):
+        loss = model(x)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+#: How to nest: each makes a program of a depth.
+SHAPES = {
+    "open parentheses": lambda n: "(" * n,
+    "parentheses": lambda n: "x = " + "(" * n + ")" * n,
+    "brackets": lambda n: "x = " + "[" * n + "]" * n,
+    "braces": lambda n: "x = " + "{" * n + "}" * n,
+    "calls": lambda n: "f(" * n + ")" * n,
+    "calls of calls": lambda n: "f" + "()" * n,
+    "subscripts": lambda n: "x" + "[0]" * n,
+    "sum": lambda n: "x = " + "+".join(["1"] * n),
+    "power": lambda n: "x = " + "**".join(["1"] * n),
+    "comparison": lambda n: "x = " + "<".join(["1"] * n),
+    "and": lambda n: "x = " + " and ".join(["1"] * n),
+    "minus": lambda n: "x = " + "-" * n + "1",
+    "not": lambda n: "x = " + "not " * n + "1",
+    "attributes": lambda n: "x" + ".x" * n,
+    "scaler attributes": lambda n: "scaler" + ".scaler" * n + ".step(optimizer)",
+    "ternary": lambda n: "x = " + "1 if a else " * n + "1",
+    "lambda": lambda n: "x = " + "lambda: " * n + "1",
+    "await": lambda n: "async def f():\n " + "await " * n + "x",
+    "f-string": lambda n: "x = " + "f'{" * n + "1" + "}'" * n,
+    "elif": lambda n: "if a:\n pass\n" + "elif a:\n scaler.step(o)\n" * n,
+    "if": lambda n: "\n".join(" " * i + "if a:" for i in range(min(n, 1000))) + " pass",
+    "def": lambda n: "\n".join(" " * i + "def f():" for i in range(min(n, 99))) + " pass",
+    "statements": lambda n: "scaler.step(o)\n" * n,
+    "one line": lambda n: "scaler.step(o);" * n,
+    "assignments": lambda n: "x = " * n + "1",
+    "strings": lambda n: "x = (" + "'a'\n" * n + ")",
+    "arguments": lambda n: "f(" + "x, " * n + ")",
+    "with": lambda n: "with " + ", ".join(["a"] * n) + ": pass",
+    "loops": lambda n: "\n".join(" " * i + "for x in y:" for i in range(min(n, 19))) + " pass",
+    "tries": lambda n: "\n".join(" " * i + "try:" for i in range(min(n, 19))) + " pass",
+    "match": lambda n: "match x:\n case " + "[" * n + "]" * n + ": pass",
+    "annotation": lambda n: "x: " + "a[" * n + "b" + "]" * n,
+    "decorators": lambda n: "@a\n" * n + "def f(): pass",
+    "comments": lambda n: "# noqa: AMP110 " * n,
+    "directive": lambda n: "x  # amplint: ignore[" + "[" * n,
+    "backslashes": lambda n: "x = \\\n" * n + "1",
+    "empty lines": lambda n: "\n" * n,
+}
+
+_CHECK_ALL = """
+import json, sys
+from amplint.checker import check_source
+from amplint.config import Settings
+found = {}
+for name, text in json.load(sys.stdin).items():
+    result = check_source(name, text.encode(), Settings(select=("ALL",)))
+    found[name] = [error.message for error in result.errors]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("depth", [150, 1_000, 5_000, 20_000])
+def test_deep_nesting(depth: int) -> None:
+    """In a process of its own, because a native crash cannot be caught."""
+    programs = {f"{name}.py": TRAINING + shape(depth) + "\n" for name, shape in SHAPES.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", _CHECK_ALL],
+        input=json.dumps(programs),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    messages = json.loads(done.stdout)
+    assert set(messages) == set(programs)
+    for errors in messages.values():
+        assert not [message for message in errors if "internal error" in message]
+
+
+def assert_sane(result: FileResult, text: str) -> None:
+    """No internal error, and every position lies inside the file."""
+    assert not [error for error in result.errors if "internal error" in error.message]
+    lines = split_lines(text)
+    for finding in result.findings:
+        for position in (finding.span.start, finding.span.end):
+            assert 1 <= position.row <= len(lines)
+            assert 1 <= position.column <= len(lines[position.row - 1]) + 1
+    for error in result.errors:
+        assert 1 <= error.row <= len(lines)
+        assert 1 <= error.column <= len(lines[error.row - 1]) + 1
+
+
+@given(hypothesmith.from_node())
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_program(source: str) -> None:
+    assert_sane(check_source("a.py", source.encode(), EVERY_RULE), source)
+
+
+WORDS = st.sampled_from(
+    "scaler optimizer loss model .step( .update() .unscale_( .scale( .backward() ) ( , : = with "
+    "autocast if else: for in while try: except: def return yield await async lambda * ** @ \n "
+    "\n\t \n\t\t \t # noqa:AMP110 torch.amp. GradScaler() None True 'x' \" ''' \\ \r \f é 😀 \0 _ "
+    "class : self. [ ] { } not and is == ; import from as global del match case f'{".split(" ")
+)
+
+
+@given(st.lists(WORDS, max_size=40).map(" ".join))
+@settings(max_examples=200, deadline=None)
+def test_any_words(text: str) -> None:
+    assert_sane(check_source("a.py", text.encode(), EVERY_RULE), text)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_mutilation_of_a_training_loop(data: st.DataObject) -> None:
+    lines = TRAINING.splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(1, 4))):
+        index = data.draw(st.integers(0, len(lines) - 1))
+        lines[index : index + 1] = data.draw(
+            st.sampled_from(
+                [
+                    [],
+                    [lines[index]] * 2,
+                    [lines[index].strip() + "\n"],
+                    ["    " + lines[index]],
+                    [lines[index][::2]],
+                    ["if x:\n"],
+                ]
+            )
+        ) or [""]
+    text = "".join(lines)
+    assert_sane(check_source("a.py", text.encode(), EVERY_RULE), text)
+
+
+@given(st.binary(max_size=200))
+@example(b"\xff")
+@example(b"# coding: utf-7\n+AAA-")
+@example(b"# coding: unicode_escape\n\\ud800")
+@settings(max_examples=200, deadline=None)
+def test_any_bytes(data: bytes) -> None:
+    result = check_source("a.py", data, EVERY_RULE)
+    assert not [error for error in result.errors if "internal error" in error.message]
+    assert all(error.row >= 1 and error.column >= 1 for error in result.errors)
+
+
+# -- snippets for edits ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["scaler.step(optimizer)  # why\n", "x=( 1,\n 2 )\n", "\n"])
+def test_concrete_syntax_keeps_every_character(source: str) -> None:
+    assert concrete_syntax(source).code == source
+
+
+@pytest.mark.parametrize("source", ["x = (\n", "def f(:\n", "x = \0\n"])
+def test_concrete_syntax_of_no_python(source: str) -> None:
+    with pytest.raises(UnreadableFile, match="cannot be parsed"):
+        concrete_syntax(source)
+
+
+@pytest.mark.parametrize("name", ["calls of calls", "sum", "attributes", "elif", "calls", "not"])
+@pytest.mark.parametrize("depth", [MAX_NESTING + 5, 20_000])
+def test_concrete_syntax_of_a_deep_snippet(name: str, depth: int) -> None:
+    with pytest.raises(UnreadableFile):
+        concrete_syntax(SHAPES[name](depth) + "\n")
+
+
+def test_parse_gives_the_tree() -> None:
+    tree = parse(SourceFile("a.py", "x = 1\n"))
+    assert ast.dump(tree) == ast.dump(ast.parse("x = 1\n"))

@@ -1,0 +1,102 @@
+"""Workers: every input gets a result, whatever happens to the processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amplint import workers
+from amplint.workers import Died, run
+
+needs_signals = pytest.mark.skipif(os.name != "posix", reason="processes are killed by a signal")
+
+
+@pytest.fixture(params=["fork", "spawn"], autouse=True)
+def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to start a process."""
+    if request.param not in multiprocessing.get_all_start_methods():
+        pytest.skip("this platform cannot start processes so")
+    monkeypatch.setattr(workers, "_start_method", lambda: request.param)
+
+
+def outcomes(function: object, inputs: list[int], processes: int = 2) -> list[tuple[int, str]]:
+    results = run(function, inputs, processes)  # type: ignore[arg-type]
+    return sorted((item, "died" if isinstance(r, Died) else str(r)) for item, r in results)
+
+
+def test_every_input_has_its_result() -> None:
+    assert outcomes(operator.neg, list(range(20))) == [(n, str(-n)) for n in range(20)]
+
+
+def test_nothing_to_do() -> None:
+    assert outcomes(operator.neg, []) == []
+
+
+@needs_signals
+@pytest.mark.parametrize("place", [0, 3, 6])
+def test_only_the_input_that_kills_is_lost(place: int) -> None:
+    inputs = [0] * 6
+    inputs.insert(place, signal.SIGKILL)
+    found = outcomes(signal.raise_signal, inputs)
+    assert found == [(0, "None")] * 6 + [(signal.SIGKILL, "died")]
+
+
+@needs_signals
+def test_several_inputs_that_kill() -> None:
+    found = outcomes(signal.raise_signal, [signal.SIGKILL, 0, signal.SIGTERM, 0])
+    assert [result for _, result in found] == ["None", "None", "died", "died"]
+
+
+def test_an_exception_reaches_the_caller() -> None:
+    with pytest.raises(TypeError):
+        outcomes(len, [1, 2, 3])
+
+
+def test_without_processes_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_semaphores(*args: object, **options: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", no_semaphores)
+    assert outcomes(operator.neg, [1, 2]) == [(1, "-1"), (2, "-2")]
+
+
+def test_a_script_without_a_main_guard(tmp_path: Path) -> None:
+    """Each spawned worker runs such a script again and dies; the work is done here then."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import operator\n"
+        "from amplint import workers\n"
+        "workers._start_method = lambda: 'spawn'\n"
+        "print(sorted(result for _, result in workers.run(operator.neg, [1, 2, 3], 2)))\n"
+    )
+    assert _run_script(script) == "[-3, -2, -1]\n"
+
+
+def test_modules_of_the_working_directory_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("socket", "struct", "signal", "selectors", "tempfile", "pickle", "random", "re"):
+        (tmp_path / f"{name}.py").write_text("open('was-executed', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    assert outcomes(operator.neg, [1, 2, 3]) == [(1, "-1"), (2, "-2"), (3, "-3")]
+    assert os.getcwd() == str(tmp_path)
+    assert not (tmp_path / "was-executed").exists()
+
+
+def _run_script(script: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_at_least_one_processor() -> None:
+    assert workers.available_processors() >= 1
