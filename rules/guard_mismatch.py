@@ -22,10 +22,9 @@ import sys
 import torch
 
 class Trainer:
-    def __init__(self, model, optimizer, scaler, config):
-        self.model, self.optimizer = model, optimizer
-        self.scaler = scaler
-        self.config = config
+    def __init__(self, model, optimizer, config):
+        self.model, self.optimizer, self.config = model, optimizer, config
+        self.scaler = torch.amp.GradScaler("cpu")
 
     def train_epoch(self, loader):
         for inputs, targets in loader:
@@ -44,7 +43,7 @@ class Trainer:
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 config = argparse.Namespace(mixed_precision="--mixed-precision" in sys.argv)
-trainer = Trainer(model, optimizer, torch.amp.GradScaler("cpu"), config)
+trainer = Trainer(model, optimizer, config)
 trainer.train_epoch([(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)])
 ```
 
@@ -82,7 +81,7 @@ parameters by another amount than with the scaler off.
 No fix is offered: only the author knows which of the two conditions is meant.
 
 ## Known limits
-Ties made in other files are not seen yet; a parameter `scaler` is taken to be independent of a
+Ties made in other files are not seen; a parameter `scaler` is taken to be independent of a
 flag unless the file ties them.
 
 ## References
@@ -110,7 +109,8 @@ RULE = Rule(
 _DISAGREES = "this `{method}` runs{when}, but the call it belongs to needs {other}: "
 MESSAGES = {
     "": _DISAGREES + "{consequence}",
-    "unscale-of-plain": _DISAGREES + "unscaled gradients are divided by 65536",
+    "unscale-of-plain": _DISAGREES + "`AssertionError: Attempted {method} but _scale is None.`, or "
+    "an update 65536 times too small",
     "step-on-mixed": _DISAGREES + "unscaled gradients are divided by 65536",
     "optimizer-step-on-scaled": _DISAGREES + "the update is 65536 times too large",
     "optimizer-step-bypass": _DISAGREES + "inf and NaN gradients reach the weights",

@@ -94,8 +94,8 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "nothing is pending at this flush{when}: the window was applied{at} and training stops with "
-    "`AssertionError: No inf checks were recorded for this optimizer.`",
+    "": "nothing is pending at this flush{when}: the window was applied{at} and training stops "
+    "with `AssertionError: No inf checks were recorded for this optimizer.`",
     "step-twice": "this flush has no `{scaler}.update()`: the next step{at} stops with {error}",
     "unscale-after-step": "this flush has no `{scaler}.update()`: the next `unscale_`{at} stops "
     "with {error}",

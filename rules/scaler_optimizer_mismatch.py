@@ -108,8 +108,8 @@ MESSAGES = {
     "they are divided by the wrong loss scale",
     "step-uninitialised": "`{scaler}` steps gradients that {scalers} has scaled{when}: training "
     "stops with {error}",
-    "other-object-unscaled": "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: the "
-    "step divides the gradients a second time (update ratio 1.5e-5)",
+    "other-object-unscaled": "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: "
+    "the step divides the gradients a second time (update ratio 1.5e-5)",
 }
 HELPS = {
     "": "use one scaler and one optimizer object for `scale`, `unscale_`, `step` and `update`",
