@@ -76,7 +76,7 @@ from collections.abc import Iterator
 from amplint.errors import UnreadableFile
 from amplint.findings import Edit, Finding, Fix, Severity, Span
 from amplint.project import names
-from amplint.project.dataflow import constant_of, imported_once
+from amplint.project.dataflow import imported_once
 from amplint.project.flags import is_flag
 from amplint.project.roles import ScalerConstruction
 from amplint.rule import FileView, Rule
@@ -138,8 +138,6 @@ def _name_it(view: FileView, call: ast.Call, index: int) -> Fix | None:
     """Insert `enabled=`, if the call then still means what it says."""
     named = {item.arg for item in call.keywords}
     if index != len(call.args) - 1 or named & {"enabled", None}:
-        return None
-    if constant_of(call.args[index]) is True and index == 0 and not _is_complete(view, call, index):
         return None
     if not _is_complete(view, call, index):
         return None

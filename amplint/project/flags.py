@@ -19,7 +19,8 @@ _FLAG_TOKENS = frozenset(
 )
 _NO_FLAG_TOKENS = frozenset(
     "device scale init dtype type interval factor backend str string name growth value level"
-    " power number num count dev kwargs args config cfg options params step steps".split()
+    " power number num count dev kwargs args config cfg options params step steps mode kind ctx"
+    " context impl module scaler handler policy ratio size index path file".split()
 )
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 

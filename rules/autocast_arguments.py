@@ -1,0 +1,258 @@
+"""# autocast-arguments (AMP209)
+
+`autocast` gets an argument that it cannot work with, or is not called at all.
+
+## What it does
+Flags calls of torch's `autocast` without `device_type`, with a bool, a `torch.device` or an unknown
+device as `device_type`, with a bool, a string or a number as `dtype`, or with a parameter that it
+does not have; and `@autocast` or `with autocast:` without the call.
+
+## Why is this bad?
+Most of these errors appear only when the line runs, and some only on a GPU. `torch.autocast()`
+raises `TypeError: autocast.__init__() missing 1 required positional argument: 'device_type'`. In
+`torch.amp.autocast("cuda", use_amp)`, the mechanical translation of
+`torch.cuda.amp.autocast(use_amp)`, the bool is the `dtype`: `TypeError: set_autocast_dtype():
+argument 'dtype' (position 2) must be torch.dtype, not bool`, raised on entering the block, even
+when it is False; on a CUDA machine the failed entry leaves autocast switched on. A `torch.device`
+raises `ValueError: Expected device_type of type str`, and `@torch.autocast` without a call raises
+the same for the decorated function.
+
+## Example
+```python
+import torch
+
+use_amp = True
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=use_amp)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.amp.autocast("cpu", use_amp):
+        outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+use_amp = True
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=use_amp)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.amp.autocast("cpu", dtype=torch.float16, enabled=use_amp):
+        outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the line raises the exception that the message quotes.
+
+## Fix safety
+No fix is offered: which device or dtype is meant cannot be read from the call.
+
+## Known limits
+A name is judged by its definitions in the file; a variable whose value is not visible is only
+taken for a bool when its name says so (`use_amp`). `"cuda:0"` is accepted by torch 2.13 (older
+releases refuse it) and is not flagged. A name that two imports bind is skipped.
+
+## References
+- PyTorch, Automatic Mixed Precision package: `torch.autocast`
+- `torch/amp/autocast_mode.py`: `autocast.__init__`, `autocast.__enter__`
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project import names
+from amplint.project.dataflow import constant_of, definitions, imported_once
+from amplint.project.flags import is_flag
+from amplint.project.module import CallSite, Function
+from amplint.project.roles import last_name
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP209",
+    name="autocast-arguments",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="`autocast` without `device_type`, with a wrong type, or without the call",
+    facts=("E01", "A05", "A15", "A16"),
+)
+
+#: Strings that are no device type with any backend; "npu" and the like come from plug-ins.
+NO_DEVICES = frozenset(("", "gpu", "auto", "meta", "nvidia", "fp16", "bf16", "half"))
+DEVICES = frozenset(("cpu", "cuda", "xpu", "mps"))
+DTYPE_WORD = re.compile(r"_*(?:use_)?(?:b?fp?16|half|b?float16)_*", re.IGNORECASE)
+PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
+OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
+
+MISSING = (
+    "`device_type` is missing: `TypeError: autocast.__init__() missing 1 required positional "
+    "argument: 'device_type'`"
+)
+NOT_A_STRING = "`{text}` is no device string: `ValueError: Expected device_type of type str`"
+UNKNOWN_DEVICE = "`{text}` is no device type of torch: `autocast` raises a `RuntimeError`"
+NOT_A_DTYPE = (
+    "`{text}` becomes `dtype`: `TypeError: set_autocast_dtype(): argument 'dtype' (position 2) "
+    "must be torch.dtype, not {kind}`"
+)
+NOT_A_SWITCH = (
+    "`{text}` becomes `enabled`: on a GPU `TypeError: set_autocast_enabled(): argument 'enabled' "
+    "(position 2) must be bool, not {kind}`"
+)
+UNKNOWN_PARAMETER = (
+    "`{callee}` has no parameter `{name}`: `TypeError: … got an unexpected keyword argument "
+    "'{name}'`"
+)
+NOT_CALLED = "`{callee}` is not called: {error}"
+WITH_ERROR = "`TypeError: 'type' object does not support the context manager protocol`"
+DECORATOR_ERROR = "`ValueError: Expected device_type of type str`"
+OLD_DECORATOR_ERROR = "`TypeError: autocast()(func) requires a callable`, at the first call"
+
+Complaint = tuple[ast.AST, str, str]
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report autocast calls that raise, and autocast classes used without a call."""
+    for site in view.module.calls:
+        if site.dotted in names.AUTOCASTS and imported_once(view.module, site.node.func):
+            for node, message, help in _complaints(view, site):
+                yield view.finding(RULE, node, message, help)
+                break
+    yield from _uncalled(view)
+
+
+def _complaints(view: FileView, site: CallSite) -> Iterator[Complaint]:
+    call, old = site.node, site.dotted in names.DEVICE_AUTOCASTS
+    known = OLD_PARAMETERS if old else PARAMETERS
+    if any(isinstance(item, ast.Starred) for item in call.args):
+        return
+    given: dict[str, ast.expr] = dict(zip(known, call.args))
+    given.update((item.arg, item.value) for item in call.keywords if item.arg)
+    unpacks = any(item.arg is None for item in call.keywords)
+    for name in given:
+        if name not in known:
+            callee = view.source_of(call.func)
+            help = f"remove `{name}`; the parameters are {', '.join(f'`{word}`' for word in known)}"
+            yield call, UNKNOWN_PARAMETER.format(callee=callee, name=name), help
+    if "device_type" in given:
+        yield from _device(view, given["device_type"], site.function)
+    elif not old and not unpacks:
+        callee = view.source_of(call.func)
+        yield call, MISSING, f'name the device: `{callee}("cuda", …)`'
+    if "dtype" in given:
+        yield from _dtype(view, given["dtype"], site.function)
+    if old and call.args:
+        yield from _switch(view, call.args[0], site)
+
+
+def _device(view: FileView, expression: ast.expr, function: Function) -> Iterator[Complaint]:
+    text = view.source_of(expression)
+    value = constant_of(expression)
+    if isinstance(value, str):
+        if _is_no_device(value):
+            yield expression, UNKNOWN_DEVICE.format(text=text), 'use "cuda", "cpu", "xpu" or "mps"'
+    elif is_flag(view, expression, function):
+        help = f'name the device first: `"cuda", enabled={text}`'
+        yield expression, NOT_A_STRING.format(text=text), help
+    elif value is not ... or _is_dtype(view, expression):
+        yield expression, NOT_A_STRING.format(text=text), f'name the device: `"cuda", dtype={text}`'
+    elif _is_device(view, expression, function):
+        yield expression, NOT_A_STRING.format(text=text), f"pass its type: `{text}.type`"
+
+
+def _is_no_device(text: str) -> bool:
+    kind = text.partition(":")[0].lower()
+    return kind in NO_DEVICES or "float" in kind or (kind in DEVICES and kind not in text)
+
+
+def _dtype(view: FileView, expression: ast.expr, function: Function) -> Iterator[Complaint]:
+    text = view.source_of(expression)
+    values = [constant_of(value) for value in _values(view, expression, function)]
+    kinds = {type(value).__name__ for value in values}
+    kind = kinds.pop() if len(kinds) == 1 and ... not in values and None not in values else ""
+    if not kind and _is_switch(view, expression, function):
+        kind = "bool"
+    if kind:
+        wanted = f"enabled={text}" if kind == "bool" else "dtype=torch.float16"
+        yield expression, NOT_A_DTYPE.format(text=text, kind=kind), f"write `{wanted}` instead"
+
+
+def _is_switch(view: FileView, expression: ast.expr, function: Function) -> bool:
+    """Whether a dtype argument is a bool; `fp16` may well be the name of a dtype."""
+    if DTYPE_WORD.fullmatch(last_name(expression)):
+        return False
+    return is_flag(view, expression, function)
+
+
+def _switch(view: FileView, expression: ast.expr, site: CallSite) -> Iterator[Complaint]:
+    text = view.source_of(expression)
+    kind = "str" if isinstance(constant_of(expression), str) else ""
+    if _is_dtype(view, expression):
+        kind = "torch.dtype"
+    if kind:
+        parameter = "dtype=" if kind == "torch.dtype" else ""
+        help = f"`{view.source_of(site.node.func)}` takes `enabled` first: "
+        help += f"write `{parameter}{text}`" if parameter else f"remove `{text}`"
+        yield expression, NOT_A_SWITCH.format(text=text, kind=kind), help
+
+
+def _values(view: FileView, expression: ast.expr, function: Function) -> list[ast.expr]:
+    """What a name is bound to, or the expression itself."""
+    known = definitions(view, expression, function)
+    return [binding.value for binding in known if binding.value] if known else [expression]
+
+
+def _is_dtype(view: FileView, expression: ast.expr) -> bool:
+    dotted = view.module.resolve(expression) or ""
+    return dotted in ("torch.float16", "torch.half", "torch.bfloat16", "torch.float32")
+
+
+def _is_device(view: FileView, expression: ast.expr, function: Function) -> bool:
+    """Whether every definition is a `torch.device(...)` call."""
+    values = _values(view, expression, function)
+    return all(
+        isinstance(value, ast.Call) and view.module.resolve(value.func) == "torch.device"
+        for value in values
+    )
+
+
+def _uncalled(view: FileView) -> Iterator[Finding]:
+    if "autocast" not in view.module.source:
+        return
+    for node in ast.walk(view.module.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            places, is_block = node.decorator_list, False
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            places, is_block = [item.context_expr for item in node.items], True
+        else:
+            continue
+        for place in places:
+            dotted = view.module.resolve(place)
+            if dotted in names.AUTOCASTS and imported_once(view.module, place):
+                yield _not_called(view, place, dotted in names.DEVICE_AUTOCASTS, is_block)
+
+
+def _not_called(view: FileView, place: ast.expr, old: bool, is_block: bool) -> Finding:
+    callee = view.source_of(place)
+    error = WITH_ERROR if is_block else OLD_DECORATOR_ERROR if old else DECORATOR_ERROR
+    example = f"{callee}()" if old else f'{callee}("cuda")'
+    message = NOT_CALLED.format(callee=callee, error=error)
+    return view.finding(RULE, place, message, f"call it: `{example}`")

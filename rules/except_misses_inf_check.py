@@ -1,0 +1,212 @@
+"""# except-misses-inf-check (AMP122)
+
+An exception handler around the scaler misses "No inf checks", or swallows it and goes on.
+
+## What it does
+Flags `except RuntimeError` and the like whose handler looks for "No inf checks were recorded",
+which is an `AssertionError`; and a handler that catches everything around `scaler.step` or
+`scaler.unscale_` alone and lets the loop continue.
+
+## Why is this bad?
+`scaler.step` raises `AssertionError: No inf checks were recorded for this optimizer.`, and the
+missing `_scale` errors are `AssertionError` too; only the double step and double `unscale_` are
+`RuntimeError`. So the handler never runs and training stops. Swallowing is worse: the failed step
+leaves the optimizer marked as unscaled, the gradients of the next iteration are not unscaled any
+more, and its step fails again: in the measured case 4 of 4 iterations failed, and the weights never
+moved. `scaler.update()` in the handler raises as well, because no check was recorded.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1), index % 2 == 1) for index in range(4)]
+
+for inputs, targets, labelled in loader:
+    optimizer.zero_grad()
+    predicted = model(inputs) if labelled else torch.zeros(8, 1, requires_grad=True)
+    scaler.scale(torch.nn.functional.mse_loss(predicted, targets)).backward()
+    try:
+        scaler.step(optimizer)
+        scaler.update()
+    except RuntimeError as error:
+        if "No inf checks were recorded" not in str(error):
+            raise
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1), index % 2 == 1) for index in range(4)]
+
+for inputs, targets, labelled in loader:
+    if not labelled:
+        continue
+    optimizer.zero_grad()
+    scaler.scale(torch.nn.functional.mse_loss(model(inputs), targets)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function raises the `AssertionError` through the handler; with a handler that swallows
+it, the parameters stay where they are for the rest of the run.
+
+## Fix safety
+No fix is offered: catching the error does not help, the missing gradients have to be found.
+
+## Known limits
+A handler around a whole training step (forward and backward included) is only flagged if it names
+the missing inf check: it may be meant for batches that cannot be read or do not fit into memory.
+
+## References
+- PyTorch, Automatic Mixed Precision package: `GradScaler.step`, `GradScaler.update`
+- `torch/amp/grad_scaler.py`: `GradScaler.step`
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import LOOPS, Layout, layout_of, receiver, scaler_calls
+from amplint.project.module import CallSite, Function
+from amplint.project.roles import last_name
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP122",
+    name="except-misses-inf-check",
+    severity=Severity.ERROR,
+    effect="silent",
+    summary="a handler that misses `AssertionError: No inf checks`, or swallows it and goes on",
+    facts=("S37", "S37b", "S37c", "S37d", "E13"),
+)
+
+INF_CHECK = re.compile(r"inf[ _]?checks?\b", re.IGNORECASE)
+#: Exceptions that also catch an `AssertionError`.
+BROAD = frozenset({"Exception", "BaseException", "AssertionError"})
+UPDATE_CALLS = frozenset("parameters step update zero_grad item print info debug warning".split())
+PER_BATCH = re.compile(r"step|train|batch|update|epoch|fit|optimi[sz]e", re.IGNORECASE)
+LEAVES = (ast.Raise, ast.Return, ast.Break)
+STOPS = frozenset({"exit", "_exit", "quit", "abort", "fail", "GradScaler", "load_state_dict"})
+
+MISSED = (
+    "`{caught}` does not catch `AssertionError: No inf checks were recorded for this optimizer.`: "
+    "training stops here all the same"
+)
+SWALLOWED = (
+    "swallowing a failed `{scaler}.{method}` leaves the optimizer marked as unscaled: every later "
+    "step fails as well, and training stands still"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report handlers around scaler calls."""
+    seen: set[ast.Try] = set()
+    for site in scaler_calls(view, "step", "unscale_"):
+        layout = layout_of(site.function)
+        if site.node not in layout:
+            continue
+        block = _protecting(layout, site.node)
+        if block is None or block in seen:
+            continue
+        seen.add(block)
+        for handler in block.handlers:
+            yield from _judge(view, site, block, handler)
+
+
+def _protecting(layout: Layout, call: ast.Call) -> ast.Try | None:
+    """The innermost `try` whose body runs the call directly, without a loop between."""
+    inner: ast.AST = call
+    for node in layout.ancestors(call):
+        if isinstance(node, LOOPS):
+            return None
+        if isinstance(node, ast.Try) and inner in node.body:
+            return node
+        inner = node
+    return None
+
+
+def _judge(
+    view: FileView, site: CallSite, block: ast.Try, handler: ast.ExceptHandler
+) -> Iterator[Finding]:
+    caught = _caught(handler)
+    if not caught & BROAD:
+        if handler.type is not None and _mentions_inf_check(handler):
+            message = MISSED.format(caught=view.source_of(handler.type))
+            help = "skip the step when there is no gradient instead of catching the error"
+            yield view.finding(RULE, handler.type, message, help)
+        return
+    if _goes_on(view, site.function, handler) and _only_steps(view, site, block, caught):
+        message = SWALLOWED.format(scaler=receiver(site.node), method=site.method)
+        help = "let the error through, and make sure that a scaled backward ran before the step"
+        yield view.finding(RULE, handler.type or handler, message, help)
+
+
+def _caught(handler: ast.ExceptHandler) -> set[str]:
+    if handler.type is None:
+        return {"BaseException"}
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return {last_name(item) for item in types}
+
+
+def _mentions_inf_check(handler: ast.ExceptHandler) -> bool:
+    return any(
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and INF_CHECK.search(node.value)
+        for statement in handler.body
+        for node in ast.walk(statement)
+    )
+
+
+def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler) -> bool:
+    """Whether the handler lets the training loop continue with the same scaler state."""
+    if function.name.startswith("test"):
+        return False
+    layout = layout_of(function)
+    nodes = layout.inside(handler)
+    if any(isinstance(node, LEAVES) for node in nodes):
+        return False
+    if not layout.loops(handler) and not PER_BATCH.search(function.name):
+        return False
+    for node in nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        name = last_name(node.func)
+        resets = name == "update" and isinstance(node.func, ast.Attribute)
+        if name in STOPS or (resets and view.roles.is_scaler(node.func.value, function)):
+            return False
+    return True
+
+
+def _only_steps(view: FileView, site: CallSite, block: ast.Try, caught: set[str]) -> bool:
+    """Whether nothing but the optimizer's update can fail in the body."""
+    if caught == {"AssertionError"}:
+        return True
+    layout = layout_of(site.function)
+    return all(
+        _belongs_to_update(view, site.function, node)
+        for statement in block.body
+        for node in layout.inside(statement)
+        if isinstance(node, ast.Call)
+    )
+
+
+def _belongs_to_update(view: FileView, function: Function, call: ast.Call) -> bool:
+    name = last_name(call.func)
+    if name in UPDATE_CALLS or "clip" in name:
+        return True
+    if name == "backward" or not isinstance(call.func, ast.Attribute):
+        return False
+    owner = call.func.value
+    return view.roles.is_scaler(owner, function) or view.roles.is_optimizer(owner, function)

@@ -1,0 +1,189 @@
+"""# graph-reused (AMP123)
+
+A backward runs through a graph that an earlier backward has already freed.
+
+## What it does
+Flags a second backward of the same loss, a backward inside a loop of a loss computed before the
+loop, and the backwards of two losses computed from one forward pass, where the first backward does
+not keep the graph.
+
+## Why is this bad?
+A backward frees what the forward pass stored. The second one through the same part of the graph
+stops training with `RuntimeError: Trying to backward through the graph a second time (or directly
+access saved tensors after they have already been freed).` With `retain_graph=True` on a plain and a
+scaled backward of the same loss the error goes away, and the gradients are a mixture of scaled and
+unscaled ones.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs, targets)
+    auxiliary = torch.nn.functional.l1_loss(outputs, targets)
+    scaler.scale(loss).backward()
+    scaler.scale(auxiliary).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs, targets)
+    auxiliary = torch.nn.functional.l1_loss(outputs, targets)
+    scaler.scale(loss + auxiliary).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function raises the `RuntimeError` at the second backward.
+
+## Fix safety
+No fix is offered: adding the losses, keeping the graph and detaching one of them are three different
+trainings.
+
+## Known limits
+One function, straight-line code: a backward that some condition excludes is not counted. Two losses
+are only compared when both are computed from the very same output of a model whose parameters the
+file gives to an optimizer, and nothing detaches it.
+
+## References
+- PyTorch, `torch.Tensor.backward`: `retain_graph`
+- PyTorch, Automatic Mixed Precision examples: "Working with Multiple Models, Losses, and
+  Optimizers"
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import EXITS, Layout, bindings_of, layout_of, scaler_calls
+from amplint.project.losses import Backward, backwards_of, outputs_of
+from amplint.project.module import Function
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP123",
+    name="graph-reused",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="a second backward through a graph that the first one has freed",
+    facts=("B13", "B13b", "B14"),
+)
+
+ERROR = "`RuntimeError: Trying to backward through the graph a second time`"
+AGAIN = f"`{{loss}}` is backpropagated again after line {{row}} freed its graph: {ERROR}"
+IN_LOOP = f"`{{loss}}` is computed before the loop on line {{row}}: its second pass raises {ERROR}"
+SHARED = (
+    f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}, whose backward freed the graph: "
+    f"{ERROR}"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report backwards through freed graphs in functions that scale a loss."""
+    for function in dict.fromkeys(site.function for site in scaler_calls(view, "scale")):
+        backwards = list(backwards_of(view, function))
+        reported: set[ast.Call] = set()
+        for finding, call in (
+            *_again(view, function, backwards),
+            *_shared(view, function, backwards),
+        ):
+            if call not in reported:
+                reported.add(call)
+                yield finding
+
+
+def _again(
+    view: FileView, function: Function, backwards: list[Backward]
+) -> Iterator[tuple[Finding, ast.Call]]:
+    layout = layout_of(function)
+    for first in backwards:
+        if first.keeps:
+            continue
+        for second in backwards:
+            if second.loss == first.loss and _same_value(layout, first, second):
+                message = AGAIN.format(loss=first.loss, row=first.call.lineno)
+                help = "delete one of the two, or compute the loss again before the second"
+                yield view.finding(RULE, second.call, message, help), second.call
+        loop = _loop_over_one_loss(layout, first)
+        if loop is not None:
+            message = IN_LOOP.format(loss=first.loss, row=loop.lineno)
+            help = f"compute `{first.loss}` inside the loop, or move its backward out of it"
+            yield view.finding(RULE, first.call, message, help), first.call
+
+
+def _same_value(layout: Layout, first: Backward, second: Backward) -> bool:
+    if not layout.reaches(first.call, second.call):
+        return False
+    ours, theirs = (set(layout.conditions(backward.call)) for backward in (first, second))
+    if ours - theirs and theirs - ours:
+        return False  # two conditions, which may exclude each other
+    bindings = bindings_of(layout.function).get(first.loss, [])
+    return bool(bindings) and not any(
+        layout.before(first.call, binding.statement)
+        and layout.before(binding.statement, second.call)
+        for binding in bindings
+    )
+
+
+def _loop_over_one_loss(layout: Layout, backward: Backward) -> ast.For | ast.While | None:
+    """The loop that repeats the backward of a loss that was computed before it."""
+    loop = next(iter(layout.loops(backward.call)), None)
+    bindings = bindings_of(layout.function).get(backward.loss, [])
+    if not isinstance(loop, (ast.For, ast.While)) or not bindings:
+        return None
+    if isinstance(loop, ast.For) and ast.unparse(loop.iter) == "range(1)":
+        return None
+    if any(isinstance(node, EXITS) for node in layout.inside(loop)):
+        return None
+    header = getattr(loop, "test", None)
+    tests = [test for test in layout.conditions(backward.call) if layout.holds(loop, test)]
+    before = all(layout.before(binding.statement, loop) for binding in bindings)
+    return loop if before and tests in ([], [header]) else None
+
+
+def _shared(
+    view: FileView, function: Function, backwards: list[Backward]
+) -> Iterator[tuple[Finding, ast.Call]]:
+    layout = layout_of(function)
+    if any(getattr(node, "attr", "").startswith("requires_grad") for node in layout.nodes):
+        return
+    for first in backwards:
+        for second in backwards:
+            if first.keeps or first.loss == second.loss:
+                continue
+            if not layout.dominates(first.call, second.call):
+                continue
+            output = _common_output(view, layout, first, second)
+            if output:
+                words = {"loss": second.loss, "output": output, "row": first.call.lineno}
+                help = f"add the losses and call backward once: `{first.loss} + {second.loss}`"
+                yield view.finding(RULE, second.call, SHARED.format_map(words), help), second.call
+
+
+def _common_output(view: FileView, layout: Layout, first: Backward, second: Backward) -> str:
+    """The model output that both losses are computed from, as the code writes it, or ""."""
+    sources = [outputs_of(view, layout, loss) for loss in (first.loss, second.loss)]
+    common = sources[0] & sources[1]
+    return min(common) if common else ""
