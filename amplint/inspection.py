@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from amplint.errors import UnreadableFile
@@ -71,7 +72,7 @@ def inspect(task: Task) -> FileResult:
         return FileResult(filename, errors=(FileError(filename, TOO_DEEP),))
     except MemoryError:
         return FileResult(filename, errors=(FileError(filename, OUT_OF_MEMORY),))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - one file's failure must not end the run
         return FileResult(filename, errors=(_defect(filename, "the analysis", error),))
 
 
@@ -114,7 +115,7 @@ def _run_rules(
             yield from load(code).check(view)
         except (RecursionError, MemoryError):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the other rules must still run
             errors.append(_defect(view.module.filename, f"rule {code}", error))
 
 
@@ -157,13 +158,19 @@ def _fingerprinted(findings: Iterable[Finding], view: FileView) -> list[Finding]
     from amplint.source.positions import split_lines
 
     lines = split_lines(view.module.source)
+
+    @cache
+    def line_digest(row: int) -> str:
+        return _sha1("".join(lines[row - 1].split()))
+
     seen: Counter[tuple[str, str]] = Counter()
     result = []
     for finding in findings:
-        text = "".join(lines[finding.span.start.row - 1].split())
-        occurrence = seen[finding.code, text]
-        seen[finding.code, text] += 1
-        identity = f"{finding.code}\0{text}\0{occurrence}".encode("utf-8", "surrogatepass")
-        digest = hashlib.sha1(identity, usedforsecurity=False).hexdigest()
-        result.append(replace(finding, fingerprint=digest))
+        kind = (finding.code, line_digest(finding.span.start.row))
+        result.append(replace(finding, fingerprint=_sha1(f"{kind}{seen[kind]}")))
+        seen[kind] += 1
     return result
+
+
+def _sha1(text: str) -> str:
+    return hashlib.sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

@@ -10,15 +10,15 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint.flow.conditions import evaluate, forget, mentions
+from amplint.flow.conditions import assume, evaluate, forget, mentions
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP_NAMES, SCALER_METHODS, UNSCALE
 from amplint.flow.reader import Frame, callee_name
-from amplint.flow.slice import RUNNERS, SUSPECT, is_own_call
+from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import NONE, OPAQUE, Value, kind_of
 from amplint.project import names
-from amplint.project.module import Class, Function
+from amplint.project.module import Class, Function, walk_function
 from amplint.project.roles import Role, enclosing_class, last_name
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ HARMLESS = re.compile(
     r"partial|Lambda|lr_scheduler|LR$|Scheduler",
 )
 STEPPERS = re.compile(r"step|backward|zero|train|clip|scal", re.IGNORECASE)
+SCALER_READS = frozenset({"state_dict", "load_state_dict", "get_scale", "is_enabled"})
 SCALE_MENTION = re.compile(r"scale", re.IGNORECASE)
 UNBOUNDED = re.compile(r"inf\b|None$", re.IGNORECASE)
 
@@ -94,7 +95,7 @@ class Calls:
     def _method(self, node: ast.Call, name: str, receiver: Value, arguments, state: State, frame: Frame) -> Valued | None:
         kind = kind_of(receiver)
         place = node.func.value  # type: ignore[union-attr]
-        if kind == "none" and name in SCALER_METHODS and self.reader.roles.is_scaler(place, frame.function):
+        if kind == "none" and name in SCALER_METHODS | SCALER_READS and self.reader.roles.is_scaler(place, frame.function):
             return self._scaler_is_none(node, state, frame)
         if kind == "scaler":
             return self._scaler_method(node, name, receiver, arguments, state, frame)
@@ -134,7 +135,29 @@ class Calls:
         place = self.reader.locate(node.func.value, state, frame.function)  # type: ignore[union-attr]
         if place is not None and place not in state.values:
             state.facts[("some", place)] = True
-        return handler(node, receiver[1], arguments, state, frame)
+        results: Valued = []
+        for current in self._enabled_or_not(receiver[1], state):
+            results += handler(node, receiver[1], arguments, current.copy(), frame)
+        return results
+
+    def _enabled_or_not(self, scaler: str, state: State) -> list[State]:
+        """Split on whether the scaler is enabled, where the code makes it depend on something."""
+        value = state.values.get(f"{scaler}.<enabled>")
+        switch = value[1] if kind_of(value) == "formula" else ("true", f"{scaler}.<enabled>")
+        if value is None and not self._asks_is_enabled():
+            return [state]
+        if switch is None or evaluate(switch, state) is not None:
+            return [state]
+        results = []
+        for truth in (True, False):
+            for after in assume(switch, truth, state):
+                after = after.copy()
+                after.values[f"{scaler}.<enabled>"] = ("const", truth)
+                results.append(after)
+        return results
+
+    def _asks_is_enabled(self) -> bool:
+        return any("is_enabled" in facts.callees for facts in self.reader.facts.values())
 
     def _scale(self, node: ast.Call, scaler: str, arguments, state: State, frame: Frame) -> Valued:
         if self._disabled(scaler, state):
@@ -151,7 +174,9 @@ class Calls:
         if target is None:
             return [(state, None)]
         if isinstance(target, ast.Name) and target.id == "self":
-            return [(state, None)]  # an object that only records that the step ran
+            return self._havoc(state)  # an object that records whether the step ran
+        if len(_argument_expressions(node)) > 1:
+            return self._havoc(state)  # with a closure: amplint.rules.closure_with_scaler
         site = self._pair_site(node, scaler, arguments, state, frame)
         if self._disabled(scaler, state):
             self.transitions.quiet_step(state, site)
@@ -214,13 +239,34 @@ class Calls:
         return [(state, None)]
 
     def _clip(self, node: ast.Call, name: str, state: State, frame: Frame) -> Valued:
-        if _threshold_is_harmless(node):
+        if self._threshold_is_harmless(node, frame.function):
             return [(state, None)]
         state = state.copy()
         only = self._optimizers_over(node, state, frame)
         site = Site(node, frame.function, details={"norm": name})
-        self.transitions.clip(state, site, only)
+        self.transitions.clip(state, site, only, frozenset(self.parameters))
         return [(state, None)]
+
+    def _threshold_is_harmless(self, node: ast.Call, function: Function) -> bool:
+        """A threshold that mentions the scale is meant for scaled gradients; inf only measures."""
+        named = ("max_norm", "clip_value", "max_value")
+        thresholds = [*node.args[1:2], *(word.value for word in node.keywords if word.arg in named)]
+        for threshold in thresholds:
+            texts = [ast.unparse(threshold), *self._definitions(threshold, function)]
+            if any(SCALE_MENTION.search(text) or UNBOUNDED.search(text) for text in texts):
+                return True
+        return False
+
+    def _definitions(self, place: ast.expr, function: Function) -> list[str]:
+        """Texts of what a local name is assigned in its function."""
+        if not isinstance(place, ast.Name):
+            return []
+        return [
+            ast.unparse(statement.value)
+            for statement in walk_function(function)
+            if isinstance(statement, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == place.id for target in statement.targets)
+        ]
 
     def _optimizers_over(self, node: ast.Call, state: State, frame: Frame) -> frozenset[str] | None:
         """Optimizers that own the clipped module's parameters, if that is known."""
@@ -249,7 +295,7 @@ class Calls:
             if kind_of(value) == "instance":
                 method = self._find_method(value, "__call__")
                 return self.invoke(method, node, arguments, state, frame, value) if method else None
-        if name in CLIP_NAMES:
+        if name in CLIP_NAMES or self.reader.module.resolve(node.func) in names.CLIP_FUNCTIONS:
             return self._clip(node, name, state, frame)
         return self._constructor(node, arguments, state, frame)
 
@@ -321,6 +367,7 @@ class Calls:
         self.interpreter.inlined.add(function)
         inner = Frame(function, facts, frame.depth + 1, (*frame.active, function))
         entered = state.copy()
+        self.unbind_scalers(function, entered)
         entered.note("call", node, frame.function, function)
         self._bind_parameters(function, node, arguments, entered, frame, instance)
         key = (
@@ -338,6 +385,13 @@ class Calls:
             self._summaries[key] = summary
             return left
         return [(_resumed(after, steps, entered), value) for after, value, steps in summary]
+
+    def unbind_scalers(self, function: Function, state: State) -> None:
+        """A local scaler that no branch has built yet cannot be used: it counts as None."""
+        for (scope, path), found in self.reader.roles.by_path.items():
+            if scope == function.qualname and Role.SCALER in found and "." not in path:
+                if path in self.reader.facts[function].locals and path not in _parameter_names(function):
+                    state.values.setdefault(f"{scope}:{path}", NONE)
 
     def _pass_over(self, facts, instance: Value, state: State) -> Valued:
         """A function without events: only what it stores on `self` matters."""
@@ -400,6 +454,9 @@ class Calls:
     # -- unknown callees ---------------------------------------------------------------
 
     def _unknown(self, node: ast.Call, name: str, arguments, state: State, frame: Frame) -> Valued:
+        kinds = {kind_of(value) for value in arguments.values()}
+        if CLIP_HELPER.search(name) and not kinds & {"scaler", "optimizer", "scaled"}:
+            return self._clip(node, name, state, frame)
         if self._may_do_protocol_work(node, name, arguments, state, frame):
             return [(after, OPAQUE if SCALE_MENTION.search(name) else None) for after, _ in self._havoc(state)]
         scaled = [value for value in arguments.values() if kind_of(value) in ("scaled", "opaque")]
@@ -467,10 +524,18 @@ class Calls:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and scaled[0][0] == "scaled":
             other = operands[1] if kind_of(values[0]) == "scaled" else operands[0]
             plain = values[1] if kind_of(values[0]) == "scaled" else values[0]
-            if kind_of(plain) not in ("scaled", "opaque", "const") and "loss" in last_name(other).lower():
+            if kind_of(plain) in ("", "path") and self._is_plain_loss(other, frame):
                 site = Site(node, frame.function, scaled[0][1], details={"plain": ast.unparse(other)})
                 self.transitions.report("losses-mixed", site, state, {})
         return scaled[0]
+
+    def _is_plain_loss(self, place: ast.expr, frame: Frame) -> bool:
+        """A local that is computed here, or named a loss: a scaled one would be known."""
+        if not isinstance(place, ast.Name):
+            return "loss" in last_name(place).lower()
+        parameters = {argument.arg for argument in ast.walk(frame.function.node) if isinstance(argument, ast.arg)}
+        own = place.id in frame.facts.locals and place.id not in parameters
+        return own or "loss" in place.id.lower()
 
     def entered(self, item: ast.withitem, value: Value) -> Value:
         """What `with item as target` binds: apex hands out a loss that it scales itself."""
@@ -565,6 +630,13 @@ def _is_stub(function: Function) -> bool:
     return True
 
 
+def _parameter_names(function: Function) -> set[str]:
+    arguments = getattr(function.node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return set()
+    return {argument.arg for argument in ast.walk(arguments) if isinstance(argument, ast.arg)}
+
+
 def _defaults(parameters: ast.arguments) -> dict[str, ast.expr]:
     plain = [*parameters.posonlyargs, *parameters.args]
     found = {
@@ -580,12 +652,6 @@ def _defaults(parameters: ast.arguments) -> dict[str, ast.expr]:
 def _keeps_zeros(node: ast.Call) -> bool:
     values = [keyword.value for keyword in node.keywords if keyword.arg == "set_to_none"] + node.args[:1]
     return any(isinstance(value, ast.Constant) and value.value is False for value in values)
-
-
-def _threshold_is_harmless(node: ast.Call) -> bool:
-    """A threshold that mentions the scale is meant for scaled gradients; inf only measures."""
-    thresholds = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg in ("max_norm", "clip_value", "max_value"))]
-    return any(SCALE_MENTION.search(text) or UNBOUNDED.search(text) for text in map(ast.unparse, thresholds))
 
 
 def _attributes(node: ast.expr) -> set[str]:

@@ -7,7 +7,8 @@ or ("not", f), ("and", fs), ("or", fs). Atoms:
     ("true", location)             the value is truthy; implies ("some", location)
     ("equal", location, literal)   equality with a literal; two literals exclude each other
     ("positive", text)             the number is above zero
-    ("boundary", counter, k, end)  the counter stands at the end (or start) of a window of k
+    ("boundary", counter, k, end)  the counter stands at the end (or start) of a window of k;
+                                   for counters moved by hand, "now" or "next" (i, i + 1)
     ("first", counter)             the loop is in its first iteration
     ("last", counter)              ... in its last one
     ("gradient",)                  some parameter has a gradient
@@ -70,7 +71,7 @@ def evaluate(formula: Formula, state: State) -> bool | None:
         results = [evaluate(part, state) for part in formula[1]]
         if stop in results:
             return stop
-        return None if None in results else not stop
+        return state.facts.get(formula) if None in results else not stop
     return _EVALUATE.get(kind, _stored)(formula, state)
 
 
@@ -178,8 +179,25 @@ def assume(formula: Formula, truth: bool, state: State) -> list[State]:
     if kind == "not":
         return assume(formula[1], not truth, state)
     if kind in ("and", "or"):
-        return _assume_parts(formula[1], kind == "or", truth, state)
+        parts = _assume_parts(formula[1], kind == "or", truth, state)
+        return parts if is_volatile(formula) else [_remembered(formula, truth, part) for part in parts]
     return [_store(formula, truth, state)]
+
+
+def is_volatile(formula: Formula) -> bool:
+    """Whether a part of the formula may change its truth by itself."""
+    if formula is None or isinstance(formula, bool):
+        return formula is None
+    if formula[0] == "not":
+        return is_volatile(formula[1])
+    return formula[0] in CONNECTIVES and any(is_volatile(part) for part in formula[1])
+
+
+def _remembered(formula: tuple, truth: bool, state: State) -> State:
+    """The disjuncts of a split are merged soon; the whole formula keeps its truth."""
+    state = state.copy()
+    state.facts[formula] = truth
+    return state
 
 
 def _assume_parts(parts: tuple, stop: bool, truth: bool, state: State) -> list[State]:
@@ -248,6 +266,21 @@ def settle(value: Value, location: str, state: State) -> Value:
         return value
     known = evaluate(value[1], state)
     return ("const", known) if known is not None else None
+
+
+def advanced(formula: Formula, counter: str) -> Formula:
+    """The window boundary that `counter + 1` stood for, once the counter has been moved.
+
+    None for every formula that is no such boundary.
+    """
+    if not isinstance(formula, tuple):
+        return None
+    if formula[0] == "not":
+        inner = advanced(formula[1], counter)
+        return None if inner is None else negate(inner)
+    if formula[0] == "boundary" and formula[1] == counter and formula[3] == "next":
+        return (*formula[:3], "now")
+    return None
 
 
 def forget(location: str, state: State) -> None:

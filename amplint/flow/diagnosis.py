@@ -34,6 +34,8 @@ CODES: dict[str, str | None] = {
     "step-on-spent": None,
     "step-on-zeros": "AMP102",
     "step-after-zero-grad": "AMP102",
+    "unscale-after-zero-grad": "AMP102",
+    "optimizer-recreated": "AMP117",
     "unscale-without-gradient": "AMP109",
     "unscale-of-zeros": "AMP109",
     "unscale-of-plain": "AMP113",
@@ -64,7 +66,7 @@ COUNTERPART = {
     "step-twice": UPDATE,
     "unscale-after-step": UPDATE,
     "update-without-check": STEP,
-    "optimizer-step-on-scaled": STEP,
+    "optimizer-step-on-scaled": SCALE,
 }
 
 
@@ -103,7 +105,16 @@ class Diagnostician:
             return "AMP103"
         if slug in ("step-twice", "unscale-after-step") and words.get("loop") == "yes":
             return "AMP105"
+        if slug == "unscale-of-plain" and self._never_scales():
+            words["never"] = "yes"
+            return "AMP101"
+        if slug == "optimizer-step-bypass" and "sparse" in self.module.source.lower():
+            return None  # sparse gradients are unscaled, then stepped by hand on purpose
         return CODES[slug]
+
+    def _never_scales(self) -> bool:
+        """A scaler is built here and nothing is ever scaled: the first step already stops."""
+        return bool(self.roles.constructions) and not self.sites(SCALE)
 
     def _describe(self, slug: str, site: Site, words: dict[str, str]) -> None:
         guards = self.guards_of(site.node)
@@ -129,7 +140,7 @@ class Diagnostician:
             if not differing:
                 continue
             amp_own = [test for test in own if AMP_GUARD.search(_text(test))]
-            if slug != "unscale-of-plain" and not amp_own:
+            if slug == "optimizer-step-on-scaled" and not amp_own:
                 continue
             guard = _text(amp_own[-1]) if amp_own else ""
             return {"guard": guard, "other_guard": _text(differing[-1]), "line": str(node.lineno)}
@@ -205,6 +216,8 @@ def cause_of(slug: str, site: Site, state: State) -> int:
         "backward-after-unscale": Event.UNSCALE,
         "unscale-of-plain": Event.PLAIN_BACKWARD,
         "step-on-piled": Event.SCALED_BACKWARD,
+        "stale-scale": Event.UPDATE,
+        "unscale-again": Event.UPDATE,
     }.get(slug)
     if wanted is None:
         return id(site.node)

@@ -33,9 +33,10 @@ from amplint.flow.interpreter import BudgetExceeded, Interpreter
 from amplint.flow.reader import Frame, Reader
 from amplint.flow.slice import Slicer, blocks_of
 from amplint.flow.state import EVERY, State, merge
-from amplint.flow.witness import build_witness
+from amplint.flow.values import NONE
+from amplint.flow.witness import build_witness, steps_of
 from amplint.project.module import Class, Function, Module
-from amplint.project.roles import Roles
+from amplint.project.roles import Role, Roles
 from amplint.protocol import VIOLATIONS, Gradient
 from amplint.rule import Misuse
 
@@ -78,9 +79,22 @@ def _distinct(found: list[Found]) -> list[Found]:
     places: dict[int, Found] = {}
     for item in kept.values():
         other = places.get(id(item.site.node))
-        if other is None or _rank(item.verdict.code) < _rank(other.verdict.code):
+        if other is None or _priority(item) < _priority(other):
             places[id(item.site.node)] = item
-    return list(places.values())
+    defects = set(places)
+    return [item for item in places.values() if not _follows_from(item, defects)]
+
+
+def _follows_from(item: Found, defects: set[int]) -> bool:
+    """Whether the cause of a finding is itself the place of another one."""
+    cause = cause_of(item.slug, item.site, item.state)
+    return cause != id(item.site.node) and cause in defects
+
+
+def _priority(item: Found) -> tuple[int, int]:
+    """What happens in an earlier round of the loop comes first, then the more specific rule."""
+    rounds = sum(step[0] == "loop" for step in steps_of(item.state.trail))
+    return (rounds, _rank(item.verdict.code))
 
 
 #: Reported only where nothing more specific fits.
@@ -209,6 +223,8 @@ class _Engine:
 
         interpreter = self._interpreter(report, function, crowded)
         frame = Frame(function, self.facts[function], active=(function,))
+        for state in entries:
+            interpreter.calls.unbind_scalers(function, state)
         try:
             outcome = interpreter.run(frame, entries)
             after = [*outcome.normal, *(state for state, _ in outcome.returns)]
@@ -251,7 +267,7 @@ class _Engine:
         for state in states:
             values = {place: value for place, value in state.values.items() if place.startswith("<module>:")}
             kept.append(State({}, values, dict(state.facts)))
-        kept = merge(kept, frozenset())
+        kept = merge(kept, self.slicer.lasting_names)
         return kept if 0 < len(kept) <= ENTRY_LIMIT else [self._constants()]
 
     def _entry_states(self, function: Function) -> list[State]:
@@ -280,10 +296,13 @@ class _Engine:
 
     def _constructed(self, owner: Class, constructor: Function, instance, states: list[State]) -> list[State]:
         """States after `__init__`, without what other methods may change."""
-        for state in states:
-            state.values[f"{constructor.qualname}:{_first_parameter(constructor)}"] = instance
         interpreter = self._interpreter(lambda *_: None, constructor, frozenset())
         frame = Frame(constructor, self.facts[constructor], active=(constructor,))
+        for state in states:
+            state.values[f"{constructor.qualname}:{_first_parameter(constructor)}"] = instance
+            for attribute in self._own_scalers(owner):
+                state.values[f"{owner.name}.{attribute}"] = NONE
+            interpreter.calls.unbind_scalers(constructor, state)
         try:
             outcome = interpreter.run(frame, states)
         except BudgetExceeded:
@@ -293,8 +312,35 @@ class _Engine:
             self._forget_mutable(owner, constructor, state)
             state.typestate.clear()
             state.trail = None
-        after = merge(after, frozenset())
+        after = merge(after, self.slicer.lasting_names)
         return after if 0 < len(after) <= ENTRY_LIMIT else [self._constants()]
+
+    def _own_scalers(self, owner: Class) -> set[str]:
+        """Scaler attributes that only this class can set: absent until the constructor does."""
+        family = self.module.ancestry(owner)
+        if any(not self._is_known_base(base) for item in family for base in item.bases):
+            return set()
+        return {
+            path
+            for (scope, path), found in self.roles.by_path.items()
+            if Role.SCALER in found
+            and "." not in path
+            and scope in {f"class {item.name}" for item in family}
+            and not any(self._sets_on_class(item, path) for item in family)
+        }
+
+    def _is_known_base(self, base: ast.expr) -> bool:
+        if isinstance(base, ast.Name) and base.id in self.module.classes:
+            return True
+        return ast.unparse(base) in ("object", "nn.Module", "torch.nn.Module", "ABC", "abc.ABC", "Module")
+
+    def _sets_on_class(self, owner: Class, name: str) -> bool:
+        return any(
+            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+            for statement in owner.node.body
+            if isinstance(statement, (ast.Assign, ast.AnnAssign))
+            for node in ast.walk(statement)
+        )
 
     def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:
         for attribute in self._mutable(owner, constructor):
@@ -366,7 +412,7 @@ class _Engine:
             if instance is not None:
                 state.values[keep] = instance
             following.append(state)
-        return merge(following, frozenset())
+        return merge(following, self.slicer.lasting_names)
 
 
 def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:

@@ -57,6 +57,10 @@ class Site:
 Report = Callable[[str, Site, State, dict], None]
 
 
+#: unscale_ of nothing: accepted by torch, and fatal for the step that follows.
+VOID = frozenset({"unscale-without-gradient", "unscale-of-zeros"})
+
+
 class Transitions:
     """Applies events to states in place and reports broken rules.
 
@@ -89,6 +93,13 @@ class Transitions:
         unknown = ("havoc", scaler) in state.typestate or ("havoc", EVERY) in state.typestate
         return (None if unknown else Stage.READY, False)
 
+    def _checked(self, state: State, scaler: str) -> bool | None:
+        """Whether an inf check is on record since the last update()."""
+        found = state.typestate.get(("checked", scaler))
+        if found is None and ("havoc", EVERY) not in state.typestate and ("havoc", scaler) not in state.typestate:
+            return state.typestate.get(("checked", EVERY))
+        return found
+
     def _named(self, state: State) -> list[str]:
         return [key[1] for key in state.typestate if key[0] == "gradient" and key[1] != EVERY]
 
@@ -100,6 +111,8 @@ class Transitions:
         self._set_tag(state, site.optimizer, None)
         state.typestate[("stage", site.scaler, site.optimizer)] = (None, False)
         state.typestate.pop(("checked", site.scaler), None)
+        state.typestate.pop(("checked", EVERY), None)
+        state.typestate.pop(("renewed", site.optimizer), None)
 
     # -- events ----------------------------------------------------------------------
 
@@ -168,6 +181,8 @@ class Transitions:
         self._started(state)
         gradient, scalers = self.tag(state, site.optimizer)
         slug = self._unscale_violation(state, site, stage, gradient, scalers)
+        if slug in VOID and ("flag", "after") in state.typestate:
+            return  # nothing happens here: it is the flush's step that fails
         if slug:
             self._report(slug, site, state, carried)
             return
@@ -211,6 +226,8 @@ class Transitions:
         self._set_tag(state, site.optimizer, Gradient.SPENT)
 
     def _step_violation(self, state, site, stage, gradient, scalers) -> str | None:
+        if ("renewed", site.optimizer) in state.typestate:
+            return "optimizer-recreated"
         if stage is None:
             return None
         if stage is Stage.STEPPED:
@@ -234,8 +251,7 @@ class Transitions:
         """Whether the object inside (or around) this optimizer is the one that was unscaled."""
         for key, (stage, _) in _stages(state):
             if stage is Stage.UNSCALED and key[1] == site.scaler and key[2] != site.optimizer:
-                inner, outer = sorted((key[2], site.optimizer), key=len, reverse=True)
-                if inner.startswith(outer + ".") and "." not in inner[len(outer) + 1 :]:
+                if _holds(state, key[2], site.optimizer) or _holds(state, site.optimizer, key[2]):
                     return True
         return False
 
@@ -243,13 +259,15 @@ class Transitions:
         """`scaler.update()`; with an explicit new scale torch asks for no inf check."""
         state.note("event", site.node, site.function, (Event.SET_SCALE if new_scale else Event.UPDATE, site))
         self._started(state)
-        if not new_scale and state.typestate.get(("checked", site.scaler)) is False:
+        if not new_scale and self._checked(state, site.scaler) is False:
             self._report("update-without-check", site, state, False)
-            state.typestate.pop(("checked", site.scaler), None)
+            self.havoc(state, site.scaler)
             return
         for key, (stage, _) in _stages(state):
             if key[1] == site.scaler:
                 state.typestate[key] = (Stage.READY, False)
+        for key in [key for key in state.typestate if key[0] == "renewed"]:
+            del state.typestate[key]
         for optimizer in (*self._named(state), EVERY):
             gradient, scalers = self.tag(state, optimizer)
             if gradient is None or (gradient is Gradient.SCALED and site.scaler not in scalers):
@@ -282,12 +300,25 @@ class Transitions:
         absent = gradient is Gradient.NONE or not keep
         self._set_tag(state, optimizer, Gradient.NONE if absent else Gradient.ZERO)
 
-    def clip(self, state: State, site: Site, only: frozenset[str] | None) -> None:
-        """A clip of gradients; `only` are the optimizers over the clipped parameters, if known."""
+    def clip(
+        self, state: State, site: Site, only: frozenset[str] | None, owned: frozenset[str]
+    ) -> None:
+        """A clip of gradients.
+
+        Args:
+            only: the optimizers over the clipped parameters, None if unknown.
+            owned: the optimizers whose parameters are known at all.
+        """
         state.note("event", site.node, site.function, (Event.CLIP, site))
-        optimizers = [name for name in self._named(state) if only is None or name in only]
+        named = self._named(state)
+        if only is not None and not only & set(named):
+            only = None
+        optimizers = [name for name in named if only is None or name in only]
         tags = [self.tag(state, name)[0] for name in optimizers or [EVERY]]
-        if only is None and any(stage in (Stage.UNSCALED, None) for _, (stage, _) in _stages(state)):
+        if any(
+            stage in (Stage.UNSCALED, None) and (only is None or key[2] in only or key[2] not in owned)
+            for key, (stage, _) in _stages(state)
+        ):
             return
         if all(tag in (Gradient.SCALED, Gradient.STALE) for tag in tags):
             self._report("clip-of-scaled", site, state, False)
@@ -296,7 +327,7 @@ class Transitions:
 
     def optimizer_step(self, state: State, site: Site) -> None:
         """`optimizer.step()`: torch checks nothing."""
-        gradient, _ = self.tag(state, site.optimizer)
+        gradient, scalers = self.tag(state, site.optimizer)
         state.note("event", site.node, site.function, (Event.OPTIMIZER_STEP, site))
         self._started(state)
         scaler, stage = self._stage_of_any(state, site.optimizer)
@@ -304,6 +335,10 @@ class Transitions:
         if slug:
             named = replace(site, scaler=scaler or site.scaler)
             self._report(slug, named, state, False)
+            state.typestate.pop(("checked", EVERY), None)
+            for other in scalers:
+                state.typestate[("havoc", other)] = True
+                state.typestate.pop(("checked", other), None)
         self._set_tag(state, site.optimizer, None if gradient is None else Gradient.SPENT)
 
     def _optimizer_step_violation(self, gradient: Gradient | None, stage: Stage | None) -> str | None:
@@ -311,7 +346,7 @@ class Transitions:
             return None
         slug = find_row(Event.OPTIMIZER_STEP, Stage.READY, gradient).violation
         if slug == "optimizer-step-twice" and stage is not Stage.STEPPED:
-            return None
+            return slug if gradient is Gradient.LEFTOVER and not self.several else None
         if slug == "optimizer-step-bypass" and stage is not Stage.UNSCALED:
             return None
         if slug == "optimizer-step-on-mixed":
@@ -330,6 +365,7 @@ class Transitions:
         """Where "nothing is pending" begins: the outermost loop with a backward and a step."""
         if ("flag", "started") not in state.typestate:
             self._set_tag(state, EVERY, Gradient.NONE)
+            state.typestate[("checked", EVERY)] = False
 
     def back_edge(self, state: State) -> None:
         """Mark stages that the next iteration inherits: AMP105 is not AMP104."""
@@ -355,13 +391,36 @@ class Transitions:
             del state.typestate[key]
         state.typestate[("checked", scaler)] = False
 
+    def renew(self, state: State, optimizer: str) -> None:
+        """An optimizer was constructed where another one took part in an open round."""
+        for key, (stage, _) in _stages(state):
+            if key[2] == optimizer and stage in (Stage.UNSCALED, Stage.STEPPED):
+                del state.typestate[key]
+                state.typestate[("renewed", optimizer)] = True
+
     def _started(self, state: State) -> None:
         state.typestate[("flag", "started")] = True
 
     def _report(self, slug: str, site: Site, state: State, carried: bool) -> None:
-        self.report(slug, site, state, {"loop": "yes"} if carried else {})
+        words = {"loop": "yes"} if carried else {}
+        _, scalers = self.tag(state, site.optimizer)
+        if slug == "foreign-scaler":
+            words["scalers"] = ", ".join(sorted(scaler.rpartition(":")[2] for scaler in scalers))
+            for other in scalers:
+                state.typestate.pop(("checked", other), None)
+        self.report(slug, site, state, words)
         if site.optimizer:
             self._quiet(state, site)
+
+
+def _holds(state: State, outer: str, inner: str) -> bool:
+    """Whether the object `outer` keeps the optimizer `inner` in one of its attributes."""
+    if inner.startswith(f"{outer}.") and "." not in inner[len(outer) + 1 :]:
+        return True
+    return any(
+        place.startswith(f"{outer}.") and value is not None and value[1:2] == (inner,)
+        for place, value in state.values.items()
+    )
 
 
 def _stages(state: State) -> list[tuple[tuple, tuple[Stage | None, bool]]]:

@@ -69,6 +69,7 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
     names: set[str] = set(_parameters(function.node))
     outer: set[str] = set()
     stores: set[str] = set()
+    words: set[str] = set()
     generator = False
     for node in walk_function(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
@@ -84,7 +85,11 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 stores.add(node.attr)
-    return FunctionFacts(frozenset(names - outer), set(), set(), set(), stores, generator=generator)
+            if node.attr == "grad":
+                words.add(ZERO_GRAD)
+    return FunctionFacts(
+        frozenset(names - outer), words, set(), set(), stores, generator=generator
+    )
 
 
 def _parameters(node: ast.AST) -> list[str]:
@@ -120,7 +125,7 @@ def protocol_word(
         return ZERO_GRAD
     if method == "unscale_":
         return UNSCALE
-    if method in CLIP_NAMES:
+    if method in CLIP_NAMES or roles.module.resolve(node.func) in CLIP_FUNCTIONS:
         return CLIP
     if method in ("GradScaler", "ShardedGradScaler"):
         return SCALER

@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass, field
 
 from amplint.flow.calls import Calls
-from amplint.flow.conditions import assume, evaluate, forget, settle
+from amplint.flow.conditions import advanced, assume, evaluate, forget, is_volatile, settle
 from amplint.flow.events import Transitions
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Frame, Reader
@@ -142,11 +142,30 @@ class Interpreter:
             old = self.reader.raw(node.target, state, frame.function) if isinstance(node.target, (ast.Name, ast.Attribute)) else None
             for after, value in self.expression(node.value, state, frame):
                 after = after.copy()
+                shifted = self._shifted(node, after, frame)
                 self.bind(node.target, _added(node.op, old, value), after, frame)
                 if isinstance(node.target, ast.Attribute):
                     self.calls.edit_gradient(node, after, frame)
+                after.facts.update(shifted[0])
+                after.values.update(shifted[1])
                 normal.append(after)
         return Outcome(normal=normal)
+
+    def _shifted(self, node: ast.AugAssign, state: State, frame: Frame) -> tuple[dict, dict]:
+        """Facts and values after `i += 1`: what held for i + 1 holds for i now."""
+        step = node.value
+        if not (isinstance(node.op, ast.Add) and isinstance(step, ast.Constant) and step.value == 1):
+            return {}, {}
+        location = self._target_location(node.target, state, frame)
+        if location is None:
+            return {}, {}
+        facts = {now: truth for atom, truth in state.facts.items() if (now := advanced(atom, location))}
+        values = {
+            place: ("formula", now)
+            for place, value in state.values.items()
+            if value is not None and value[0] == "formula" and (now := advanced(value[1], location))
+        }
+        return facts, values
 
     def bind(self, target: ast.expr, value: Value, state: State, frame: Frame) -> None:
         """Assign, in place: forget the old value, remember the new one."""
@@ -172,6 +191,8 @@ class Interpreter:
             return
         if value[0] in ("scaler", "optimizer") and value[1].startswith("new@"):
             self.calls.rename(value[1], location)
+            if value[0] == "optimizer":
+                self.transitions.renew(state, location)
             if value[0] == "scaler":
                 self.transitions.fresh_scaler(state, location)
                 state.values[f"{location}.<enabled>"] = settle(("formula", enabled), location, state)
@@ -220,7 +241,7 @@ class Interpreter:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             yes, no = self._branch_state(test.operand, state, frame)
             return no, yes
-        if isinstance(test, ast.BoolOp):
+        if isinstance(test, ast.BoolOp) and self._needs_steps(test, state, frame):
             return self._branch_connective(test, state, frame)
         before = [state]
         if id(test) in self.slice_of(frame.function).calls or isinstance(test, ast.NamedExpr):
@@ -234,6 +255,14 @@ class Interpreter:
                 for after in assume(formula, truth, current):
                     bucket.append(after if decided else _noted(after, test, frame, truth))
         return yes, no
+
+    def _needs_steps(self, test: ast.BoolOp, state: State, frame: Frame) -> bool:
+        """Whether the operands must be evaluated one by one: events, walrus, volatile parts."""
+        if id(test) in self.slice_of(frame.function).calls:
+            return True
+        if any(isinstance(node, ast.NamedExpr) for node in ast.walk(test)):
+            return True
+        return is_volatile(self.reader.formula(test, state, frame.function))
 
     def _branch_connective(self, test: ast.BoolOp, state: State, frame: Frame) -> tuple[list[State], list[State]]:
         going_on = isinstance(test.op, ast.And)

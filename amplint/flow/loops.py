@@ -69,6 +69,7 @@ class LoopReader:
                 word = protocol_word(call, callee_name(call), function, self.reader.roles)
                 words |= self._reach.get(callee_name(call), set()) | ({word} if word else set())
                 container = container or (bool(targets) and _is_about(call, word, targets))
+            container = container or _clears_gradients(statement, targets)
         trains = BACKWARD in words
         return Shape(trains, trains and bool(words & {STEP, PLAIN_STEP, UNSCALE}), container)
 
@@ -136,7 +137,7 @@ class LoopReader:
     def elements(self, node: ast.For, state: State, frame) -> list[Value]:
         """The values the target takes: each one of a display, else one for all."""
         value = self.reader.value(_inner_iterable(node.iter), state, frame.function)
-        if value is not None and value[0] == "tuple" and value[1]:
+        if value is not None and value[0] == "tuple" and value[1] and all(map(_is_place, value[1])):
             if isinstance(node.iter, ast.Call) and callee_name(node.iter) == "enumerate":
                 return [("tuple", (None, item)) for item in value[1]]
             return list(value[1])
@@ -159,6 +160,22 @@ class LoopReader:
             return None
         location = self.reader.locate(iterable, state, frame.function)
         return None if location is None else ("path", f"{location}[*]")
+
+
+def _is_place(value: Value) -> bool:
+    """Whether a display's element names a participant; keys and numbers stand for all."""
+    return value is not None and value[0] in ("path", "optimizer", "scaler", "instance", "tuple")
+
+
+def _clears_gradients(statement: ast.stmt, targets: set[str]) -> bool:
+    """`p.grad = None` for each parameter of the loop."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "grad"
+        and isinstance(node.ctx, ast.Store)
+        and bool(_names_of_place(node) & targets)
+        for node in ast.walk(statement)
+    )
 
 
 def _inner_iterable(node: ast.expr) -> ast.expr:

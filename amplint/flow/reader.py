@@ -250,6 +250,9 @@ class Reader:
             )
         if isinstance(node, ast.Call):
             return self._call_formula(node, state, function)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            zero = ast.copy_location(ast.Constant(0), node)
+            return self._modulo(node, ast.NotEq(), zero, state, function)
         return None
 
     def _truth_of(self, node: ast.expr, state: State, function: Function) -> Formula:
@@ -396,7 +399,7 @@ class Reader:
                 return atom if isinstance(operator, ast.Eq) else negate(atom)
         return None
 
-    def _window_counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, bool]:
+    def _window_counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, bool | str]:
         """(counter, whether `counter % k == 0` marks the end of a window)."""
         if isinstance(node, ast.Call) and callee_name(node) == "len" and node.args:
             text = self.text(node.args[0], state, function)
@@ -407,8 +410,11 @@ class Reader:
         text = self.text(node, state, function)
         if text is None:
             return None, True
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _literal(node.right) == 1:
+            place = self.locate(node.left, state, function)
+            return (place, "next") if place else (text, "next")
         place = self.locate(node, state, function)
-        return place or next(iter(self.mentioned(node, state, function)), text), True
+        return place or next(iter(self.mentioned(node, state, function)), text), "now"
 
     def _counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, int]:
         offset = 0

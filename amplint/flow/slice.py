@@ -22,6 +22,8 @@ SUSPECT = re.compile(r"back|step|optim|scal|clip|grad|update|train|accum|zero", 
 RUNNERS = frozenset(
     {"backward", "zero_grad", "optimizer_step", "call_hook", "run_hook", "manual_backward"}
 )
+#: Helpers of other files that clip, by the name they usually have.
+CLIP_HELPER = re.compile(r"^_?clip_?grad")
 EXITS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 VALUE_FORMS = (
@@ -57,11 +59,23 @@ class Slicer:
     def __init__(self, roles: Roles, interesting: frozenset[str]) -> None:
         self.roles = roles
         self.interesting = interesting
-        self.scaler_names = {
+        self.lasting_names = self._lasting_names(roles)
+
+    def _lasting_names(self, roles: Roles) -> frozenset[str]:
+        """Names under which values stay apart in every function: scalers, tested attributes."""
+        scalers = {
             path.rpartition(".")[2]
             for (_, path), found in roles.by_path.items()
             if Role.SCALER in found
         } | {path.rpartition(".")[2] for path in scaler_like_paths(roles)}
+        tested = {
+            part.attr
+            for node in ast.walk(roles.module.tree)
+            if isinstance(node, (ast.If, ast.While))
+            for part in ast.walk(node.test)
+            if isinstance(part, ast.Attribute)
+        }
+        return frozenset(scalers | tested | {"<enabled>"})
 
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""
@@ -69,7 +83,7 @@ class Slicer:
         work.mark(function.body)
         work.close()
         kept = frozenset(work.keep(function.body))
-        scalers = {name for name in work.relevant if scaler_name(name)} | self.scaler_names
+        scalers = {name for name in work.relevant if scaler_name(name)} | self.lasting_names
         return Slice(kept, frozenset(work.calls), frozenset(work.guards | scalers))
 
     def matters(self, call: ast.Call, function: Function) -> bool:
@@ -79,6 +93,8 @@ class Slicer:
         if name in self.interesting or name in RUNNERS:
             return True
         if is_own_call(callee) and SUSPECT.search(name):
+            return True
+        if CLIP_HELPER.search(name):
             return True
         if protocol_word(call, name, function, self.roles):
             return True
@@ -102,7 +118,7 @@ class _Work:
         self.slicer = slicer
         self.function = function
         self.calls: set[int] = set()
-        self.relevant: set[str] = set()
+        self.relevant: set[str] = set(slicer.lasting_names)
         self.guards: set[str] = set()
         self.assignments: list[tuple[set[str], set[str]]] = []
 
@@ -192,7 +208,15 @@ class _Work:
             return True
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
-        return any(names_in(target) & self.relevant for target, _ in assignments_of(statement))
+        return any(
+            names_in(target) & self.relevant or _is_gradient(target)
+            for target, _ in assignments_of(statement)
+        )
+
+
+def _is_gradient(target: ast.expr) -> bool:
+    """`p.grad = None` clears gradients without any call."""
+    return isinstance(target, ast.Attribute) and target.attr == "grad"
 
 
 def is_own_call(callee: ast.expr) -> bool:

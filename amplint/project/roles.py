@@ -28,7 +28,7 @@ class Role(enum.Enum):
     OTHER = "other"  # known to be none of the above
 
 
-_SCALER_NAME = re.compile(r"(?:^|_)(?:grad_?|amp_?|loss_?|fp16_?)?scaler(?:_|\d|$)|^gradscaler", re.IGNORECASE)
+_SCALER_NAME = re.compile(r"(?:^|_)(?:grad_?|amp_?|loss_?|fp16_?)?scalers?(?:_|\d|$)|^gradscaler", re.IGNORECASE)
 _NOT_A_SCALER_NAME = re.compile(r"standard|min_?max|robust|inv|feature|data|target|_fn$|image|norm|time|temp|lr_|x_|y_", re.IGNORECASE)
 _OPTIMIZER_NAME = re.compile(r"optim|^opts?(?:_|\d|$)|_opts?(?:_|\d|$)|^solver|opt[A-Z]", re.IGNORECASE)
 _NOT_AN_OPTIMIZER_NAME = re.compile(r"option|sched|optimi[sz]e$|args|config|cfg|optimal|optional", re.IGNORECASE)

@@ -20,8 +20,9 @@ import re
 import tokenize
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 from amplint.findings import Position, Span
 from amplint.source.positions import split_lines
@@ -91,20 +92,26 @@ class _Directive:
     problem: str = ""
 
 
-@dataclass(slots=True)
 class Suppressions:
     """The suppression comments of one file; remembers which of them were of use.
 
     Built by `collect`.
     """
 
-    _directives: list[_Directive] = field(default_factory=list)
-    _lines: list[tuple[int, int]] = field(default_factory=list)
+    def __init__(self, directives: list[_Directive], lines: list[tuple[int, int]]) -> None:
+        self._directives = directives
+        self._lines = lines
+        #: (first row of a logical line, code) -> entries that silence the code there; the
+        #: row is 0 for the whole file.
+        self._entries: dict[tuple[int, str], list[_Entry]] = {}
+        self._blanket_rows: set[int] = set()
+        for directive in directives:
+            self._place(directive)
 
     @property
     def whole_file(self) -> bool:
         """Whether `# amplint: ignore-file` silences every rule."""
-        return any(item.whole_file and item.blanket for item in self._directives)
+        return 0 in self._blanket_rows
 
     def match(self, code: str, row: int) -> bool:
         """Whether a finding is silenced; every comment that silences it counts as used.
@@ -115,18 +122,11 @@ class Suppressions:
         """
         if not self._directives:
             return False
-        first, last = self._logical_line(row)
-        silenced = False
-        for directive in self._directives:
-            comment_row = directive.span.start.row
-            is_here = first <= comment_row <= last and not directive.alone
-            if not (directive.whole_file or is_here):
-                continue
-            silenced |= directive.blanket
-            for entry in directive.entries:
-                if code in entry.codes:
-                    entry.used = silenced = True
-        return silenced
+        first = self._first_row(row)
+        entries = [*self._entries.get((first, code), ()), *self._entries.get((0, code), ())]
+        for entry in entries:
+            entry.used = True
+        return bool(entries) or first in self._blanket_rows or self.whole_file
 
     def unused(
         self, codes_that_ran: Collection[str], off_by_default: Collection[str] = ()
@@ -155,12 +155,23 @@ class Suppressions:
             if idle:
                 yield _idle(directive, idle)
 
-    def _logical_line(self, row: int) -> tuple[int, int]:
-        index = bisect_right(self._lines, (row, row)) - 1
-        for first, last in self._lines[max(index, 0) : index + 2]:
-            if first <= row <= last:
-                return first, last
-        return row, row
+    def _place(self, directive: _Directive) -> None:
+        if directive.alone:
+            return
+        first = 0 if directive.whole_file else self._first_row(directive.span.start.row)
+        if directive.blanket:
+            self._blanket_rows.add(first)
+        for entry in directive.entries:
+            for code in entry.codes:
+                self._entries.setdefault((first, code), []).append(entry)
+
+    def _first_row(self, row: int) -> int:
+        """The first row of the logical line that a row belongs to."""
+        index = bisect_right(self._lines, row, key=itemgetter(0)) - 1
+        if index < 0:
+            return row
+        first, last = self._lines[index]
+        return first if row <= last else row
 
 
 def _unknown(directive: _Directive) -> Iterator[UnusedSuppression]:
@@ -192,7 +203,7 @@ def collect(source: str) -> Suppressions:
         source: the decoded text.
     """
     if not _MENTION.search(source):
-        return Suppressions()
+        return Suppressions([], [])
     directives: list[_Directive] = []
     lines: list[tuple[int, int]] = []
     first_row = decorators_row = 0
