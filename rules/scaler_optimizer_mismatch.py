@@ -113,7 +113,8 @@ MESSAGES = {
 }
 HELPS = {
     "": "use one scaler and one optimizer object for `scale`, `unscale_`, `step` and `update`",
-    "other-object-unscaled": "pass the same optimizer object to `{scaler}.unscale_` and `{scaler}.step`",
+    "other-object-unscaled": "pass the same optimizer object to `{scaler}.unscale_` and "
+    "`{scaler}.step`",
 }
 
 
