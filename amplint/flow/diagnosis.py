@@ -72,10 +72,15 @@ COUNTERPART = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """A code and the words that go with it."""
+    """A code and the words that go with it.
+
+    Args:
+        site: where to report, if not where the violation happened.
+    """
 
     code: str
     details: dict[str, str] = field(default_factory=dict)
+    site: Site | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +100,10 @@ class Diagnostician:
         if code is None:
             return None
         self._describe(slug, site, words)
+        if code == "AMP105":
+            flush = _flush_without_update(state, site)
+            if flush is not None:
+                return Verdict("AMP103", {"loop": "yes", "line": str(site.node.lineno)}, flush)
         mismatch = self._guard_mismatch(slug, site, state)
         if mismatch is not None:
             return Verdict("AMP201", {**words, **mismatch})
@@ -196,6 +205,20 @@ class Diagnostician:
         for child in ast.iter_child_nodes(expression):
             if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)):
                 self._note_calls(child, guards)  # type: ignore[arg-type]
+
+
+def _flush_without_update(state: State, site: Site) -> Site | None:
+    """The step after the training loop that left the round open, if that is the cause."""
+    steps = steps_of(state.trail)[:-1]
+    for index in range(len(steps) - 1, -1, -1):
+        step = steps[index]
+        if step[0] != "event" or step[3][0] is not Event.STEP:
+            continue
+        if step[1] is site.node:
+            return None
+        marks = [other[0] for other in steps[:index] if other[0] in ("leave", "loop")]
+        return step[3][1] if marks and marks[-1] == "leave" else None
+    return None
 
 
 def _last_event(state: State, wanted: Event):

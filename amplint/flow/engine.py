@@ -219,7 +219,7 @@ class _Engine:
         def report(slug: str, site: Site, state: State, details: dict[str, str]) -> None:
             verdict = self.diagnostician.diagnose(slug, site, state, details)
             if verdict is not None:
-                found.append(Found(slug, site, state.copy(), verdict))
+                found.append(Found(slug, verdict.site or site, state.copy(), verdict))
 
         interpreter = self._interpreter(report, function, crowded)
         frame = Frame(function, self.facts[function], active=(function,))

@@ -276,6 +276,8 @@ class Transitions:
             if row.gradient is not None:
                 self._set_tag(state, optimizer, row.gradient, scalers)
         state.typestate.pop(("havoc", site.scaler), None)
+        if not any(key[0] == "stage" and key[1] != site.scaler for key in state.typestate):
+            state.typestate.pop(("havoc", EVERY), None)
         state.typestate[("checked", site.scaler)] = False
 
     def zero_grad(self, state: State, site: Site, *, keep: bool = False) -> None:

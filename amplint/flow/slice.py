@@ -17,7 +17,9 @@ from amplint.project.module import Function
 from amplint.project.roles import Role, Roles, scaler_name
 
 #: Callee names that may do protocol work although nobody knows what they are.
-SUSPECT = re.compile(r"back|step|optim|scal|clip|grad|update|train|accum|zero", re.IGNORECASE)
+SUSPECT = re.compile(
+    r"backward|backprop|step|optim|scal|clip|grad|update|train.|accum|zero", re.IGNORECASE
+)
 #: Callee names that do protocol work whoever they belong to.
 RUNNERS = frozenset(
     {"backward", "zero_grad", "optimizer_step", "call_hook", "run_hook", "manual_backward"}
@@ -60,6 +62,17 @@ class Slicer:
         self.roles = roles
         self.interesting = interesting
         self.lasting_names = self._lasting_names(roles)
+        self.participants = frozenset(self._participants(roles))
+
+    def _participants(self, roles: Roles) -> Iterator[str]:
+        """Names of scalers and optimizers in protocol calls: their aliases matter everywhere."""
+        for site in roles.module.calls:
+            if protocol_word(site.node, site.method, site.function, roles) is None:
+                continue
+            places = [site.node.func, *site.node.args[:1]]
+            for place in places:
+                if isinstance(place, (ast.Attribute, ast.Name, ast.Subscript)):
+                    yield from names_in(place)
 
     def _lasting_names(self, roles: Roles) -> frozenset[str]:
         """Names under which values stay apart in every function: scalers, tested attributes."""
@@ -118,7 +131,7 @@ class _Work:
         self.slicer = slicer
         self.function = function
         self.calls: set[int] = set()
-        self.relevant: set[str] = set(slicer.lasting_names)
+        self.relevant: set[str] = set(slicer.lasting_names | slicer.participants)
         self.guards: set[str] = set()
         self.assignments: list[tuple[set[str], set[str]]] = []
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 
-#: A rule needs one of these words: the AMP classes and modules, a name that makes an
-#: expression a scaler, or a suppression comment that may be unused (AMP900).
-_MARKER = re.compile(rb"(?i)scaler|autocast|unscale_|\bamp\b|\bamp\d|amplint")
+#: A rule needs one of these words: the AMP classes, a name that makes an expression a
+#: scaler, or a suppression comment that may be unused (AMP900). Lower case.
+_WORDS = (b"scaler", b"autocast", b"unscale_", b"amplint")
+
+#: The word "amp" (a module, a flag), or a code such as "amp110". The look-behind comes after
+#: the literal because only a pattern that starts with literals is searched for quickly.
+_AMP = re.compile(rb"amp(?<!\wamp)(?:\d|\b)")
 
 #: Escapes, shifts and wide characters can hide a word from a byte scan. A declared encoding
 #: other than these, which extend ASCII byte for byte, is therefore never screened out.
 _DECLARATION = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
-_EXTENDS_ASCII = re.compile(rb"(?i)utf[-_]?8|latin[-_]?1|ascii|iso[-_]8859[-_]\d+|cp125\d$|euc[-_]")
+_EXTENDS_ASCII = re.compile(rb"utf[-_]?8|latin[-_]?1|ascii|iso[-_]8859[-_]\d+|cp125\d$|euc[-_]")
 
 
 def mentions_amp(data: bytes) -> bool:
@@ -20,9 +24,10 @@ def mentions_amp(data: bytes) -> bool:
     Args:
         data: the undecoded file.
     """
-    if _MARKER.search(data):
+    lower = data.lower()
+    if any(word in lower for word in _WORDS) or _AMP.search(lower):
         return True
-    if b"\0" in data:
+    if b"\0" in data:  # perhaps UTF-16, which hides every word
         return True
-    declared = _DECLARATION.search(data[:1000])
+    declared = _DECLARATION.search(lower[:1000].replace(b"\r", b"\n"))
     return declared is not None and not _EXTENDS_ASCII.match(declared.group(1))
