@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from amplint import workers
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
@@ -120,11 +119,13 @@ def _prepare(
 
 
 def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[FileResult]:
-    processes = min(jobs or workers.available_processors(), len(tasks))
     characters = sum(len(task.source.text) for task in tasks)
-    if processes < 2 or (not jobs and characters < WORTH_PROCESSES):
+    if jobs == 1 or len(tasks) < 2 or (not jobs and characters < WORTH_PROCESSES):
         yield from map(inspect, tasks)
         return
+    from amplint import workers
+
+    processes = min(jobs or workers.available_processors(), len(tasks))
     # The largest first, so that none of them is alone at the end.
     ordered = sorted(tasks, key=lambda task: len(task.source.text), reverse=True)
     for task, result in workers.run(inspect, ordered, processes):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import amplint.rules
-from amplint import checker, inspection
+from amplint import checker, inspection, workers
 from amplint.checker import check_paths, check_source
 from amplint.config import Settings
 from amplint.findings import Finding, Severity
@@ -400,8 +400,8 @@ def test_processes_are_started_only_where_they_pay(
         started.append(processes)
         return iter([(task, FileResult(task.source.filename)) for task in tasks])
 
-    monkeypatch.setattr(checker.workers, "run", run)
-    monkeypatch.setattr(checker.workers, "available_processors", lambda: 4)
+    monkeypatch.setattr(workers, "run", run)
+    monkeypatch.setattr(workers, "available_processors", lambda: 4)
     monkeypatch.setattr(checker, "inspect", lambda task: FileResult(task.source.filename))
     for name in ("a.py", "b.py", "c.py"):
         write(name, MARK + "#" * (characters // 3))

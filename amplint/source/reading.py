@@ -104,12 +104,14 @@ def decode(data: bytes, filename: str, *, max_file_size: int = MAX_FILE_SIZE) ->
 
 
 def _declared_encoding(data: bytes) -> str:
+    head = data[: len(codecs.BOM_UTF8)] if data.startswith(codecs.BOM_UTF8) else b""
+    lines = _NEWLINE.split(data[len(head) :], maxsplit=2)[:2]
+    if not any(b"coding" in line for line in lines):
+        return "utf-8"
     import tokenize
 
     # `detect_encoding` insists that the first two lines are UTF-8 even where the cookie
     # says otherwise; the interpreter does not. Only the ASCII part can hold a cookie.
-    head = data[: len(codecs.BOM_UTF8)] if data.startswith(codecs.BOM_UTF8) else b""
-    lines = _NEWLINE.split(data[len(head) :], maxsplit=2)[:2]
     ascii_lines = [line.translate(_NON_ASCII_TO_QUESTION_MARK) + b"\n" for line in lines]
     ascii_lines[0] = head + ascii_lines[0]
     try:

@@ -1,0 +1,95 @@
+"""The screen: what mentions AMP in any spelling is kept, everything else may go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplint import rules
+from amplint.checker import check_source
+from amplint.config import Settings
+from amplint.project import names
+from amplint.project.roles import scaler_name
+from amplint.source.screen import mentions_amp
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from torch.cuda.amp import GradScaler",
+        "from torch.amp import *",
+        "import torch.amp",
+        "torch.cuda.amp.custom_fwd",
+        "from apex import amp",
+        "torch.autocast('cuda')",
+        "AutoCast",
+        "self.scaler.step(optimizer)",
+        "gradSCALER = None",
+        "loss_scaler",
+        "ShardedGradScaler()",
+        "x.unscale_(optimizer)",
+        "if amp:",
+        "AMP",
+        "x  # noqa: AMP110",
+        "x  # noqa: amp1",
+        "x  # amplint: ignore[clip-without-unscale]",
+        "x = 1\0",
+    ],
+)
+def test_kept(text: str) -> None:
+    assert mentions_amp(text.encode())
+    assert mentions_amp(b"\xef\xbb\xbfx = 1\r\n" + text.encode("utf-8") + b"\n\xff")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "import torch",
+        "example = sample(stamp, ramp, amplitude, damp)",
+        "scale = 2; rescale(scale); x.unscale()",
+        "use_amp = True",
+        "x  # noqa: F401",
+        "# -*- coding: utf-8 -*-",
+        "# -*- coding: latin-1 -*-",
+        "# vim: set fileencoding=ascii :",
+        "x = 'coding: utf-7'",
+    ],
+)
+def test_screened_out(text: str) -> None:
+    assert not mentions_amp(text.encode())
+
+
+@pytest.mark.parametrize("codec", ["utf-7", "unicode_escape", "utf-16", "shift_jis", "cp037"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_an_encoding_that_can_hide_words_is_kept(codec: str, newline: str) -> None:
+    assert mentions_amp(f"#!/bin/python{newline}# coding: {codec}{newline}x = 1".encode())
+
+
+@pytest.mark.parametrize(
+    "name", sorted(names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS | names.AUTOCASTS)
+)
+def test_every_name_of_the_interface_is_kept(name: str) -> None:
+    assert mentions_amp(f"import {name}".encode())
+
+
+@given(st.text(st.sampled_from("sScCaAlLeErR_gd1G"), max_size=14))
+def test_every_name_of_a_scaler_is_kept(name: str) -> None:
+    assert mentions_amp(name.encode()) or not scaler_name(name)
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("fixtures/**/*.py")))
+def test_a_file_with_findings_is_kept(path: Path) -> None:
+    data = path.read_bytes()
+    findings = check_source("a.py", data, Settings(select=("ALL",))).findings
+    assert mentions_amp(data) or not findings
+
+
+def test_every_page_example_is_kept() -> None:
+    for code in set(rules.TABLE) - {"AMP000"}:
+        page = rules.load(code).__doc__
+        example = page.partition("## Example")[2].partition("```python\n")[2].partition("```")[0]
+        assert mentions_amp(example.encode()), code
