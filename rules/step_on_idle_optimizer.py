@@ -1,0 +1,262 @@
+"""# step-on-idle-optimizer (AMP124)
+
+The scaler steps an optimizer whose parameters never get a gradient.
+
+## What it does
+Flags `scaler.step(optimizer)` where all parameters that the optimizer was built over are frozen,
+belong to a model that the file never runs, or belong to a model that was replaced by a new one
+after the optimizer was built.
+
+## Why is this bad?
+Without a single gradient there is nothing to check for infs:
+`AssertionError: No inf checks were recorded for this optimizer.` stops training at the first step.
+A plain `optimizer.step()` skips parameters without a gradient silently, and so does a disabled
+scaler: the error shows up only where AMP is on, and without AMP nothing is trained.
+
+## Example
+```python
+import torch
+
+backbone, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+for parameter in backbone.parameters():
+    parameter.requires_grad = False
+optimizer = torch.optim.SGD(backbone.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(head(backbone(inputs)), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+backbone, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+for parameter in backbone.parameters():
+    parameter.requires_grad = False
+optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(head(backbone(inputs)), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function raises the `AssertionError` at the first `scaler.step`.
+
+## Fix safety
+No fix is offered: which parameters are meant to be trained cannot be read from the code.
+
+## Known limits
+Only local names, in one function or one script, and only an optimizer built over `model.parameters()`
+as a whole. Silent as soon as anything in the file unfreezes parameters, or the model is handed to
+another function. The two networks of a GAN are not followed: a generator's loss also gives the
+discriminator gradients.
+
+## References
+- PyTorch, Automatic Mixed Precision package: `GradScaler.step`
+- `torch/amp/grad_scaler.py`: `GradScaler.step`, `GradScaler._unscale_grads_`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import (
+    Binding,
+    Layout,
+    bindings_of,
+    constant_of,
+    layout_of,
+    names_in,
+    parameters,
+    scaler_calls,
+)
+from amplint.project.module import CallSite
+from amplint.project.roles import Role, last_name
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP124",
+    name="step-on-idle-optimizer",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="`scaler.step` of an optimizer whose parameters cannot have a gradient",
+    facts=("S09", "S10", "S12", "S33"),
+)
+
+ERROR = "`AssertionError: No inf checks were recorded for this optimizer.`"
+FROZEN = f"all parameters of `{{model}}` are frozen on line {{row}}, so the step raises {ERROR}"
+UNUSED = f"`{{model}}` is never run, so its parameters have no gradient: the step raises {ERROR}"
+REPLACED = (
+    f"`{{optimizer}}` holds the parameters of the `{{model}}` before line {{row}}; the new one's are "
+    f"not stepped: {ERROR}"
+)
+HELPS = {
+    FROZEN: "build `{optimizer}` over parameters that are trained, or do not freeze `{model}`",
+    UNUSED: "build `{optimizer}` over the parameters of the model that computes the loss",
+    REPLACED: "build `{optimizer}` after the last assignment of `{model}`",
+}
+#: Methods that run no forward and change no parameter's `requires_grad`.
+INERT = frozenset(
+    ("parameters", "named_parameters", "train", "eval", "to", "cuda", "cpu", "state_dict")
+    + ("load_state_dict", "zero_grad", "apply", "requires_grad_", "children", "modules")
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report steps of optimizers that cannot have a gradient."""
+    for site in scaler_calls(view, "step"):
+        if not site.node.args or not isinstance(site.node.args[0], ast.Name):
+            continue
+        optimizer = site.node.args[0].id
+        built = _built(view, site, optimizer)
+        if built is None:
+            continue
+        template, words = _diagnose(site, *built)
+        if template:
+            words["optimizer"] = optimizer
+            message, help = template.format_map(words), HELPS[template].format_map(words)
+            yield view.finding(RULE, site.node, message, help)
+
+
+def _built(view: FileView, site: CallSite, optimizer: str) -> tuple[str, ast.Call] | None:
+    """The model and the only constructor call of an optimizer over `model.parameters()`."""
+    function = site.function
+    if site.node not in layout_of(function) or optimizer in parameters(function):
+        return None
+    bindings = bindings_of(function).get(optimizer, [])
+    call = bindings[0].value if len(bindings) == 1 else None
+    if not isinstance(call, ast.Call):
+        return None
+    sources = [*call.args, *(item.value for item in call.keywords if item.arg == "params")]
+    if not sources or view.roles.role_of(call, function) is not Role.OPTIMIZER:
+        return None
+    callee = sources[0].func if isinstance(sources[0], ast.Call) else None
+    if not isinstance(callee, ast.Attribute) or callee.attr != "parameters":
+        return None
+    model = callee.value
+    if not isinstance(model, ast.Name) or model.id in parameters(function):
+        return None
+    return model.id, call
+
+
+def _diagnose(site: CallSite, model: str, built: ast.Call) -> tuple[str, dict[str, object]]:
+    layout = layout_of(site.function)
+    bindings = bindings_of(site.function).get(model, [])
+    if not bindings or layout.conditions(built) or _shared_name(site, model):
+        return "", {}
+    freeze = _frozen(layout, model)
+    if freeze is not None and _only_inert(layout, model, may_run=True):
+        return FROZEN, {"model": model, "row": freeze.lineno}
+    is_own = len(bindings) == 1 and _is_constructed(bindings[0])
+    if is_own and _only_inert(layout, model, may_run=False):
+        return UNUSED, {"model": model}
+    replaced = _replacement(site, layout, model, built)
+    if replaced is not None:
+        return REPLACED, {"model": model, "row": replaced.lineno}
+    return "", {}
+
+
+def _shared_name(site: CallSite, model: str) -> bool:
+    """Whether nested functions or `global` make the name visible elsewhere."""
+    layout = layout_of(site.function)
+    return any(
+        (isinstance(node, (ast.Global, ast.Nonlocal)) and model in node.names)
+        or (isinstance(node, (ast.FunctionDef, ast.ClassDef)) and model in names_in(node))
+        for node in layout.nodes
+    )
+
+
+def _frozen(layout: Layout, model: str) -> ast.stmt | None:
+    """The statement that freezes all parameters of a model for good."""
+    if any(_unfreezes(node, model) for node in ast.walk(layout.function.node)):
+        return None
+    for node in layout.nodes:
+        if isinstance(node, ast.For) and _is_freezing_loop(node, model):
+            statement: ast.stmt = node
+        elif isinstance(node, ast.Call) and ast.unparse(node) == f"{model}.requires_grad_(False)":
+            statement = layout.statement(node)
+        else:
+            continue
+        if not layout.conditions(statement) and not layout.loops(statement):
+            return statement
+    return None
+
+
+def _is_freezing_loop(loop: ast.For, model: str) -> bool:
+    if len(loop.body) != 1 or not isinstance(loop.target, ast.Name):
+        return False
+    if ast.unparse(loop.iter) != f"{model}.parameters()":
+        return False
+    each = loop.target.id
+    frozen = (f"{each}.requires_grad = False", f"{each}.requires_grad_(False)")
+    return ast.unparse(loop.body[0]) in frozen
+
+
+def _unfreezes(node: ast.AST, model: str) -> bool:
+    """Whether a node may make parameters trainable, or give a model new ones."""
+    if isinstance(node, ast.Assign):
+        attributes = [target for target in node.targets if isinstance(target, ast.Attribute)]
+        if any(target.attr == "requires_grad" for target in attributes):
+            return constant_of(node.value) is not False
+        return any(model in names_in(target) for target in attributes)
+    if isinstance(node, ast.Call):
+        name = last_name(node.func)
+        if name == "requires_grad_":
+            return not (node.args and constant_of(node.args[0]) is False)
+        return "requires_grad" in name or "freeze" in name or name == "setattr"
+    return False
+
+
+def _only_inert(layout: Layout, model: str, *, may_run: bool) -> bool:
+    """Whether the function never hands the model on, nor runs it unless `may_run`."""
+    for node in layout.nodes:
+        if not isinstance(node, ast.Name) or node.id != model or isinstance(node.ctx, ast.Store):
+            continue
+        parent = layout.parents[node]
+        is_run = isinstance(parent, ast.Call) and parent.func is node
+        is_inert = isinstance(parent, ast.Attribute) and parent.attr in INERT
+        if not is_inert and not (is_run and may_run):
+            return False
+    return True
+
+
+def _is_constructed(binding: Binding) -> bool:
+    """Whether the value is `Class(...)` or `nn.Class(...).to(device)`, without other models."""
+    value = binding.value
+    while isinstance(value, ast.Call) and last_name(value.func) in ("to", "cuda", "cpu", "train"):
+        value = value.func.value if isinstance(value.func, ast.Attribute) else None
+    return isinstance(value, ast.Call) and last_name(value.func)[:1].isupper()
+
+
+def _replacement(site: CallSite, layout: Layout, model: str, built: ast.Call) -> ast.Assign | None:
+    """A later assignment of a new model, without condition, before the step's loop."""
+    later = [
+        binding
+        for binding in bindings_of(site.function)[model]
+        if layout.before(built, binding.statement)
+    ]
+    if len(later) != 1 or not isinstance(later[0].statement, ast.Assign):
+        return None
+    statement, value = later[0].statement, later[0].value
+    if layout.loops(statement) != layout.loops(built) or layout.conditions(statement):
+        return None
+    bindings = bindings_of(site.function)
+    models = {name for name, each in bindings.items() if any(map(_is_constructed, each))}
+    if not all(map(_is_constructed, bindings[model])) or value is None:
+        return None
+    wraps = models & names_in(value)
+    return None if wraps or not layout.before(statement, site.node) else statement
