@@ -21,7 +21,7 @@ from amplint.source.reading import decode, read_bytes
 from amplint.source.screen import mentions_amp
 
 #: Starting worker processes costs about as much as analysing this many characters.
-WORTH_PROCESSES = 400_000
+WORTH_PROCESSES = 200_000
 
 CRASHED = "the analysis crashed; please report it with the file"
 

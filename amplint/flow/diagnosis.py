@@ -99,7 +99,7 @@ class Diagnostician:
         code = self._in_context(slug, state, words)
         if code is None:
             return None
-        self._describe(slug, site, words)
+        self._describe(slug, site, state, words)
         if code == "AMP105":
             flush = _flush_without_update(state, site)
             if flush is not None:
@@ -125,7 +125,13 @@ class Diagnostician:
         """A scaler is built here and nothing is ever scaled: the first step already stops."""
         return bool(self.roles.constructions) and not self.sites(SCALE)
 
-    def _describe(self, slug: str, site: Site, words: dict[str, str]) -> None:
+    def _describe(self, slug: str, site: Site, state: State, words: dict[str, str]) -> None:
+        words["slug"] = slug
+        cause = _cause_node(slug, site, state)
+        if cause is not site.node:
+            words["line"] = str(cause.lineno)
+        if slug == "scaler-is-none" and ("flag", "absent") in state.typestate:
+            words["absent"] = "yes"
         guards = self.guards_of(site.node)
         if guards:
             words.setdefault("guard", _condition(guards[-1]))
@@ -228,26 +234,31 @@ def _last_event(state: State, wanted: Event):
     return None
 
 
+#: slug -> the event without which the violation would not be one.
+CAUSES = {
+    "step-twice": Event.STEP,
+    "unscale-after-step": Event.STEP,
+    "unscale-twice": Event.UNSCALE,
+    "backward-after-unscale": Event.UNSCALE,
+    "unscale-of-plain": Event.PLAIN_BACKWARD,
+    "step-on-piled": Event.SCALED_BACKWARD,
+    "stale-scale": Event.UPDATE,
+    "unscale-again": Event.UPDATE,
+    "optimizer-step-twice": Event.STEP,
+}
+
+
 def cause_of(slug: str, site: Site, state: State) -> int:
     """Identity of the event that caused a violation: two reports of one cause are one defect."""
-    if slug in ("clip-of-scaled", "clip-of-spent", "losses-mixed", "scaler-is-none", "update-without-check"):
-        return id(site.node)
-    wanted = {
-        "step-twice": Event.STEP,
-        "unscale-after-step": Event.STEP,
-        "unscale-twice": Event.UNSCALE,
-        "backward-after-unscale": Event.UNSCALE,
-        "unscale-of-plain": Event.PLAIN_BACKWARD,
-        "step-on-piled": Event.SCALED_BACKWARD,
-        "stale-scale": Event.UPDATE,
-        "unscale-again": Event.UPDATE,
-    }.get(slug)
-    if wanted is None:
-        return id(site.node)
-    for step in reversed(steps_of(state.trail)):
+    return id(_cause_node(slug, site, state))
+
+
+def _cause_node(slug: str, site: Site, state: State) -> ast.expr:
+    wanted = CAUSES.get(slug)
+    for step in reversed(steps_of(state.trail) if wanted else []):
         if step[0] == "event" and step[3][0] is wanted and step[1] is not site.node:
-            return id(step[1])
-    return id(site.node)
+            return step[1]
+    return site.node
 
 
 def _text(test: ast.expr) -> str:

@@ -377,6 +377,7 @@ class Interpreter:
                 for current in running:
                     current = current.copy()
                     self.bind(node.target, item, current, frame)
+                    self.loops.mark_last(node, current, frame)
                     result = self.block(node.body, [current], frame)
                     outcome.returns += result.returns
                     outcome.normal += result.breaks

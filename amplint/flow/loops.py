@@ -69,9 +69,22 @@ class LoopReader:
                 word = protocol_word(call, callee_name(call), function, self.reader.roles)
                 words |= self._reach.get(callee_name(call), set()) | ({word} if word else set())
                 container = container or (bool(targets) and _is_about(call, word, targets))
+                container = container or self._hands_over(call, targets, function)
             container = container or _clears_gradients(statement, targets)
         trains = BACKWARD in words
         return Shape(trains, trains and bool(words & {STEP, PLAIN_STEP, UNSCALE}), container)
+
+    def _hands_over(self, call: ast.Call, targets: set[str], function: Function) -> bool:
+        """Whether an optimizer of the loop goes to a function of the file that steps it."""
+        if not self._reach.get(callee_name(call), set()) & {STEP, PLAIN_STEP, UNSCALE}:
+            return False
+        arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+        return any(
+            isinstance(argument, ast.Name)
+            and argument.id in targets
+            and self.reader.roles.is_optimizer(argument, function)
+            for argument in arguments
+        )
 
     def words(self, body: list[ast.stmt], function: Function) -> set[str]:
         """Protocol words that a block reaches, calls included."""
@@ -133,6 +146,12 @@ class LoopReader:
         return location
 
     # -- container loops ---------------------------------------------------------------
+
+    def mark_last(self, node: ast.For, state: State, frame) -> None:
+        """The one round of a container loop is its last: what waits for the end happens."""
+        counter = self._counter(node, state, frame)
+        if counter is not None:
+            state.facts[("last", counter)] = True
 
     def elements(self, node: ast.For, state: State, frame) -> list[Value]:
         """The values the target takes: each one of a display, else one for all."""
