@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
@@ -141,7 +141,7 @@ def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds:
     all_errors = {*errors, *(error for result in results for error in result.errors)}
     return Report(
         findings=tuple(sorted(findings, key=place)),
-        errors=tuple(sorted(all_errors, key=lambda item: (item.filename, item.row, item.column))),
+        errors=tuple(sorted(all_errors, key=astuple)),
         files=len(results),
         screened_out=sum(result.screened_out for result in results),
         seconds=seconds,

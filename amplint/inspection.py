@@ -95,7 +95,8 @@ def _inspect(task: Task) -> FileResult:
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
     kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]
-    kept += _fingerprinted(_unused_suppressions(task, suppressions), view)
+    if not errors:  # a rule that failed might have needed a suppression
+        kept += _fingerprinted(_unused_suppressions(task, suppressions), view)
     return FileResult(source.filename, tuple(sorted(kept, key=place)), tuple(errors))
 
 
@@ -163,11 +164,11 @@ def _fingerprinted(findings: Iterable[Finding], view: FileView) -> list[Finding]
     def line_digest(row: int) -> str:
         return _sha1("".join(lines[row - 1].split()))
 
-    seen: Counter[tuple[str, str]] = Counter()
+    seen: Counter[str] = Counter()
     result = []
     for finding in findings:
-        kind = (finding.code, line_digest(finding.span.start.row))
-        result.append(replace(finding, fingerprint=_sha1(f"{kind}{seen[kind]}")))
+        kind = f"{finding.code} {line_digest(finding.span.start.row)}"
+        result.append(replace(finding, fingerprint=_sha1(f"{kind} {seen[kind]}")))
         seen[kind] += 1
     return result
 

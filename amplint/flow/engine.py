@@ -248,7 +248,7 @@ class _Engine:
     def _constants(self) -> State:
         """Module-level names that are bound once, to a literal."""
         bindings: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(self.module.tree):
+        for node in self.module.nodes():
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 bindings.setdefault(node.id, []).append(node)
         state = State()

@@ -70,6 +70,7 @@ class Interpreter:
         self.visits = 0
         self.slices: dict[Function, Slice] = {}
         self.inlined: set[Function] = set()
+        self._walruses: dict[int, bool] = {}
         self.crowded = crowded
         self.scope: int | None = None
         self.optimizers: dict[int | None, set[str]] = {}
@@ -260,9 +261,16 @@ class Interpreter:
         """Whether the operands must be evaluated one by one: events, walrus, volatile parts."""
         if id(test) in self.slice_of(frame.function).calls:
             return True
-        if any(isinstance(node, ast.NamedExpr) for node in ast.walk(test)):
+        if self._has_walrus(test):
             return True
         return is_volatile(self.reader.formula(test, state, frame.function))
+
+    def _has_walrus(self, test: ast.expr) -> bool:
+        found = self._walruses.get(id(test))
+        if found is None:
+            found = any(isinstance(node, ast.NamedExpr) for node in ast.walk(test))
+            self._walruses[id(test)] = found
+        return found
 
     def _branch_connective(self, test: ast.BoolOp, state: State, frame: Frame) -> tuple[list[State], list[State]]:
         going_on = isinstance(test.op, ast.And)

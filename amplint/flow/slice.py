@@ -83,7 +83,7 @@ class Slicer:
         } | {path.rpartition(".")[2] for path in scaler_like_paths(roles)}
         tested = {
             part.attr
-            for node in ast.walk(roles.module.tree)
+            for node in roles.module.nodes()
             if isinstance(node, (ast.If, ast.While))
             for part in ast.walk(node.test)
             if isinstance(part, ast.Attribute)

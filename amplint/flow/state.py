@@ -8,6 +8,7 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
@@ -69,6 +70,7 @@ class State:
         return (frozenset(self.typestate.items()), kept)
 
 
+@lru_cache(maxsize=65536)
 def last_part(location: str) -> str:
     """The last name of a location: "amp" for "Trainer.fit:self.cfg.amp"."""
     return location.rpartition(".")[2].rpartition(":")[2]

@@ -7,7 +7,7 @@ the parse; this needs one pass over the import statements.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -41,15 +41,15 @@ class Imports:
         return ".".join((root, *reversed(parts)))
 
 
-def collect_imports(tree: ast.Module, *, package: str = "") -> Imports:
-    """Read every import statement of the module, nested ones included.
+def collect_imports(nodes: Iterable[ast.AST], *, package: str = "") -> Imports:
+    """Read the import statements among the nodes of a module.
 
     Args:
-        tree: the parsed module.
+        nodes: nodes of the module, those of nested functions included.
         package: dotted name of the package that holds the module, for relative imports.
     """
     imports = Imports()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             imports.aliases.update(_plain(node))
         elif isinstance(node, ast.ImportFrom):

@@ -39,6 +39,8 @@ class Function:
         qualname: dotted within the module: "Trainer.train_epoch", "main.inner".
         parent: the enclosing function (for nested functions), or None.
         owner: the class whose method it is, or None.
+        nodes: every node of its own body, outer ones first; nested functions and classes
+            appear as one node each.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Function:
     parent: Function | None = None
     owner: Class | None = None
     nested: dict[str, Function] = field(default_factory=dict)
+    nodes: list[ast.AST] = field(default_factory=list)
 
     @property
     def body(self) -> list[ast.stmt]:
@@ -89,6 +92,10 @@ class Module:
     functions: list[Function] = field(default_factory=list)
     classes: dict[str, Class] = field(default_factory=dict)
     calls: list[CallSite] = field(default_factory=list)
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """Every node of every function body; class-level statements are left out."""
+        return (node for function in self.functions for node in function.nodes)
 
     def resolve(self, expression: ast.expr) -> str | None:
         """Dotted name of an expression; None for names that the file defines itself.
@@ -149,9 +156,10 @@ def build_module(filename: str, source: str, tree: ast.Module, *, package: str =
             reports AMP000.
     """
     body = Function("<module>", "<module>", tree)
-    module = Module(filename, source, tree, collect_imports(tree, package=package), body)
+    module = Module(filename, source, tree, Imports(), body)
     module.functions.append(body)
     _Indexer(module).visit_body(tree, body, None, "")
+    module.imports = collect_imports(module.nodes(), package=package)
     module.calls = [
         CallSite(call.node, call.function, module.resolve(call.node.func), call.method)
         for call in module.calls
@@ -172,6 +180,8 @@ class _Indexer:
             self._visit(child, function, owner, prefix)
 
     def _visit(self, node: ast.AST, function: Function, owner: Class | None, prefix: str) -> None:
+        if owner is None:  # statements of a class body belong to no function
+            function.nodes.append(node)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._enter_function(node, function, owner, prefix)
             return
@@ -197,7 +207,7 @@ class _Indexer:
         else:
             function.nested[node.name] = inner
         for decorator in node.decorator_list:
-            self._visit(decorator, function, None, prefix)
+            self._visit(decorator, function, owner, prefix)
         self._visit(node.args, function, None, prefix)
         for statement in node.body:
             self._visit(statement, inner, None, inner.qualname + ".")
@@ -219,10 +229,4 @@ def _method_name(callee: ast.expr) -> str:
 
 def walk_function(function: Function) -> Iterator[ast.AST]:
     """Every node of the function's own body, without nested functions and classes."""
-    pending: list[ast.AST] = list(reversed(function.body))
-    while pending:
-        node = pending.pop()
-        yield node
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        pending.extend(reversed(list(ast.iter_child_nodes(node))))
+    return iter(function.nodes)

@@ -25,6 +25,7 @@ from functools import lru_cache
 from operator import itemgetter
 
 from amplint.findings import Position, Span
+from amplint.selection import UNUSED_SUPPRESSION, specificity, unknown_selector_hint
 from amplint.source.positions import split_lines
 
 _MENTION = re.compile(r"noqa|amplint\s*:", re.IGNORECASE)
@@ -52,8 +53,10 @@ _IGNORE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _OWN_CODE = re.compile(r"AMP\d*", re.IGNORECASE)
+_NOT_CODE = frozenset(
+    {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+)
 _FORM = "write `# amplint: ignore[AMP110] the reason`"
-_UNUSED_SUPPRESSION = "AMP900"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,21 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Directive:
-    """One suppression. `blanket` silences every code; `problem` says why it cannot be read."""
+    """One suppression.
+
+    Args:
+        span: from its "#" on.
+        entries: what it names of amplint's.
+        shared: it names codes of other tools, too.
+        blanket: it silences every code.
+        whole_file: it counts for every line.
+        alone: it stands on a line without code.
+        problem: why it cannot be read; "" if it can.
+    """
 
     span: Span
     entries: tuple[_Entry, ...] = ()
+    shared: bool = False
     blanket: bool = False
     whole_file: bool = False
     alone: bool = False
@@ -150,7 +164,7 @@ class Suppressions:
                 if not entry.used
                 and entry.codes & ran
                 and entry.codes <= judged
-                and _UNUSED_SUPPRESSION not in entry.codes
+                and UNUSED_SUPPRESSION not in entry.codes
             ]
             if idle:
                 yield _idle(directive, idle)
@@ -175,8 +189,6 @@ class Suppressions:
 
 
 def _unknown(directive: _Directive) -> Iterator[UnusedSuppression]:
-    from amplint.selection import unknown_selector_hint
-
     for entry in directive.entries:
         if not entry.codes:
             hint = unknown_selector_hint(entry.text) or ""
@@ -188,12 +200,12 @@ def _idle(directive: _Directive, idle: list[str]) -> UnusedSuppression:
     place = "in this file" if directive.whole_file else "here"
     message = f"the suppression of {what} silences nothing {place} and would hide a later mistake"
     if directive.alone:
-        help = "put the comment at the end of a line of the statement, or remove it"
-    elif len(idle) == len(directive.entries):
-        help = "remove the comment"
+        advice = "put the comment at the end of a line of the statement, or remove it"
+    elif len(idle) == len(directive.entries) and not directive.shared:
+        advice = "remove the comment"
     else:
-        help = f"remove {what} from the comment"
-    return UnusedSuppression(directive.span, message, help)
+        advice = f"remove {what} from the comment"
+    return UnusedSuppression(directive.span, message, advice)
 
 
 def collect(source: str) -> Suppressions:
@@ -219,11 +231,6 @@ def collect(source: str) -> Suppressions:
             first_row = token.start[0]
             decorator = token.string == "@"
     return Suppressions(directives, _joined(lines))
-
-
-_NOT_CODE = frozenset(
-    {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-)
 
 
 def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
@@ -262,11 +269,18 @@ def _read_noqa(match: re.Match[str], span: Span, alone: bool) -> _Directive | No
     if codes is None:
         # A bare "flake8: noqa" speaks of flake8's own codes, as a rule of style.
         return None if whole_file else _Directive(span, blanket=True, alone=alone)
-    own = [code for code in re.split(r"[,\s]+", codes) if _OWN_CODE.fullmatch(code)]
+    named = re.split(r"[,\s]+", codes)
+    own = [code for code in named if _OWN_CODE.fullmatch(code)]
     if not own:
         return None
     entries = tuple(_Entry(code, codes_of(code)) for code in own)
-    return _Directive(span, entries, whole_file=whole_file, alone=alone and not whole_file)
+    return _Directive(
+        span,
+        entries,
+        shared=len(own) < len(named),
+        whole_file=whole_file,
+        alone=alone and not whole_file,
+    )
 
 
 def _read_directive(text: str, span: Span, alone: bool) -> _Directive:
@@ -290,6 +304,5 @@ def _read_directive(text: str, span: Span, alone: bool) -> _Directive:
 def codes_of(selector: str) -> frozenset[str]:
     """The codes of the rules that a code, a prefix or a name stands for; none for "ALL"."""
     from amplint.rules import TABLE
-    from amplint.selection import specificity
 
     return frozenset(code for code in TABLE if specificity(selector, code) > 0)
