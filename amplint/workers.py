@@ -65,16 +65,19 @@ def _all_at_once(
     function: Callable[[T], R], inputs: Sequence[T], processes: int
 ) -> Iterator[tuple[int, R]]:
     """Results of a shared pool; those that a dead worker took along are missing."""
-    with contextlib.ExitStack() as stack:
-        try:
-            pool, futures = _start(function, inputs, processes)
-        except _NO_PROCESSES:
-            return
-        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        index_of = {future: index for index, future in enumerate(futures)}
+    try:
+        pool, futures = _start(function, inputs, processes)
+    except _NO_PROCESSES:
+        return
+    index_of = {future: index for index, future in enumerate(futures)}
+    try:
         for future in as_completed(futures):
             if not isinstance(future.exception(), BrokenExecutor):
                 yield index_of[future], future.result()
+    except BaseException:  # an interrupt, too, must not wait for what is still running
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _one_at_a_time(function: Callable[[T], R], inputs: Sequence[T]) -> Iterator[tuple[T, R | Died]]:

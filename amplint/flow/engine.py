@@ -8,7 +8,7 @@ establishes holds at the entry of its methods, unless another method changes it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.findings import Span
@@ -30,6 +30,7 @@ from amplint.flow.facts import (
 )
 from amplint.flow.calls import drop_locals
 from amplint.flow.interpreter import BudgetExceeded, Interpreter
+from amplint.flow.presence import never_done
 from amplint.flow.reader import Frame, Reader
 from amplint.flow.slice import Slicer, blocks_of
 from amplint.flow.state import EVERY, State, merge
@@ -97,6 +98,9 @@ def _priority(item: Found) -> tuple[int, int]:
     return (rounds, _rank(item.verdict.code))
 
 
+#: What a scaler lacks altogether -> (code, slug of what torch does then).
+NEVER = {SCALE: ("AMP101", "step-uninitialised"), UPDATE: ("AMP105", "step-twice")}
+
 #: Reported only where nothing more specific fits.
 GENERAL = ("AMP101", "AMP105", "AMP106")
 
@@ -155,7 +159,19 @@ class _Engine:
         for function in candidates:
             if function not in self.inlined and self._holds_a_protocol(function):
                 found += self._judge(function, self._entry_states(function))
-        return found + self._judge_split_classes()
+        found += self._judge_split_classes()
+        return found + list(self._never_done({item.site.node for item in found}))
+
+    def _never_done(self, reported: set[ast.expr]) -> Iterator[Found]:
+        """Scalers that nothing in the file ever scales with, or updates."""
+        for site, word in never_done(self.module, self.roles):
+            if site.node in reported:
+                continue
+            text = ast.unparse(site.node.func.value)  # type: ignore[attr-defined]
+            optimizer = ast.unparse(site.node.args[0]) if site.node.args else ""
+            place = Site(site.node, site.function, text, "", text, optimizer)
+            code, slug = NEVER[word]
+            yield Found(slug, place, State(), Verdict(code, {"never": "yes", "slug": slug}))
 
     # -- classes whose callers run the backward ----------------------------------------------
 

@@ -18,6 +18,9 @@ class Stage(enum.Enum):
     UNSCALED = "unscaled"
     STEPPED = "stepped"
 
+    # Members are singletons: hashing them by identity is what Enum does, only faster.
+    __hash__ = object.__hash__
+
     @property
     def meaning(self) -> str:
         """What happened to the optimizer since the last update(), in words."""
@@ -39,6 +42,8 @@ class Gradient(enum.Enum):
     MIXED = "mixed"
     RESCALED = "rescaled"
     PILED = "piled"
+
+    __hash__ = object.__hash__
 
     @property
     def meaning(self) -> str:

@@ -88,7 +88,7 @@ def decode(data: bytes, filename: str, *, max_file_size: int = MAX_FILE_SIZE) ->
     if len(data) > max_file_size:
         raise UnreadableFile(f"is larger than the limit of {max_file_size} bytes")
     if b"\0" in data:
-        place = _place(data, data.index(0), "latin-1")
+        place = _place(data, data.index(0), "utf-8")
         raise UnreadableFile("holds null bytes, so it is no Python source", *place)
     bom = data.startswith(codecs.BOM_UTF8)
     encoding = _declared_encoding(data)

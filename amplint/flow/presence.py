@@ -1,0 +1,93 @@
+"""What never happens to a scaler in the whole file: no path needed.
+
+A scaler that is built here, kept here and stepped here, but that nothing here ever scales
+with (or updates), is broken whatever the order of the calls is. Silent as soon as the
+scaler may be used by code that is not in the file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.flow.calls import HARMLESS
+from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word
+from amplint.project.module import CallSite, Module
+from amplint.project.roles import Roles, ScalerConstruction, path_text
+
+
+def never_done(module: Module, roles: Roles) -> Iterator[tuple[CallSite, str]]:
+    """Yield (step site, missing word) of scalers that are never scaled or never updated.
+
+    The word is `SCALE` or `UPDATE`; at most one site per scaler and word.
+    """
+    sites = _sites_by_word(module, roles)
+    missing = [word for word in (SCALE, UPDATE) if word not in sites]
+    if not missing or STEP not in sites or _escapes(module, roles):
+        return
+    for construction in roles.constructions:
+        if not _is_private(construction):
+            continue
+        steps = [site for site in sites[STEP] if _receiver(site) == construction.target]
+        if steps:
+            yield steps[0], missing[0]
+
+
+def _sites_by_word(module: Module, roles: Roles) -> dict[str, list[CallSite]]:
+    found: dict[str, list[CallSite]] = {}
+    for site in module.calls:
+        word = protocol_word(site.node, site.method, site.function, roles)
+        if word is not None:
+            found.setdefault(word, []).append(site)
+    return found
+
+
+def _receiver(site: CallSite) -> str | None:
+    return path_text(site.node.func.value) if isinstance(site.node.func, ast.Attribute) else None
+
+
+def _is_private(construction: ScalerConstruction) -> bool:
+    """A local, or an attribute that only its own class should touch."""
+    target = construction.target
+    if target.startswith("self._"):
+        return True
+    in_function = construction.function.name != "<module>"
+    return bool(target) and "." not in target and "[" not in target and in_function
+
+
+def _escapes(module: Module, roles: Roles) -> bool:
+    """Whether any scaler of the file may reach code outside of it."""
+    own = {function.name for function in module.functions} | set(module.classes)
+    for site in module.calls:
+        if site.method in own or HARMLESS.search(site.method):
+            continue
+        arguments = (*site.node.args, *(keyword.value for keyword in site.node.keywords))
+        if any(_is_scaler_place(argument, site, roles) for argument in arguments):
+            return True
+    return any(
+        _mentions_scaler(value, function, roles)
+        for function in module.functions
+        for node in function.nodes
+        for value in _stored_values(node)
+    )
+
+
+def _is_scaler_place(node: ast.expr, site: CallSite, roles: Roles) -> bool:
+    return path_text(node) is not None and roles.is_scaler(node, site.function)
+
+
+def _stored_values(node: ast.AST) -> list[ast.expr]:
+    """Values that leave the function: returned, yielded, or put into a container."""
+    if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
+        return [node.value]
+    if isinstance(node, (ast.List, ast.Tuple)) and isinstance(node.ctx, ast.Load):
+        return node.elts
+    if isinstance(node, ast.Dict):
+        return node.values
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Attribute, ast.Subscript)):
+        return [node.value]
+    return []
+
+
+def _mentions_scaler(value: ast.expr, function, roles: Roles) -> bool:
+    return path_text(value) is not None and roles.is_scaler(value, function)
