@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from pathlib import Path
 
@@ -191,8 +192,8 @@ def test_extend_exclude_of_the_command_line_is_added() -> None:
 
 
 def test_every_key_is_documented() -> None:
-    text = Settings.__doc__ or ""
-    assert [item.name for item in fields(Settings) if f"        {item.name}: " not in text] == []
+    text = inspect.getdoc(Settings) or ""
+    assert [item.name for item in fields(Settings) if f"    {item.name}: " not in text] == []
 
 
 def test_settings_can_be_read_from_a_table() -> None:

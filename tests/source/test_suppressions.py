@@ -241,6 +241,20 @@ def test_alone_on_a_line_says_where_to_put_it() -> None:
     assert "at the end of a line of the statement" in found.help
 
 
+@pytest.mark.parametrize(
+    ("comment", "advice"),
+    [
+        ("# noqa: AMP110", "remove the comment"),
+        ("# noqa: AMP110, AMP101", "remove AMP110 from the comment"),
+        ("# noqa: AMP110, F401", "remove AMP110 from the comment"),
+        ("# flake8: noqa: AMP110", "remove the comment"),
+    ],
+)
+def test_says_what_to_remove(comment: str, advice: str) -> None:
+    suppressions = collect(f"a()  {comment}\n")
+    assert [item.help for item in suppressions.unused({"AMP110"})] == [advice]
+
+
 def test_only_rules_that_ran_are_judged() -> None:
     suppressions = collect("a()  # noqa: AMP110, AMP101\n")
     [found] = suppressions.unused({"AMP101"})
