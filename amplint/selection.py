@@ -68,14 +68,16 @@ class Selection:
     def off_by_default(self) -> frozenset[str]:
         """Codes of the rules that must be selected: those that only give advice."""
         from amplint.findings import Severity
-        from amplint.rules import load
+        from amplint.rules import TABLE, load
 
-        return frozenset(code for code in _written() if load(code).RULE.severity is Severity.INFO)
+        return frozenset(code for code in TABLE if load(code).RULE.severity is Severity.INFO)
 
     @cached_property
     def codes(self) -> frozenset[str]:
         """Codes to run where no pattern of `per_file_ignores` says otherwise."""
-        return frozenset(code for code in _written() if self._is_selected(code)) - {UNREADABLE}
+        from amplint.rules import TABLE
+
+        return frozenset(code for code in TABLE if self._is_selected(code)) - {UNREADABLE}
 
     def codes_for(self, path: str) -> frozenset[str]:
         """Codes to run in one file.
@@ -110,12 +112,3 @@ class Selection:
 def best(selectors: Iterable[str], code: str) -> int:
     """The most exact of the selectors that name a rule; -1 if none does."""
     return max((specificity(selector, code) for selector in selectors), default=-1)
-
-
-def _written() -> list[str]:
-    """Codes whose module exists; the table is filled ahead of the modules."""
-    from importlib.util import find_spec
-
-    from amplint.rules import TABLE
-
-    return [code for code, module in TABLE.items() if find_spec(f"amplint.rules.{module}")]

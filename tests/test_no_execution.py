@@ -106,9 +106,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_bait_that_is_run_leaves_a_trace(tree: Path) -> None:
-    trace = 'open(os.path.join({folder!r}, "was-executed"), "w").close()'.format(folder=str(tree))
-    assert trace in (tree / "train.py").read_text()
-    exec(trace, {"os": os})
+    trace = next(line for line in (tree / "train.py").read_text().splitlines() if "open" in line)
+    subprocess.run([sys.executable, "-c", f"import os; {trace}"], check=True)
     assert (tree / "was-executed").exists()
 
 
