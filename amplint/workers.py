@@ -65,6 +65,7 @@ def _all_at_once(
     function: Callable[[T], R], inputs: Sequence[T], processes: int
 ) -> Iterator[tuple[int, R]]:
     """Results of a shared pool; those that a dead worker took along are missing."""
+    others = set(multiprocessing.active_children())
     try:
         pool, futures = _start(function, inputs, processes)
     except _NO_PROCESSES:
@@ -76,6 +77,8 @@ def _all_at_once(
                 yield index_of[future], future.result()
     except BaseException:  # an interrupt, too, must not wait for what is still running
         pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
         raise
     pool.shutdown()
 

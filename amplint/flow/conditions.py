@@ -25,7 +25,7 @@ from amplint.flow.values import NONE, Value, is_not_none, is_truthy
 from amplint.protocol import Gradient
 from amplint.protocol.states import ABSENT
 
-Formula = Union[bool, None, tuple[Any, ...]]
+Formula = Union[bool, tuple[Any, ...], None]  # noqa: UP007 -- evaluated at run time
 CONNECTIVES = ("not", "and", "or")
 
 
@@ -173,14 +173,16 @@ def assume(formula: Formula, truth: bool, state: State) -> list[State]:
     known = evaluate(formula, state)
     if known is not None:
         return [state] if known is truth else []
-    if formula is None:
+    if formula is None or isinstance(formula, bool):
         return [state]
     kind = formula[0]
     if kind == "not":
         return assume(formula[1], not truth, state)
     if kind in ("and", "or"):
         parts = _assume_parts(formula[1], kind == "or", truth, state)
-        return parts if is_volatile(formula) else [_remembered(formula, truth, part) for part in parts]
+        return (
+            parts if is_volatile(formula) else [_remembered(formula, truth, part) for part in parts]
+        )
     return [_store(formula, truth, state)]
 
 

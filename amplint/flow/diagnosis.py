@@ -12,15 +12,16 @@ import re
 from dataclasses import dataclass, field
 
 from amplint.flow.events import Site
-from amplint.flow.facts import BACKWARD, SCALE, STEP, UNSCALE, UPDATE, protocol_word
-from amplint.flow.reader import callee_name
+from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word
 from amplint.flow.state import State
 from amplint.flow.witness import steps_of
 from amplint.project.module import Function, Module
 from amplint.project.roles import Roles
 from amplint.protocol import Event
 
-AMP_GUARD = re.compile(r"amp|fp16|half|mixed|precision|scaler|autocast|bf16|float16|16", re.IGNORECASE)
+AMP_GUARD = re.compile(
+    r"amp|fp16|half|mixed|precision|scaler|autocast|bf16|float16|16", re.IGNORECASE
+)
 
 #: A test around a call, and whether it holds there.
 Guard = tuple[ast.expr, bool]
@@ -58,7 +59,13 @@ CODES: dict[str, str | None] = {
 }
 #: Missing gradients after the training loop: the flush of an incomplete window.
 LEFTOVER = frozenset(
-    {"step-without-gradient", "step-on-spent", "step-on-zeros", "unscale-without-gradient", "unscale-of-zeros"}
+    {
+        "step-without-gradient",
+        "step-on-spent",
+        "step-on-zeros",
+        "unscale-without-gradient",
+        "unscale-of-zeros",
+    }
 )
 #: slug -> the event whose guard may be the one that disagrees.
 COUNTERPART = {
@@ -93,7 +100,9 @@ class Diagnostician:
     _sites: dict[str, list[tuple[ast.Call, Function]]] = field(default_factory=dict)
     _indexed: bool = False
 
-    def diagnose(self, slug: str, site: Site, state: State, details: dict[str, str]) -> Verdict | None:
+    def diagnose(
+        self, slug: str, site: Site, state: State, details: dict[str, str]
+    ) -> Verdict | None:
         """The verdict on one violation, None if the linter stays silent."""
         words = {**site.details, **details}
         code = self._in_context(slug, state, words)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.findings import Span
+from amplint.flow.call import Frame
 from amplint.flow.conditions import forget, mentions
 from amplint.flow.diagnosis import AMP_GUARD, Diagnostician, Verdict, cause_of
 from amplint.flow.events import Site, Transitions
@@ -24,15 +25,13 @@ from amplint.flow.facts import (
     UNSCALE,
     UPDATE,
     ZERO_GRAD,
-    FunctionFacts,
-    collect_facts,
-    scaler_like_paths,
 )
-from amplint.flow.calls import drop_locals
+from amplint.flow.functions import drop_locals
 from amplint.flow.interpreter import BudgetExceeded, Interpreter
 from amplint.flow.presence import never_done
-from amplint.flow.reader import Frame, Reader
-from amplint.flow.slice import Slicer, blocks_of
+from amplint.flow.program import Program, Unit
+from amplint.flow.reader import Reader
+from amplint.flow.slice import blocks_of
 from amplint.flow.state import EVERY, State, merge
 from amplint.flow.values import NONE
 from amplint.flow.witness import build_witness, steps_of
@@ -56,7 +55,9 @@ class Found:
     verdict: Verdict
 
 
-def find_misuses(module: Module, roles: Roles, span_of: Callable[[ast.AST], Span]) -> tuple[Misuse, ...]:
+def find_misuses(
+    module: Module, roles: Roles, span_of: Callable[[ast.AST], Span]
+) -> tuple[Misuse, ...]:
     """Follow the scaler protocol through one module.
 
     Args:
@@ -64,10 +65,11 @@ def find_misuses(module: Module, roles: Roles, span_of: Callable[[ast.AST], Span
         roles: its roles.
         span_of: converts nodes to spans in 1-based code points, for the witness.
     """
-    facts = collect_facts(module, roles)
-    if not any(found.reach for found in facts.values()):
+    program = Program()
+    unit = program.add(module, roles)
+    if not any(found.reach for found in unit.facts.values()):
         return ()
-    engine = _Engine(module, roles, facts)
+    engine = _Engine(program, unit)
     found = engine.follow()
     return tuple(_misuse(item, module.filename, span_of) for item in _distinct(found))
 
@@ -128,20 +130,13 @@ def _misuse(item: Found, filename: str, span_of: Callable[[ast.AST], Span]) -> M
 class _Engine:
     """Runs the interpreter from every entry of one module."""
 
-    def __init__(self, module: Module, roles: Roles, facts: dict[Function, FunctionFacts]) -> None:
-        self.module = module
-        self.roles = roles
-        self.facts = facts
-        self.diagnostician = Diagnostician(module, roles)
-        interesting = {function.name for function, found in facts.items() if found.reach}
-        interesting |= {
-            owner.name
-            for owner in module.classes.values()
-            if any(facts[method].reach for method in owner.methods.values() if method in facts)
-        }
-        self.slicer = Slicer(roles, frozenset(interesting - {"__init__", "<module>"}))
-        self.scaler_like = scaler_like_paths(roles)
-        self.slices: dict = {}
+    def __init__(self, program: Program, unit: Unit) -> None:
+        self.program = program
+        self.module = unit.module
+        self.roles = unit.roles
+        self.facts = unit.facts
+        self.slicer = unit.slicer
+        self.diagnostician = Diagnostician(unit.module, unit.roles)
         self.inlined: set[Function] = set()
         self.globals: list[State] = [self._constants()]
 
@@ -152,7 +147,11 @@ class _Engine:
         if self.facts[body].reach:
             found += self._judge(body, [state.copy() for state in self.globals])
         called = {name for facts in self.facts.values() for name in facts.callees}
-        candidates = [function for function in self.module.functions if function is not body and self.facts[function].reach]
+        candidates = [
+            function
+            for function in self.module.functions
+            if function is not body and self.facts[function].reach
+        ]
         for function in candidates:
             if function.name not in called and function not in self.inlined:
                 found += self._judge(function, self._entry_states(function))
@@ -209,10 +208,14 @@ class _Engine:
             if SCALE not in self.facts[method].words:
                 continue
             interpreter = self._interpreter(lambda *_: None, method, frozenset())
-            frame = Frame(method, self.facts[method], active=(method,))
+            frame = Frame(method, active=(method,))
             outcome = interpreter.run(frame, self._entry_states(method))
             for _, value in outcome.returns:
-                if value is not None and value[0] == "scaled" and value[1].startswith(f"{owner.name}."):
+                if (
+                    value is not None
+                    and value[0] == "scaled"
+                    and value[1].startswith(f"{owner.label}.")
+                ):
                     scalers.add(value[1])
         return frozenset(scalers)
 
@@ -223,13 +226,17 @@ class _Engine:
     def _judge(self, function: Function, entries: list[State]) -> list[Found]:
         """Follow one entry; with several optimizers in one loop, again with that knowledge."""
         found, interpreter = self._attempt(function, entries, frozenset())
-        crowded = frozenset(scope for scope, names in interpreter.optimizers.items() if len(names) > 1)
+        crowded = frozenset(
+            scope for scope, names in interpreter.calls.events.optimizers.items() if len(names) > 1
+        )
         if crowded:
             found, interpreter = self._attempt(function, entries, crowded)
-        self.inlined |= interpreter.inlined | {function}
+        self.inlined |= interpreter.calls.functions.inlined | {function}
         return found
 
-    def _attempt(self, function: Function, entries: list[State], crowded: frozenset) -> tuple[list[Found], Interpreter]:
+    def _attempt(
+        self, function: Function, entries: list[State], crowded: frozenset
+    ) -> tuple[list[Found], Interpreter]:
         found: list[Found] = []
 
         def report(slug: str, site: Site, state: State, details: dict[str, str]) -> None:
@@ -238,9 +245,9 @@ class _Engine:
                 found.append(Found(slug, verdict.site or site, state.copy(), verdict))
 
         interpreter = self._interpreter(report, function, crowded)
-        frame = Frame(function, self.facts[function], active=(function,))
+        frame = Frame(function, active=(function,))
         for state in entries:
-            interpreter.calls.unbind_scalers(function, state)
+            interpreter.calls.functions.unbind_scalers(function, state)
         try:
             outcome = interpreter.run(frame, entries)
             after = [*outcome.normal, *(state for state, _ in outcome.returns)]
@@ -253,11 +260,8 @@ class _Engine:
         return found, interpreter
 
     def _interpreter(self, report, function: Function, crowded: frozenset) -> Interpreter:
-        reader = Reader(self.module, self.roles, self.facts, self.scaler_like)
         transitions = Transitions(report, clears=ZERO_GRAD in self.facts[function].reach)
-        interpreter = Interpreter(reader, self.slicer, transitions, crowded)
-        interpreter.slices = self.slices
-        return interpreter
+        return Interpreter(Reader(self.program), transitions, crowded)
 
     # -- entry states --------------------------------------------------------------------
 
@@ -275,13 +279,16 @@ class _Engine:
                         value = statement.value.value
                         literal = ("none",) if value is None else ("const", value)
                         if isinstance(value, (bool, int, float, str, type(None))):
-                            state.values[f"<module>:{target.id}"] = literal
+                            state.values[f"{self.module.body.label}:{target.id}"] = literal
         return state
 
     def _module_states(self, states: list[State]) -> list[State]:
         kept = []
+        prefix = f"{self.module.body.label}:"
         for state in states:
-            values = {place: value for place, value in state.values.items() if place.startswith("<module>:")}
+            values = {
+                place: value for place, value in state.values.items() if place.startswith(prefix)
+            }
             kept.append(State({}, values, dict(state.facts)))
         kept = merge(kept, self.slicer.lasting_names)
         return kept if 0 < len(kept) <= ENTRY_LIMIT else [self._constants()]
@@ -291,12 +298,12 @@ class _Engine:
         states = [state.copy() for state in self.globals]
         if owner is None:
             return self._closure_states(function, states)
-        instance = ("instance", owner.name, owner.name)
+        instance = ("instance", owner, owner.label)
         constructor = self.module.find_method(owner, "__init__")
         if constructor is not None and constructor is not function:
             states = self._constructed(owner, constructor, instance, states)
         for state in states:
-            state.values[f"{function.qualname}:{_first_parameter(function)}"] = instance
+            state.values[f"{function.label}:{_first_parameter(function)}"] = instance
         return states
 
     def _closure_states(self, function: Function, states: list[State]) -> list[State]:
@@ -304,21 +311,23 @@ class _Engine:
         parent = function.parent
         while parent is not None:
             if parent.owner is not None:
-                instance = ("instance", parent.owner.name, parent.owner.name)
+                instance = ("instance", parent.owner, parent.owner.label)
                 for state in states:
-                    state.values[f"{parent.qualname}:{_first_parameter(parent)}"] = instance
+                    state.values[f"{parent.label}:{_first_parameter(parent)}"] = instance
             parent = parent.parent
         return states
 
-    def _constructed(self, owner: Class, constructor: Function, instance, states: list[State]) -> list[State]:
+    def _constructed(
+        self, owner: Class, constructor: Function, instance, states: list[State]
+    ) -> list[State]:
         """States after `__init__`, without what other methods may change."""
         interpreter = self._interpreter(lambda *_: None, constructor, frozenset())
-        frame = Frame(constructor, self.facts[constructor], active=(constructor,))
+        frame = Frame(constructor, active=(constructor,))
         for state in states:
-            state.values[f"{constructor.qualname}:{_first_parameter(constructor)}"] = instance
+            state.values[f"{constructor.label}:{_first_parameter(constructor)}"] = instance
             for attribute in self._own_scalers(owner):
-                state.values[f"{owner.name}.{attribute}"] = NONE
-            interpreter.calls.unbind_scalers(constructor, state)
+                state.values[f"{owner.label}.{attribute}"] = NONE
+            interpreter.calls.functions.unbind_scalers(constructor, state)
         try:
             outcome = interpreter.run(frame, states)
         except BudgetExceeded:
@@ -348,7 +357,14 @@ class _Engine:
     def _is_known_base(self, base: ast.expr) -> bool:
         if isinstance(base, ast.Name) and base.id in self.module.classes:
             return True
-        return ast.unparse(base) in ("object", "nn.Module", "torch.nn.Module", "ABC", "abc.ABC", "Module")
+        return ast.unparse(base) in (
+            "object",
+            "nn.Module",
+            "torch.nn.Module",
+            "ABC",
+            "abc.ABC",
+            "Module",
+        )
 
     def _sets_on_class(self, owner: Class, name: str) -> bool:
         return any(
@@ -360,7 +376,7 @@ class _Engine:
 
     def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:
         for attribute in self._mutable(owner, constructor):
-            location = f"{owner.name}.{attribute}"
+            location = f"{owner.label}.{attribute}"
             value = state.values.get(location)
             if value is not None and value[0] == "scaler":
                 continue
@@ -385,19 +401,24 @@ class _Engine:
     def _is_called_per_batch(self, function: Function, interpreter: Interpreter) -> bool:
         """A self-contained training step that somebody unknown calls again and again."""
         facts = self.facts[function]
-        if function is self.module.body or not SELF_CONTAINED <= facts.reach:
+        if function is self.module.body or not facts.reach >= SELF_CONTAINED:
             return False
         anywhere = any(UPDATE in other.words for other in self.facts.values())
         if anywhere and UPDATE not in facts.reach:
             return False
         return not self._trains_whole_epochs(function, interpreter)
 
-    def _loops_around_backward(self, function: Function, body: list[ast.stmt], interpreter: Interpreter) -> bool:
+    def _loops_around_backward(
+        self, function: Function, body: list[ast.stmt], interpreter: Interpreter
+    ) -> bool:
         for statement in body:
             if isinstance(statement, (ast.For, ast.While, ast.AsyncFor)):
                 if BACKWARD in interpreter.loops.words(statement.body, function):
                     return True
-            if any(self._loops_around_backward(function, block, interpreter) for block in blocks_of(statement)):
+            if any(
+                self._loops_around_backward(function, block, interpreter)
+                for block in blocks_of(statement)
+            ):
                 return True
         return False
 
@@ -414,16 +435,18 @@ class _Engine:
                     pending.append(other)
         return False
 
-    def _next_call(self, states: list[State], function: Function, interpreter: Interpreter) -> list[State]:
+    def _next_call(
+        self, states: list[State], function: Function, interpreter: Interpreter
+    ) -> list[State]:
         following = []
         for state in states:
             state = state.copy()
             interpreter.transitions.back_edge(state)
             state.note("again", function.node, function, None)
-            keep = f"{function.qualname}:{_first_parameter(function)}"
+            keep = f"{function.label}:{_first_parameter(function)}"
             instance = state.values.get(keep) if function.owner is not None else None
             lasting = _lasting_facts(state, function)
-            drop_locals(state, f"{function.qualname}:")
+            drop_locals(state, f"{function.label}:")
             state.facts.update(lasting)
             if instance is not None:
                 state.values[keep] = instance
@@ -436,11 +459,13 @@ def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:
 
     A scaler or an AMP switch is; a batch, a loss or "is this the boundary" is not.
     """
-    prefix = f"{function.qualname}:"
+    prefix = f"{function.label}:"
     return {
         atom: truth
         for atom, truth in state.facts.items()
-        if all(AMP_GUARD.search(m.removeprefix(prefix)) for m in mentions(atom) if m.startswith(prefix))
+        if all(
+            AMP_GUARD.search(m.removeprefix(prefix)) for m in mentions(atom) if m.startswith(prefix)
+        )
     }
 
 

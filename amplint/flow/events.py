@@ -19,7 +19,9 @@ from amplint.protocol.states import ABSENT
 
 Tag = tuple["Gradient | None", frozenset]
 UNKNOWN: Tag = (None, frozenset())
-PENDING = frozenset({Gradient.SCALED, Gradient.STALE, Gradient.UNSCALED, Gradient.RESCALED, Gradient.PILED})
+PENDING = frozenset(
+    {Gradient.SCALED, Gradient.STALE, Gradient.UNSCALED, Gradient.RESCALED, Gradient.PILED}
+)
 
 #: (event, tag) -> tag where following the strict tags would raise false alarms.
 LENIENT: dict[tuple[Event, Gradient], Gradient] = {
@@ -96,14 +98,20 @@ class Transitions:
     def _checked(self, state: State, scaler: str) -> bool | None:
         """Whether an inf check is on record since the last update()."""
         found = state.typestate.get(("checked", scaler))
-        if found is None and ("havoc", EVERY) not in state.typestate and ("havoc", scaler) not in state.typestate:
+        if (
+            found is None
+            and ("havoc", EVERY) not in state.typestate
+            and ("havoc", scaler) not in state.typestate
+        ):
             return state.typestate.get(("checked", EVERY))
         return found
 
     def _named(self, state: State) -> list[str]:
         return [key[1] for key in state.typestate if key[0] == "gradient" and key[1] != EVERY]
 
-    def _set_tag(self, state: State, optimizer: str, gradient: Gradient | None, scalers=frozenset()) -> None:
+    def _set_tag(
+        self, state: State, optimizer: str, gradient: Gradient | None, scalers=frozenset()
+    ) -> None:
         state.typestate[("gradient", optimizer)] = (gradient, scalers)
 
     def _quiet(self, state: State, site: Site) -> None:
@@ -190,7 +198,9 @@ class Transitions:
             self._quiet(state, site)
             return
         row = find_row(Event.UNSCALE, stage, gradient or Gradient.SCALED)
-        self._set_tag(state, site.optimizer, row.gradient if gradient else Gradient.UNSCALED, scalers)
+        self._set_tag(
+            state, site.optimizer, row.gradient if gradient else Gradient.UNSCALED, scalers
+        )
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.UNSCALED, False)
         state.typestate[("checked", site.scaler)] = True
 
@@ -257,7 +267,12 @@ class Transitions:
 
     def update(self, state: State, site: Site, *, new_scale: bool) -> None:
         """`scaler.update()`; with an explicit new scale torch asks for no inf check."""
-        state.note("event", site.node, site.function, (Event.SET_SCALE if new_scale else Event.UPDATE, site))
+        state.note(
+            "event",
+            site.node,
+            site.function,
+            (Event.SET_SCALE if new_scale else Event.UPDATE, site),
+        )
         self._started(state)
         if not new_scale and self._checked(state, site.scaler) is False:
             self._report("update-without-check", site, state, False)
@@ -282,7 +297,12 @@ class Transitions:
 
     def zero_grad(self, state: State, site: Site, *, keep: bool = False) -> None:
         """`optimizer.zero_grad()`, or `model.zero_grad()` with optimizer "*"."""
-        state.note("event", site.node, site.function, (Event.ZERO_GRAD_KEEP if keep else Event.ZERO_GRAD, site))
+        state.note(
+            "event",
+            site.node,
+            site.function,
+            (Event.ZERO_GRAD_KEEP if keep else Event.ZERO_GRAD, site),
+        )
         self._started(state)
         everyone = site.optimizer == EVERY
         for optimizer in (*self._named(state), EVERY):
@@ -318,7 +338,8 @@ class Transitions:
         optimizers = [name for name in named if only is None or name in only]
         tags = [self.tag(state, name)[0] for name in optimizers or [EVERY]]
         if any(
-            stage in (Stage.UNSCALED, None) and (only is None or key[2] in only or key[2] not in owned)
+            stage in (Stage.UNSCALED, None)
+            and (only is None or key[2] in only or key[2] not in owned)
             for key, (stage, _) in _stages(state)
         ):
             return
@@ -343,7 +364,9 @@ class Transitions:
                 state.typestate.pop(("checked", other), None)
         self._set_tag(state, site.optimizer, None if gradient is None else Gradient.SPENT)
 
-    def _optimizer_step_violation(self, gradient: Gradient | None, stage: Stage | None) -> str | None:
+    def _optimizer_step_violation(
+        self, gradient: Gradient | None, stage: Stage | None
+    ) -> str | None:
         if gradient in (None, Gradient.PLAIN):
             return None
         slug = find_row(Event.OPTIMIZER_STEP, Stage.READY, gradient).violation
@@ -381,15 +404,17 @@ class Transitions:
         for key in list(state.typestate):
             if key[0] == "gradient":
                 state.typestate[key] = UNKNOWN
-            elif key[0] == "stage" and scaler in (EVERY, key[1]):
-                del state.typestate[key]
-            elif key[0] == "checked" and scaler in (EVERY, key[1]):
+            elif key[0] == "stage" and scaler in (EVERY, key[1]) or key[0] == "checked" and scaler in (EVERY, key[1]):
                 del state.typestate[key]
         state.typestate[("havoc", scaler)] = True
 
     def fresh_scaler(self, state: State, scaler: str) -> None:
         """A scaler was constructed: nothing is on its record."""
-        for key in [key for key in state.typestate if len(key) > 1 and key[1] == scaler and key[0] != "gradient"]:
+        for key in [
+            key
+            for key in state.typestate
+            if len(key) > 1 and key[1] == scaler and key[0] != "gradient"
+        ]:
             del state.typestate[key]
         state.typestate[("checked", scaler)] = False
 

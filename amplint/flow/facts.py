@@ -19,7 +19,15 @@ SCALER_METHODS = frozenset({"scale", "step", "update", "unscale_"})
 
 #: Words a function can mention; `FunctionFacts.words` and `reach` hold some of them.
 BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, SCALER = (
-    "backward", "scale", "step", "update", "unscale", "zero_grad", "clip", "plain_step", "scaler",
+    "backward",
+    "scale",
+    "step",
+    "update",
+    "unscale",
+    "zero_grad",
+    "clip",
+    "plain_step",
+    "scaler",
 )
 EVENT_WORDS = frozenset({BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP})
 
@@ -87,9 +95,7 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
                 stores.add(node.attr)
             if node.attr == "grad":
                 words.add(ZERO_GRAD)
-    return FunctionFacts(
-        frozenset(names - outer), words, set(), set(), stores, generator=generator
-    )
+    return FunctionFacts(frozenset(names - outer), words, set(), set(), stores, generator=generator)
 
 
 def _parameters(node: ast.AST) -> list[str]:
@@ -114,9 +120,7 @@ def _read_call(site, found: FunctionFacts, roles: Roles) -> None:
         found.optimizers.add(optimizer)
 
 
-def protocol_word(
-    node: ast.Call, method: str, function: Function, roles: Roles
-) -> str | None:
+def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles) -> str | None:
     """Which protocol word a call is, judged by method name and role; None if none."""
     receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
     if method == "backward":

@@ -8,17 +8,17 @@ every statement (`amplint.flow.state.merge`), which keeps the cost polynomial.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from amplint.flow.call import Frame
 from amplint.flow.calls import Calls
 from amplint.flow.conditions import advanced, assume, evaluate, forget, is_volatile, settle
 from amplint.flow.events import Transitions
 from amplint.flow.loops import LoopReader
-from amplint.flow.reader import Frame, Reader
-from amplint.flow.slice import Slice, Slicer
+from amplint.flow.reader import Reader
 from amplint.flow.state import State, merge
 from amplint.flow.values import NONE, POSITIVE, Value
-from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
 VISIT_LIMIT = 12_000
@@ -49,57 +49,53 @@ class Outcome:
 
 
 class Interpreter:
-    """Follows the paths of functions of one module.
+    """Follows the paths of functions of one program.
 
     Args:
         reader: reads expressions.
-        slicer: tells which statements matter.
         transitions: applies protocol events.
         crowded: scopes known to hold several optimizers. A scope is the outermost training
             loop, or None outside of one.
     """
 
     def __init__(
-        self, reader: Reader, slicer: Slicer, transitions: Transitions, crowded: frozenset = frozenset()
+        self,
+        reader: Reader,
+        transitions: Transitions,
+        crowded: frozenset[int | None] = frozenset(),
     ) -> None:
         self.reader = reader
-        self.slicer = slicer
+        self.program = reader.program
         self.transitions = transitions
-        self.loops = LoopReader(reader, slicer)
-        self.calls = Calls(self)
+        self.loops = LoopReader(reader)
+        self.calls = Calls(reader, transitions, self.expression, self._run_callee)
         self.visits = 0
-        self.slices: dict[Function, Slice] = {}
-        self.inlined: set[Function] = set()
         self._walruses: dict[int, bool] = {}
-        self.crowded = crowded
-        self.scope: int | None = None
-        self.optimizers: dict[int | None, set[str]] = {}
+        self._crowded = crowded
         self._enter_scope(None)
 
+    @property
+    def scope(self) -> int | None:
+        """The outermost training loop that is being interpreted."""
+        return self.calls.events.scope
+
     def _enter_scope(self, scope: int | None) -> None:
-        self.scope = scope
-        self.transitions.several = scope in self.crowded
-
-    def saw_optimizer(self, optimizer: str) -> None:
-        """Record that an optimizer took part in an event of the current scope."""
-        self.optimizers.setdefault(self.scope, set()).add(optimizer)
-
-    def slice_of(self, function: Function) -> Slice:
-        """The relevance slice of a function, computed once."""
-        found = self.slices.get(function)
-        if found is None:
-            found = self.slices[function] = self.slicer.slice(function)
-        return found
+        self.calls.events.scope = scope
+        self.transitions.several = scope in self._crowded
 
     def run(self, frame: Frame, states: list[State]) -> Outcome:
         """Interpret the body of the frame's function."""
         return self.block(frame.function.body, states, frame)
 
+    def _run_callee(self, frame: Frame, state: State) -> Valued:
+        outcome = self.run(frame, [state])
+        return [*outcome.returns, *((after, NONE) for after in outcome.normal)]
+
     # -- statements --------------------------------------------------------------------
 
     def block(self, body: list[ast.stmt], states: list[State], frame: Frame) -> Outcome:
         """Interpret a statement list."""
-        view = self.slice_of(frame.function)
+        view = self.program.slice(frame.function)
         outcome = Outcome(normal=states)
         for statement in body:
             if id(statement) not in view.kept:
@@ -122,9 +118,15 @@ class Interpreter:
         return handler(self, node, states, frame) if handler else Outcome(normal=states)
 
     def _expression_statement(self, node: ast.Expr, states: list[State], frame: Frame) -> Outcome:
-        return Outcome(normal=[after for state in states for after, _ in self.expression(node.value, state, frame)])
+        return Outcome(
+            normal=[
+                after for state in states for after, _ in self.expression(node.value, state, frame)
+            ]
+        )
 
-    def _assign(self, node: ast.Assign | ast.AnnAssign, states: list[State], frame: Frame) -> Outcome:
+    def _assign(
+        self, node: ast.Assign | ast.AnnAssign, states: list[State], frame: Frame
+    ) -> Outcome:
         if node.value is None:
             return Outcome(normal=states)
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -140,13 +142,17 @@ class Interpreter:
     def _augmented(self, node: ast.AugAssign, states: list[State], frame: Frame) -> Outcome:
         normal = []
         for state in states:
-            old = self.reader.raw(node.target, state, frame.function) if isinstance(node.target, (ast.Name, ast.Attribute)) else None
+            old = (
+                self.reader.raw(node.target, state, frame.function)
+                if isinstance(node.target, (ast.Name, ast.Attribute))
+                else None
+            )
             for after, value in self.expression(node.value, state, frame):
                 after = after.copy()
                 shifted = self._shifted(node, after, frame)
                 self.bind(node.target, _added(node.op, old, value), after, frame)
                 if isinstance(node.target, ast.Attribute):
-                    self.calls.edit_gradient(node, after, frame)
+                    self.calls.edit_gradient(node, after)
                 after.facts.update(shifted[0])
                 after.values.update(shifted[1])
                 normal.append(after)
@@ -155,12 +161,16 @@ class Interpreter:
     def _shifted(self, node: ast.AugAssign, state: State, frame: Frame) -> tuple[dict, dict]:
         """Facts and values after `i += 1`: what held for i + 1 holds for i now."""
         step = node.value
-        if not (isinstance(node.op, ast.Add) and isinstance(step, ast.Constant) and step.value == 1):
+        if not (
+            isinstance(node.op, ast.Add) and isinstance(step, ast.Constant) and step.value == 1
+        ):
             return {}, {}
         location = self._target_location(node.target, state, frame)
         if location is None:
             return {}, {}
-        facts = {now: truth for atom, truth in state.facts.items() if (now := advanced(atom, location))}
+        facts = {
+            now: truth for atom, truth in state.facts.items() if (now := advanced(atom, location))
+        }
         values = {
             place: ("formula", now)
             for place, value in state.values.items()
@@ -186,17 +196,21 @@ class Interpreter:
         if value is not None and value[0] == "path" and value[1] == location:
             return
         value = settle(value, location, state)
-        enabled = value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None
+        enabled = (
+            value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None
+        )
         forget(location, state)
         if value is None:
             return
         if value[0] in ("scaler", "optimizer") and value[1].startswith("new@"):
-            self.calls.rename(value[1], location)
+            self.calls.events.rename(value[1], location)
             if value[0] == "optimizer":
                 self.transitions.renew(state, location)
             if value[0] == "scaler":
                 self.transitions.fresh_scaler(state, location)
-                state.values[f"{location}.<enabled>"] = settle(("formula", enabled), location, state)
+                state.values[f"{location}.<enabled>"] = settle(
+                    ("formula", enabled), location, state
+                )
             value = (value[0], location)
         state.values[location] = value
 
@@ -223,12 +237,16 @@ class Interpreter:
         yes, no = self.branch(node.test, states, frame)
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
-                result = self.block(body, merge(branch, self.slice_of(frame.function).guard_names), frame)
+                result = self.block(
+                    body, merge(branch, self.program.slice(frame.function).guard_names), frame
+                )
                 outcome.absorb(result)
                 outcome.normal += result.normal
         return outcome
 
-    def branch(self, test: ast.expr, states: list[State], frame: Frame) -> tuple[list[State], list[State]]:
+    def branch(
+        self, test: ast.expr, states: list[State], frame: Frame
+    ) -> tuple[list[State], list[State]]:
         """Split states on a test, events inside the test included."""
         yes: list[State] = []
         no: list[State] = []
@@ -238,14 +256,16 @@ class Interpreter:
             no += two
         return yes, no
 
-    def _branch_state(self, test: ast.expr, state: State, frame: Frame) -> tuple[list[State], list[State]]:
+    def _branch_state(
+        self, test: ast.expr, state: State, frame: Frame
+    ) -> tuple[list[State], list[State]]:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            yes, no = self._branch_state(test.operand, state, frame)
-            return no, yes
+            holds, fails = self._branch_state(test.operand, state, frame)
+            return fails, holds
         if isinstance(test, ast.BoolOp) and self._needs_steps(test, state, frame):
             return self._branch_connective(test, state, frame)
         before = [state]
-        if id(test) in self.slice_of(frame.function).calls or isinstance(test, ast.NamedExpr):
+        if id(test) in self.program.slice(frame.function).calls or isinstance(test, ast.NamedExpr):
             before = [after for after, _ in self.expression(test, state, frame)]
         yes: list[State] = []
         no: list[State] = []
@@ -259,7 +279,7 @@ class Interpreter:
 
     def _needs_steps(self, test: ast.BoolOp, state: State, frame: Frame) -> bool:
         """Whether the operands must be evaluated one by one: events, walrus, volatile parts."""
-        if id(test) in self.slice_of(frame.function).calls:
+        if id(test) in self.program.slice(frame.function).calls:
             return True
         if self._has_walrus(test):
             return True
@@ -272,7 +292,9 @@ class Interpreter:
             self._walruses[id(test)] = found
         return found
 
-    def _branch_connective(self, test: ast.BoolOp, state: State, frame: Frame) -> tuple[list[State], list[State]]:
+    def _branch_connective(
+        self, test: ast.BoolOp, state: State, frame: Frame
+    ) -> tuple[list[State], list[State]]:
         going_on = isinstance(test.op, ast.And)
         running, stopped = [state], []
         for part in test.values:
@@ -288,12 +310,16 @@ class Interpreter:
         shape = self.loops.shape(node, frame.function)
         entered, skipped = self.branch(node.test, states, frame)
         outcome = Outcome(normal=[] if shape.trains and entered else skipped)
-        exits = self._rounds(node, shape, entered, frame, outcome, lambda ends: self.branch(node.test, ends, frame))
+        exits = self._rounds(
+            node, shape, entered, frame, outcome, lambda ends: self.branch(node.test, ends, frame)
+        )
         return self._leave_loop(node, shape, exits, frame, outcome)
 
     def _for(self, node: ast.For, states: list[State], frame: Frame) -> Outcome:
         shape = self.loops.shape(node, frame.function)
-        states = [after for state in states for after, _ in self.expression(node.iter, state, frame)]
+        states = [
+            after for state in states for after, _ in self.expression(node.iter, state, frame)
+        ]
         if shape.container:
             return self._container_loop(node, states, frame)
         outcome = Outcome(normal=[] if shape.trains else list(states))
@@ -302,10 +328,14 @@ class Interpreter:
             state = state.copy()
             self.loops.start(node, state, frame)
             heads.append(state)
-        exits = self._rounds(node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame))
+        exits = self._rounds(
+            node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
+        )
         return self._leave_loop(node, shape, exits, frame, outcome)
 
-    def _next_item(self, node: ast.For, ends: list[State], frame: Frame) -> tuple[list[State], list[State]]:
+    def _next_item(
+        self, node: ast.For, ends: list[State], frame: Frame
+    ) -> tuple[list[State], list[State]]:
         again, done = [], []
         for state in ends:
             last = self.loops.is_last(node, state, frame)
@@ -319,7 +349,7 @@ class Interpreter:
 
     def _rounds(self, node, shape, heads, frame, outcome, turn) -> list[State]:
         """Iterate the body until nothing new appears; returns the states that leave."""
-        guards = self.slice_of(frame.function).guard_names
+        guards = self.program.slice(frame.function).guard_names
         if shape.trains:
             heads = [self._enter_training(state, shape) for state in heads]
         outer = self.scope
@@ -358,7 +388,9 @@ class Interpreter:
         state.note("loop", node, frame.function, None)
         return state
 
-    def _leave_loop(self, node, shape, exits: list[State], frame: Frame, outcome: Outcome) -> Outcome:
+    def _leave_loop(
+        self, node, shape, exits: list[State], frame: Frame, outcome: Outcome
+    ) -> Outcome:
         broken, outcome.breaks = outcome.breaks, []
         if shape.trains:
             # A loop over data is taken to reach a backward at least once.
@@ -366,10 +398,16 @@ class Interpreter:
             if fed:
                 exits = [state for state in exits if state in fed]
                 broken = [state for state in broken if state in fed]
-            exits, broken = ([_after_training(state, node, frame) for state in part] for part in (exits, broken))
+            exits, broken = (
+                [_after_training(state, node, frame) for state in part] for part in (exits, broken)
+            )
         outcome.normal += exits
         if node.orelse:
-            result = self.block(node.orelse, merge(outcome.normal, self.slice_of(frame.function).guard_names), frame)
+            result = self.block(
+                node.orelse,
+                merge(outcome.normal, self.program.slice(frame.function).guard_names),
+                frame,
+            )
             outcome.absorb(result)
             outcome.normal = result.normal
         outcome.normal += broken
@@ -390,7 +428,7 @@ class Interpreter:
                     outcome.returns += result.returns
                     outcome.normal += result.breaks
                     following += result.normal + result.continues
-                running = merge(following, self.slice_of(frame.function).guard_names)
+                running = merge(following, self.program.slice(frame.function).guard_names)
             outcome.normal += running
         return outcome
 
@@ -425,7 +463,9 @@ class Interpreter:
             outcome.absorb(result)
             normal = normal + result.normal
         if node.finalbody and normal:
-            result = self.block(node.finalbody, merge(normal, self.slice_of(frame.function).guard_names), frame)
+            result = self.block(
+                node.finalbody, merge(normal, self.program.slice(frame.function).guard_names), frame
+            )
             outcome.absorb(result)
             normal = result.normal
         outcome.normal = normal
@@ -451,7 +491,11 @@ class Interpreter:
     def _return(self, node: ast.Return, states: list[State], frame: Frame) -> Outcome:
         if node.value is None:
             return Outcome(returns=[(state, NONE) for state in states])
-        returned = [pair for state in states for pair in self.expression(node.value, state, frame, binding=True)]
+        returned = [
+            pair
+            for state in states
+            for pair in self.expression(node.value, state, frame, binding=True)
+        ]
         return Outcome(returns=returned)
 
     def _assert(self, node: ast.Assert, states: list[State], frame: Frame) -> Outcome:
@@ -459,13 +503,15 @@ class Interpreter:
 
     # -- expressions -------------------------------------------------------------------
 
-    def expression(self, node: ast.expr, state: State, frame: Frame, *, binding: bool = False) -> Valued:
+    def expression(
+        self, node: ast.expr, state: State, frame: Frame, *, binding: bool = False
+    ) -> Valued:
         """Evaluate an expression: the states after it, each with its value.
 
         Args:
             binding: the value is about to be bound, so a place stays an alias.
         """
-        matters = id(node) in self.slice_of(frame.function).calls
+        matters = id(node) in self.program.slice(frame.function).calls
         if isinstance(node, ast.IfExp) and (matters or binding):
             return self._conditional(node, state, frame, binding)
         if isinstance(node, ast.NamedExpr):
@@ -486,8 +532,16 @@ class Interpreter:
 
     def _conditional(self, node: ast.IfExp, state: State, frame: Frame, binding: bool) -> Valued:
         yes, no = self.branch(node.test, [state], frame)
-        results = [pair for after in yes for pair in self.expression(node.body, after, frame, binding=binding)]
-        results += [pair for after in no for pair in self.expression(node.orelse, after, frame, binding=binding)]
+        results = [
+            pair
+            for after in yes
+            for pair in self.expression(node.body, after, frame, binding=binding)
+        ]
+        results += [
+            pair
+            for after in no
+            for pair in self.expression(node.orelse, after, frame, binding=binding)
+        ]
         return results
 
     def _walrus(self, node: ast.NamedExpr, state: State, frame: Frame) -> Valued:
@@ -506,12 +560,19 @@ class Interpreter:
             for current in running:
                 for after, _ in self.expression(generator.iter, current, frame):
                     after = after.copy()
-                    self.bind(generator.target, self.loops.element(generator.iter, after, frame), after, frame)
+                    self.bind(
+                        generator.target,
+                        self.loops.element(generator.iter, after, frame),
+                        after,
+                        frame,
+                    )
                     following.append(after)
             running = following
             for test in generator.ifs:
                 running = self.branch(test, running, frame)[0]
-        return [pair for current in running for pair in self.expression(node.elt, current, frame)] or [(state, None)]
+        return [
+            pair for current in running for pair in self.expression(node.elt, current, frame)
+        ] or [(state, None)]
 
     def _sequence(self, node: ast.expr, state: State, frame: Frame) -> Valued:
         """Evaluate the operands in order; a sum that holds a scaled loss is scaled."""
@@ -523,7 +584,10 @@ class Interpreter:
                 for current, values in running
                 for after, value in self.expression(child, current, frame)
             ]
-        return [(after, self.calls.combine(node, operands, values, after, frame)) for after, values in running]
+        return [
+            (after, self.calls.combine(node, operands, values, after, frame))
+            for after, values in running
+        ]
 
 
 def _noted(state: State, test: ast.expr, frame: Frame, truth: bool) -> State:
@@ -554,8 +618,14 @@ def _added(operator: ast.operator, old: Value, value: Value) -> Value:
             return part
     if not isinstance(operator, ast.Add) or old is None:
         return None
-    counts = old[0] == "positive" or (old[0] == "const" and isinstance(old[1], (int, float)) and old[1] >= 0)
-    grows = value is None or value[0] in ("path", "positive") or (value[0] == "const" and isinstance(value[1], (int, float)) and value[1] > 0)
+    counts = old[0] == "positive" or (
+        old[0] == "const" and isinstance(old[1], (int, float)) and old[1] >= 0
+    )
+    grows = (
+        value is None
+        or value[0] in ("path", "positive")
+        or (value[0] == "const" and isinstance(value[1], (int, float)) and value[1] > 0)
+    )
     return POSITIVE if counts and grows else None
 
 
@@ -578,7 +648,7 @@ def _catches_all(case: ast.match_case) -> bool:
     return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None
 
 
-_HANDLERS = {
+_HANDLERS: dict[type[ast.stmt], Callable[..., Outcome]] = {
     ast.Expr: Interpreter._expression_statement,
     ast.Assign: Interpreter._assign,
     ast.AnnAssign: Interpreter._assign,

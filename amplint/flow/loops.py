@@ -5,18 +5,40 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from amplint.flow.call import callee_name
 from amplint.flow.conditions import forget
 from amplint.flow.facts import (
-    BACKWARD, EVENT_WORDS, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE, ZERO_GRAD, protocol_word,
+    BACKWARD,
+    EVENT_WORDS,
+    PLAIN_STEP,
+    SCALE,
+    STEP,
+    UNSCALE,
+    UPDATE,
+    ZERO_GRAD,
+    protocol_word,
 )
-from amplint.flow.reader import Reader, callee_name
-from amplint.flow.slice import Slicer
+from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import Value
 from amplint.project.module import Function
 
 #: Calls whose result yields the same elements.
-TRANSPARENT = frozenset({"tqdm", "trange", "iter", "list", "tuple", "sorted", "reversed", "track", "prefetch", "progress_bar", "log_every"})
+TRANSPARENT = frozenset(
+    {
+        "tqdm",
+        "trange",
+        "iter",
+        "list",
+        "tuple",
+        "sorted",
+        "reversed",
+        "track",
+        "prefetch",
+        "progress_bar",
+        "log_every",
+    }
+)
 PER_OPTIMIZER = frozenset({STEP, UNSCALE, UPDATE, ZERO_GRAD, PLAIN_STEP})
 
 
@@ -38,20 +60,10 @@ class Shape:
 class LoopReader:
     """Reads loops of one module."""
 
-    def __init__(self, reader: Reader, slicer: Slicer) -> None:
+    def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.slicer = slicer
+        self.program = reader.program
         self._shapes: dict[int, Shape] = {}
-        self._reach: dict[str, set[str]] = {}
-        for function, facts in reader.facts.items():
-            for name in self._called_as(function):
-                self._reach.setdefault(name, set()).update(facts.reach)
-
-    def _called_as(self, function: Function) -> list[str]:
-        names = [function.name]
-        if function.owner is not None and function.name in ("__init__", "__call__"):
-            names.append(function.owner.name)
-        return names
 
     def shape(self, node: ast.For | ast.While, function: Function) -> Shape:
         """The shape of a loop statement of `function`."""
@@ -66,8 +78,8 @@ class LoopReader:
         container = False
         for statement in node.body:
             for call in _calls(statement):
-                word = protocol_word(call, callee_name(call), function, self.reader.roles)
-                words |= self._reach.get(callee_name(call), set()) | ({word} if word else set())
+                word = self._word(call, function)
+                words |= self.program.reach(call, function) | ({word} if word else set())
                 container = container or (bool(targets) and _is_about(call, word, targets))
                 container = container or self._hands_over(call, targets, function)
             container = container or _clears_gradients(statement, targets)
@@ -76,13 +88,13 @@ class LoopReader:
 
     def _hands_over(self, call: ast.Call, targets: set[str], function: Function) -> bool:
         """Whether an optimizer of the loop goes to a function of the file that steps it."""
-        if not self._reach.get(callee_name(call), set()) & {STEP, PLAIN_STEP, UNSCALE}:
+        if not self.program.reach(call, function) & {STEP, PLAIN_STEP, UNSCALE}:
             return False
         arguments = (*call.args, *(keyword.value for keyword in call.keywords))
         return any(
             isinstance(argument, ast.Name)
             and argument.id in targets
-            and self.reader.roles.is_optimizer(argument, function)
+            and self.program.roles(function).is_optimizer(argument, function)
             for argument in arguments
         )
 
@@ -91,10 +103,12 @@ class LoopReader:
         found: set[str] = set()
         for statement in body:
             for call in _calls(statement):
-                name = callee_name(call)
-                word = protocol_word(call, name, function, self.reader.roles)
-                found |= self._reach.get(name, set()) | ({word} if word else set())
+                word = self._word(call, function)
+                found |= self.program.reach(call, function) | ({word} if word else set())
         return found & EVENT_WORDS
+
+    def _word(self, call: ast.Call, function: Function) -> str | None:
+        return protocol_word(call, callee_name(call), function, self.program.roles(function))
 
     # -- data loops --------------------------------------------------------------------
 
@@ -129,7 +143,9 @@ class LoopReader:
         for name in _target_names(node.target):
             location = self.reader.name_location(name, frame.function)
             forget(location, state)
-            for atom in [atom for atom in state.facts if atom[0] in ("first", "last") and atom[1] == location]:
+            for atom in [
+                atom for atom in state.facts if atom[0] in ("first", "last") and atom[1] == location
+            ]:
                 del state.facts[atom]
 
     def _counter(self, node: ast.For, state: State, frame) -> str | None:
@@ -198,7 +214,11 @@ def _clears_gradients(statement: ast.stmt, targets: set[str]) -> bool:
 
 
 def _inner_iterable(node: ast.expr) -> ast.expr:
-    while isinstance(node, ast.Call) and node.args and callee_name(node) in (TRANSPARENT | {"enumerate"}):
+    while (
+        isinstance(node, ast.Call)
+        and node.args
+        and callee_name(node) in (TRANSPARENT | {"enumerate"})
+    ):
         node = node.args[0]
     return node
 
@@ -208,12 +228,22 @@ def _index_of(node: ast.For) -> tuple[str, int, ast.expr | None] | None:
     iterable = node.iter
     while isinstance(iterable, ast.Call) and callee_name(iterable) in TRANSPARENT and iterable.args:
         iterable = iterable.args[0]
-    if isinstance(iterable, ast.Call) and callee_name(iterable) == "range" and isinstance(node.target, ast.Name):
+    if (
+        isinstance(iterable, ast.Call)
+        and callee_name(iterable) == "range"
+        and isinstance(node.target, ast.Name)
+    ):
         first = iterable.args[0] if len(iterable.args) > 1 else None
-        start = first.value if isinstance(first, ast.Constant) and isinstance(first.value, int) else 0
+        start = (
+            first.value if isinstance(first, ast.Constant) and isinstance(first.value, int) else 0
+        )
         return node.target.id, start, None
     if isinstance(node.target, ast.Tuple) and isinstance(node.target.elts[0], ast.Name):
-        if not isinstance(iterable, ast.Call) or callee_name(iterable) != "enumerate" or not iterable.args:
+        if (
+            not isinstance(iterable, ast.Call)
+            or callee_name(iterable) != "enumerate"
+            or not iterable.args
+        ):
             return (node.target.elts[0].id, 0, iterable) if _may_enumerate(iterable) else None
         start = _enumerate_start(iterable)
         return node.target.elts[0].id, start, _inner_iterable(iterable.args[0])

@@ -10,14 +10,14 @@ import ast
 import re
 from dataclasses import dataclass, field
 
+from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, negate
-from amplint.flow.facts import FunctionFacts
+from amplint.flow.program import Program
 from amplint.flow.state import State
 from amplint.flow.values import OPAQUE, Value, is_not_none
-from amplint.project.module import Function, Module
+from amplint.project.module import Function
 from amplint.project.roles import (
     Role,
-    Roles,
     last_name,
     optimizer_name,
     path_text,
@@ -26,10 +26,35 @@ from amplint.project.roles import (
 
 STABLE_CALLS = frozenset(
     {
-        "is_available", "len", "isinstance", "hasattr", "get_world_size", "get_rank",
-        "is_initialized", "startswith", "endswith", "lower", "upper", "strip", "get", "getenv",
-        "bool", "int", "str", "float", "getattr", "is_bf16_supported", "device_count", "type",
-        "is_main_process", "is_main", "callable", "max", "min", "abs", "is_distributed",
+        "is_available",
+        "len",
+        "isinstance",
+        "hasattr",
+        "get_world_size",
+        "get_rank",
+        "is_initialized",
+        "startswith",
+        "endswith",
+        "lower",
+        "upper",
+        "strip",
+        "get",
+        "getenv",
+        "bool",
+        "int",
+        "str",
+        "float",
+        "getattr",
+        "is_bf16_supported",
+        "device_count",
+        "type",
+        "is_main_process",
+        "is_main",
+        "callable",
+        "max",
+        "min",
+        "abs",
+        "is_distributed",
     }
 )
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
@@ -37,36 +62,16 @@ _TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IG
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
-    """One activation of a function during interpretation.
-
-    Args:
-        function: the function.
-        facts: its facts.
-        depth: how many calls deep.
-        parent: frame of the lexically enclosing function, for nested functions.
-        calls: names of the functions that are active, to stop recursion.
-    """
-
-    function: Function
-    facts: FunctionFacts
-    depth: int = 0
-    active: tuple[Function, ...] = ()
-
-
-@dataclass(slots=True, eq=False)
 class Reader:
-    """Evaluates expressions of one module against a state.
+    """Evaluates expressions against a state.
 
     Args:
+        program: the functions and roles that expressions refer to.
         windows: iterable text -> counter location, for `len(loader) % k` after the loop.
         counters: counter location -> first value (0 or 1).
     """
 
-    module: Module
-    roles: Roles
-    facts: dict[Function, FunctionFacts]
-    scaler_like: frozenset[str]
+    program: Program
     windows: dict[str, str] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     _judged: dict[int, str] = field(default_factory=dict)
@@ -77,10 +82,10 @@ class Reader:
         """Where a name of `function` lives."""
         scope: Function | None = function
         while scope is not None:
-            if name in self.facts[scope].locals:
-                return f"{scope.qualname}:{name}"
+            if name in self.program.facts(scope).locals:
+                return f"{scope.label}:{name}"
             scope = scope.parent
-        return f"<module>:{name}"
+        return f"{function.module.body.label}:{name}"
 
     def locate(self, node: ast.expr, state: State, function: Function) -> str | None:
         """Canonical location of a name, attribute or subscript; aliases are followed."""
@@ -96,12 +101,16 @@ class Reader:
             if base is None:
                 return None
             index = node.slice
-            location = f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
+            location = (
+                f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
+            )
         elif isinstance(node, ast.Call) and self._is_getattr(node):
             base = self.locate(node.args[0], state, function)
             return None if base is None else f"{base}.{_attribute_pattern(node.args[1])}"
         elif isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
-            return self.locate(node.target if isinstance(node, ast.NamedExpr) else node.value, state, function)
+            return self.locate(
+                node.target if isinstance(node, ast.NamedExpr) else node.value, state, function
+            )
         else:
             return None
         return self._follow(location, state)
@@ -124,7 +133,9 @@ class Reader:
         if isinstance(node, ast.Constant):
             if node.value is None:
                 return ("none",)
-            return ("const", node.value) if isinstance(node.value, (bool, int, float, str)) else None
+            return (
+                ("const", node.value) if isinstance(node.value, (bool, int, float, str)) else None
+            )
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             return self.place(node, state, function)
         if isinstance(node, (ast.BoolOp, ast.Compare)) or (
@@ -178,15 +189,17 @@ class Reader:
 
     def _judge(self, node: ast.expr, function: Function) -> str:
         """The kind of an unknown place: by its role, else by its name."""
-        role = self.roles.role_of(node, function)
-        if role is Role.SCALER or (role is None and self._scaler_by_use(node)):
+        role = self.program.roles(function).role_of(node, function)
+        if role is Role.SCALER or (role is None and self._scaler_by_use(node, function)):
             return "scaler"
         if role is Role.OPTIMIZER or (role is None and optimizer_name(last_name(node))):
             return "optimizer"
         return "path"
 
-    def _scaler_by_use(self, node: ast.expr) -> bool:
-        return scaler_name(last_name(node)) or path_text(node) in self.scaler_like
+    def _scaler_by_use(self, node: ast.expr, function: Function) -> bool:
+        if scaler_name(last_name(node)):
+            return True
+        return path_text(node) in self.program.unit(function).scaler_like
 
     def _function_named(self, name: str, function: Function) -> Function | None:
         scope: Function | None = function
@@ -194,9 +207,9 @@ class Reader:
             if name in scope.nested:
                 return scope.nested[name]
             scope = scope.parent
-        if name in self.module.imports.aliases:
+        if name in function.module.imports.aliases:
             return None
-        return self.module.body.nested.get(name)
+        return function.module.body.nested.get(name)
 
     def _arithmetic(self, node: ast.BinOp, state: State, function: Function) -> Value:
         for side in (node.left, node.right):
@@ -305,7 +318,9 @@ class Reader:
             return negate(formula) if isinstance(operator, ast.NotIn) else formula
         return self._order(left, operator, right, state, function)
 
-    def _none_test(self, left: ast.expr, operator: ast.cmpop, state: State, function: Function) -> Formula:
+    def _none_test(
+        self, left: ast.expr, operator: ast.cmpop, state: State, function: Function
+    ) -> Formula:
         location = self.locate(left, state, function)
         if location is None:
             return None
@@ -313,7 +328,9 @@ class Reader:
         present: Formula = known if known is not None else ("some", location)
         return negate(present) if isinstance(operator, (ast.Is, ast.Eq)) else present
 
-    def _equality(self, left: ast.expr, right: ast.expr, state: State, function: Function) -> Formula:
+    def _equality(
+        self, left: ast.expr, right: ast.expr, state: State, function: Function
+    ) -> Formula:
         if isinstance(left, ast.Constant):
             left, right = right, left
         literal = _literal(right)
@@ -329,7 +346,9 @@ class Reader:
             return ("equal", location, literal)
         return self._generic("==", left, right, state, function)
 
-    def _membership(self, left: ast.expr, right: ast.expr, state: State, function: Function) -> Formula:
+    def _membership(
+        self, left: ast.expr, right: ast.expr, state: State, function: Function
+    ) -> Formula:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             return disjoin([self._equality(left, item, state, function) for item in right.elts])
         return self._generic("in", left, right, state, function)
@@ -377,12 +396,16 @@ class Reader:
                 return None
             first = ("first", counter)
             return first if isinstance(operator, ast.Eq) else negate(first)
-        if isinstance(operator, (ast.Eq, ast.NotEq)) and any(map(_TOTAL_NAME.search, _names(right))):
+        if isinstance(operator, (ast.Eq, ast.NotEq)) and any(
+            map(_TOTAL_NAME.search, _names(right))
+        ):
             last = ("last", counter)
             return last if isinstance(operator, ast.Eq) else negate(last)
         return None
 
-    def _modulo(self, left: ast.BinOp, operator, right, state: State, function: Function) -> Formula:
+    def _modulo(
+        self, left: ast.BinOp, operator, right, state: State, function: Function
+    ) -> Formula:
         period = self.text(left.right, state, function)
         if period is None:
             return None
@@ -393,13 +416,19 @@ class Reader:
         if literal == 0 and isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt)):
             atom: Formula = ("boundary", place, period, end)
             return atom if isinstance(operator, ast.Eq) else negate(atom)
-        if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub) and isinstance(operator, (ast.Eq, ast.NotEq)):
+        if (
+            isinstance(right, ast.BinOp)
+            and isinstance(right.op, ast.Sub)
+            and isinstance(operator, (ast.Eq, ast.NotEq))
+        ):
             if self.text(right.left, state, function) == period and _literal(right.right) == 1:
                 atom = ("boundary", place, period, True)
                 return atom if isinstance(operator, ast.Eq) else negate(atom)
         return None
 
-    def _window_counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, bool | str]:
+    def _window_counter(
+        self, node: ast.expr, state: State, function: Function
+    ) -> tuple[str | None, bool | str]:
         """(counter, whether `counter % k == 0` marks the end of a window)."""
         if isinstance(node, ast.Call) and callee_name(node) == "len" and node.args:
             text = self.text(node.args[0], state, function)
@@ -410,7 +439,11 @@ class Reader:
         text = self.text(node, state, function)
         if text is None:
             return None, True
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _literal(node.right) == 1:
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Add)
+            and _literal(node.right) == 1
+        ):
             place = self.locate(node.left, state, function)
             return (place, "next") if place else (text, "next")
         place = self.locate(node, state, function)
@@ -435,12 +468,20 @@ class Reader:
             return location
         if isinstance(node, ast.Constant):
             return repr(node.value)
-        if isinstance(node, (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)):
-            parts = [self.text(child, state, function) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        if isinstance(
+            node, (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
+        ):
+            parts = [
+                self.text(child, state, function)
+                for child in ast.iter_child_nodes(node)
+                if isinstance(child, ast.expr)
+            ]
             if None in parts:
                 return None
             operators = "".join(
-                type(child).__name__ for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)
+                type(child).__name__
+                for child in ast.iter_child_nodes(node)
+                if not isinstance(child, ast.expr)
             )
             return f"{type(node).__name__}{operators}({','.join(part or '' for part in parts)})"
         if isinstance(node, ast.Call) and callee_name(node) in STABLE_CALLS:
@@ -467,21 +508,18 @@ class Reader:
         return found
 
 
-def callee_name(node: ast.Call) -> str:
-    """The last name of a callee: "step" for `scaler.step(...)`."""
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""
-
-
 def _literal(node: ast.expr) -> object | None:
     """A literal of the code; enum members (`Precision.FP16`, `torch.float16`) count too."""
     if isinstance(node, ast.Constant):
         return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return f"-{node.operand.value}"
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
+        return f"-{node.operand.value!r}"
     if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
-        root = node
+        root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
         if isinstance(root, ast.Name) and (root.id[:1].isupper() or root.id == "torch"):
@@ -501,7 +539,9 @@ def _attribute_pattern(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values
+        )
     return "*"
 
 

@@ -29,8 +29,17 @@ CLIP_HELPER = re.compile(r"^_?clip_?grad")
 EXITS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 VALUE_FORMS = (
-    ast.Name, ast.Attribute, ast.Subscript, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp,
-    ast.BinOp, ast.NamedExpr, ast.Tuple, ast.List,
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.UnaryOp,
+    ast.BinOp,
+    ast.NamedExpr,
+    ast.Tuple,
+    ast.List,
 )
 
 
@@ -301,5 +310,9 @@ def value_names(value: ast.expr | None) -> set[str]:
     if value is None or not isinstance(value, (*VALUE_FORMS, ast.Call)):
         return set()
     if isinstance(value, ast.Call):
-        return {name for argument in value.args[:2] for name in names_in(argument)} if len(value.args) <= 2 else set()
+        return (
+            {name for argument in value.args[:2] for name in names_in(argument)}
+            if len(value.args) <= 2
+            else set()
+        )
     return names_in(value)

@@ -19,7 +19,9 @@ STATE_LIMIT = 64
 EVERY = "*"  # every optimizer that has not been named yet
 
 #: A step of a witness: (kind, node, function, data), read by amplint.flow.witness.
-Trail = tuple["Trail | None", tuple[Any, ...]]
+Step = tuple[Any, ...]
+#: Steps as a linked list, newest first, so that states share their past.
+Trail = tuple[Any, Step]
 
 
 class State:
@@ -55,6 +57,31 @@ class State:
     def note(self, *step: Any) -> None:
         """Append one witness step."""
         self.trail = (self.trail, step)
+
+    def identity(self) -> tuple:
+        """Everything but the witness: states with the same identity behave the same."""
+        return (
+            frozenset(self.typestate.items()),
+            frozenset(self.values.items()),
+            frozenset(self.facts.items()),
+        )
+
+    def steps_since(self, earlier: State) -> list[Step]:
+        """Witness steps since an earlier state of the same path, oldest first."""
+        steps = []
+        trail = self.trail
+        while trail is not None and trail is not earlier.trail:
+            trail, step = trail
+            steps.append(step)
+        steps.reverse()
+        return steps
+
+    def resumed(self, after: State, steps: list[Step]) -> State:
+        """The state `after`, as reached from here by these steps."""
+        state = State(after.typestate, after.values, after.facts, self.trail)
+        for step in steps:
+            state.note(*step)
+        return state
 
     def key(self, guard_names: frozenset[str]) -> tuple:
         """What must agree for two states to be merged."""

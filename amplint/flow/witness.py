@@ -16,10 +16,18 @@ STEP_LIMIT = 14
 
 BACKWARDS = (Event.SCALED_BACKWARD, Event.PLAIN_BACKWARD)
 #: Slugs that are about what happened since an earlier step or unscale_.
-ABOUT_STAGE = frozenset({"step-twice", "unscale-twice", "unscale-after-step", "update-without-check"})
+ABOUT_STAGE = frozenset(
+    {"step-twice", "unscale-twice", "unscale-after-step", "update-without-check"}
+)
 #: Slugs that are about gradients that an earlier step has used up.
 ABOUT_SPENT = frozenset(
-    {"step-without-gradient", "unscale-without-gradient", "step-on-spent", "step-on-zeros", "unscale-of-zeros"}
+    {
+        "step-without-gradient",
+        "unscale-without-gradient",
+        "step-on-spent",
+        "step-on-zeros",
+        "unscale-of-zeros",
+    }
 )
 
 WORDS: dict[Event, tuple[str, str]] = {
@@ -81,11 +89,22 @@ def _start(steps: list[tuple[Any, ...]], slug: str) -> int:
     events = [(index, step[3][0]) for index, step in enumerate(steps) if step[0] == "event"]
     before = events[:-1]
     if slug in ABOUT_STAGE:
-        wanted = [index for index, event in before if event in (Event.STEP, Event.UNSCALE, Event.UPDATE)]
+        wanted = [
+            index for index, event in before if event in (Event.STEP, Event.UNSCALE, Event.UPDATE)
+        ]
     elif slug in ABOUT_SPENT:
-        used = [index for index, event in before if event in (Event.STEP, Event.ZERO_GRAD, Event.ZERO_GRAD_KEEP)]
-        last = next((index for index, event in reversed(before) if event is Event.STEP), used[-1] if used else 0)
-        wanted = [index for index, event in before if event in BACKWARDS and index <= last] or used[-1:]
+        used = [
+            index
+            for index, event in before
+            if event in (Event.STEP, Event.ZERO_GRAD, Event.ZERO_GRAD_KEEP)
+        ]
+        last = next(
+            (index for index, event in reversed(before) if event is Event.STEP),
+            used[-1] if used else 0,
+        )
+        wanted = [index for index, event in before if event in BACKWARDS and index <= last] or used[
+            -1:
+        ]
     else:
         wanted = [index for index, event in before if event in BACKWARDS]
         if slug == "step-on-piled" and len(wanted) > 1:
@@ -122,7 +141,9 @@ def _shorten(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return kept[-STEP_LIMIT:]
 
 
-def _path_step(step: tuple[Any, ...], filename: str, span_of: Callable[[ast.AST], Span]) -> PathStep:
+def _path_step(
+    step: tuple[Any, ...], filename: str, span_of: Callable[[ast.AST], Span]
+) -> PathStep:
     kind, node, _, data = step
     start = span_of(node).start
     message, state = _words(kind, node, data)

@@ -1,4 +1,4 @@
-"""Order, branches and definitions inside one function, for the rules about shapes.
+"""Definitions and calls inside one file, for the rules about shapes.
 
 Nothing here follows calls or solves paths: that is the flow analysis' work. A question
 that a function's text does not settle is answered with "no" or None, so that a rule
@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from amplint.project.layout import SCOPES, layout_of
 from amplint.project.module import CallSite, Function, Module
 from amplint.project.roles import Role, enclosing_class, path_text
 
 if TYPE_CHECKING:
     from amplint.rule import FileView
-
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
-EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,172 +35,6 @@ class Binding:
     statement: ast.AST
     value: ast.expr | None
     function: Function
-
-
-class Layout:
-    """The statements of one function: their order, blocks and branches.
-
-    Nested functions and classes are single statements here.
-    """
-
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self.nodes: list[ast.AST] = []
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self._order: dict[ast.AST, int] = {}
-        self._last: dict[ast.AST, int] = {}
-        self._block: dict[ast.stmt, tuple[list[ast.stmt], int]] = {}
-        self._visit_block(function.body, function.node)
-
-    def _visit_block(self, block: list[ast.stmt], parent: ast.AST) -> None:
-        for index, statement in enumerate(block):
-            self._block[statement] = (block, index)
-            self._visit(statement, parent)
-
-    def _visit(self, node: ast.AST, parent: ast.AST) -> None:
-        self.parents[node] = parent
-        self._order[node] = len(self.nodes)
-        self.nodes.append(node)
-        if not isinstance(node, SCOPES):
-            for _, value in ast.iter_fields(node):
-                if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                    self._visit_block(value, node)
-                elif isinstance(value, list):
-                    for item in value:
-                        if isinstance(item, ast.AST):
-                            self._visit(item, node)
-                elif isinstance(value, ast.AST):
-                    self._visit(value, node)
-        self._last[node] = len(self.nodes) - 1
-
-    def __contains__(self, node: ast.AST) -> bool:
-        return node in self._order
-
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around `node`, innermost first, up to the function itself."""
-        while node in self.parents:
-            node = self.parents[node]
-            yield node
-
-    def statement(self, node: ast.AST) -> ast.stmt:
-        """The innermost statement that holds `node`."""
-        while node not in self._block:
-            node = self.parents[node]
-        return node
-
-    def loops(self, node: ast.AST) -> list[ast.AST]:
-        """The loops whose body repeats `node`, innermost first."""
-        found: list[ast.AST] = []
-        inner = node
-        for outer in self.ancestors(node):
-            header = (getattr(outer, "target", None), getattr(outer, "iter", None))
-            if isinstance(outer, LOOPS) and inner not in header:
-                found.append(outer)
-            inner = outer
-        return found
-
-    def before(self, first: ast.AST, second: ast.AST) -> bool:
-        """Whether `first` ends before `second` begins, in source order."""
-        return self._last[first] < self._order[second]
-
-    def between(self, first: ast.AST, second: ast.AST) -> list[ast.AST]:
-        """The nodes behind `first` and before `second`, in source order."""
-        return self.nodes[self._last[first] + 1 : self._order[second]]
-
-    def inside(self, node: ast.AST) -> list[ast.AST]:
-        """`node` and everything in it."""
-        return self.nodes[self._order[node] : self._last[node] + 1]
-
-    def holds(self, outer: ast.AST, inner: ast.AST) -> bool:
-        """Whether `inner` lies in `outer` or is it; the function holds everything."""
-        if outer is self.function.node:
-            return True
-        return self._order[outer] <= self._order[inner] <= self._last[outer]
-
-    def exclusive(self, first: ast.AST, second: ast.AST) -> bool:
-        """Whether the two are on branches of one statement that exclude each other."""
-        if self.holds(first, second) or self.holds(second, first):
-            return False
-        here, there = first, second
-        while not self.holds(self.parents[here], second):
-            here = self.parents[here]
-        fork = self.parents[here]
-        while self.parents[there] is not fork:
-            there = self.parents[there]
-        return _field(fork, here) != _field(fork, there) and _forks(fork, here, there)
-
-    def reaches(self, first: ast.AST, second: ast.AST) -> bool:
-        """Whether control can run from `first` straight down to `second`.
-
-        False for exclusive branches and where the block of `first` is left before.
-        """
-        if not self.before(first, second) or self.exclusive(first, second):
-            return False
-        node: ast.AST = self.statement(first)
-        if self.holds(node, second):
-            return True
-        while isinstance(node, ast.stmt):
-            block, index = self._block[node]
-            for follower in block[index + 1 :]:
-                if self.holds(follower, second):
-                    return True
-                if isinstance(follower, EXITS):
-                    return False
-            node = self.parents[node]
-            while not isinstance(node, (ast.stmt, ast.Module, ast.Lambda)):
-                node = self.parents[node]  # an except handler or a match case
-            if node not in self._block:
-                return False
-            if self.holds(node, second):
-                return True
-        return False
-
-    def dominates(self, first: ast.AST, second: ast.AST) -> bool:
-        """Whether `first` always runs before `second` does, loops aside."""
-        if not self.reaches(first, second):
-            return False
-        for node in self.ancestors(self.statement(first)):
-            if node not in self.parents or self.holds(node, second):
-                return True
-            if not isinstance(node, (ast.With, ast.AsyncWith)):
-                return False
-        return False
-
-    def conditions(self, node: ast.AST) -> list[ast.expr]:
-        """The tests of the `if`, `while` and conditional expressions around `node`."""
-        found: list[ast.expr] = []
-        inner = node
-        for outer in self.ancestors(node):
-            if isinstance(outer, (ast.If, ast.IfExp, ast.While)) and inner is not outer.test:
-                found.append(outer.test)
-            inner = outer
-        return found
-
-
-def _field(parent: ast.AST, child: ast.AST) -> str:
-    for name, value in ast.iter_fields(parent):
-        if value is child:
-            return name
-        if isinstance(value, list) and any(item is child for item in value):
-            alternative = isinstance(child, (ast.ExceptHandler, ast.match_case))
-            return f"{name}{value.index(child)}" if alternative else name
-    return ""
-
-
-def _forks(parent: ast.AST, first: ast.AST, second: ast.AST) -> bool:
-    if isinstance(parent, (ast.If, ast.IfExp)):
-        return first is not parent.test and second is not parent.test
-    if isinstance(parent, ast.Try):
-        return any(isinstance(child, ast.ExceptHandler) for child in (first, second)) and not any(
-            child in parent.finalbody for child in (first, second)
-        )
-    return isinstance(first, ast.match_case) and isinstance(second, ast.match_case)
-
-
-@lru_cache(maxsize=256)
-def layout_of(function: Function) -> Layout:
-    """The layout of a function, kept while its file is being checked."""
-    return Layout(function)
 
 
 @lru_cache(maxsize=256)
@@ -380,6 +211,14 @@ def receiver(call: ast.Call) -> str:
 def arguments(call: ast.Call) -> list[ast.expr]:
     """The values of positional and keyword arguments."""
     return [*call.args, *(item.value for item in call.keywords)]
+
+
+def argument_for(function: Function, name: str, call: ast.Call) -> ast.expr | None:
+    """The argument that a call of `function` passes for a parameter; None if not in sight."""
+    known = [word for word in parameters(function) if word not in ("self", "cls")]
+    given = dict(zip(known, call.args))
+    given.update((item.arg, item.value) for item in call.keywords if item.arg)
+    return given.get(name)
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -14,13 +14,72 @@ if TYPE_CHECKING:
     from amplint.rule import FileView
 
 _FLAG_TOKENS = frozenset(
-    "amp fp16 bf16 half mixed enabled enable autocast is use has with without no not do"
-    " should disable disabled".split()
+    (
+        "amp",
+        "fp16",
+        "bf16",
+        "half",
+        "mixed",
+        "enabled",
+        "enable",
+        "autocast",
+        "is",
+        "use",
+        "has",
+        "with",
+        "without",
+        "no",
+        "not",
+        "do",
+        "should",
+        "disable",
+        "disabled",
+    )
 )
 _NO_FLAG_TOKENS = frozenset(
-    "device scale init dtype type interval factor backend str string name growth value level"
-    " power number num count dev kwargs args config cfg options params step steps mode kind ctx"
-    " context impl module scaler handler policy ratio size index path file".split()
+    (
+        "device",
+        "scale",
+        "init",
+        "dtype",
+        "type",
+        "interval",
+        "factor",
+        "backend",
+        "str",
+        "string",
+        "name",
+        "growth",
+        "value",
+        "level",
+        "power",
+        "number",
+        "num",
+        "count",
+        "dev",
+        "kwargs",
+        "args",
+        "config",
+        "cfg",
+        "options",
+        "params",
+        "step",
+        "steps",
+        "mode",
+        "kind",
+        "ctx",
+        "context",
+        "impl",
+        "module",
+        "scaler",
+        "handler",
+        "policy",
+        "ratio",
+        "size",
+        "index",
+        "path",
+        "file",
+    )
 )
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amplint.project.dataflow import Layout, bindings_of, constant_of, layout_of
+from amplint.project.dataflow import bindings_of, constant_of
+from amplint.project.layout import Layout, layout_of
 from amplint.project.module import Function
 from amplint.project.roles import Role, last_name, path_text
 

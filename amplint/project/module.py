@@ -16,13 +16,16 @@ class Class:
     """A class statement.
 
     Args:
-        bases: source expressions of the base classes.
+        module: the module that holds the statement.
+        label: unique in a project: module name and qualname.
         methods: own methods by name; inherited ones are found by `Module.find_method`.
     """
 
     name: str
     qualname: str
     node: ast.ClassDef
+    module: Module
+    label: str
     methods: dict[str, Function] = field(default_factory=dict)
 
     @property
@@ -37,6 +40,8 @@ class Function:
 
     Args:
         qualname: dotted within the module: "Trainer.train_epoch", "main.inner".
+        module: the module that holds it.
+        label: unique in a project: module name and qualname.
         parent: the enclosing function (for nested functions), or None.
         owner: the class whose method it is, or None.
         nodes: every node of its own body, outer ones first; nested functions and classes
@@ -46,6 +51,8 @@ class Function:
     name: str
     qualname: str
     node: FunctionNode
+    module: Module = field(repr=False)
+    label: str
     parent: Function | None = None
     owner: Class | None = None
     nested: dict[str, Function] = field(default_factory=dict)
@@ -82,16 +89,22 @@ class Module:
         filename: as it will be printed.
         source: decoded text, universal newlines not applied.
         tree: the parsed module.
+        name: dotted name in the project ("package.module"), "" for a file judged alone.
     """
 
     filename: str
     source: str
     tree: ast.Module
-    imports: Imports
-    body: Function
+    name: str = ""
+    imports: Imports = field(default_factory=Imports)
     functions: list[Function] = field(default_factory=list)
     classes: dict[str, Class] = field(default_factory=dict)
     calls: list[CallSite] = field(default_factory=list)
+
+    @property
+    def body(self) -> Function:
+        """The module body as a function."""
+        return self.functions[0]
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of every function body; class-level statements are left out."""
@@ -148,15 +161,21 @@ class Module:
         ]
 
 
-def build_module(filename: str, source: str, tree: ast.Module, *, package: str = "") -> Module:
+def build_module(
+    filename: str, source: str, tree: ast.Module, *, name: str = "", package: str = ""
+) -> Module:
     """Index a parsed module.
+
+    Args:
+        name: its dotted name in the project, "" if it is judged alone.
+        package: the dotted name of the package that relative imports start from.
 
     Raises:
         RecursionError: the tree is nested deeper than the interpreter's stack; the caller
             reports AMP000.
     """
-    body = Function("<module>", "<module>", tree)
-    module = Module(filename, source, tree, Imports(), body)
+    module = Module(filename, source, tree, name)
+    body = Function("<module>", "<module>", tree, module, _label(module, "<module>"))
     module.functions.append(body)
     _Indexer(module).visit_body(tree, body, None, "")
     module.imports = collect_imports(module.nodes(), package=package)
@@ -200,7 +219,9 @@ class _Indexer:
         prefix: str,
     ) -> None:
         parent = function if function is not self.module.body else None
-        inner = Function(node.name, prefix + node.name, node, parent, owner)
+        qualname = prefix + node.name
+        label = _label(self.module, qualname)
+        inner = Function(node.name, qualname, node, self.module, label, parent, owner)
         self.module.functions.append(inner)
         if owner is not None:
             owner.methods.setdefault(node.name, inner)
@@ -213,12 +234,17 @@ class _Indexer:
             self._visit(statement, inner, None, inner.qualname + ".")
 
     def _enter_class(self, node: ast.ClassDef, function: Function, prefix: str) -> None:
-        inner = Class(node.name, prefix + node.name, node)
+        qualname = prefix + node.name
+        inner = Class(node.name, qualname, node, self.module, _label(self.module, qualname))
         self.module.classes.setdefault(node.name, inner)
         for expression in (*node.decorator_list, *node.bases):
             self._visit(expression, function, None, prefix)
         for statement in node.body:
             self._visit(statement, function, inner, inner.qualname + ".")
+
+
+def _label(module: Module, qualname: str) -> str:
+    return f"{module.name}.{qualname}" if module.name else qualname
 
 
 def _method_name(callee: ast.expr) -> str:

@@ -28,10 +28,19 @@ class Role(enum.Enum):
     OTHER = "other"  # known to be none of the above
 
 
-_SCALER_NAME = re.compile(r"(?:^|_)(?:grad_?|amp_?|loss_?|fp16_?)?scalers?(?:_|\d|$)|^gradscaler", re.IGNORECASE)
-_NOT_A_SCALER_NAME = re.compile(r"standard|min_?max|robust|inv|feature|data|target|_fn$|image|norm|time|temp|lr_|x_|y_", re.IGNORECASE)
-_OPTIMIZER_NAME = re.compile(r"optim|^opts?(?:_|\d|$)|_opts?(?:_|\d|$)|^solver|opt[A-Z]", re.IGNORECASE)
-_NOT_AN_OPTIMIZER_NAME = re.compile(r"option|sched|optimi[sz]e$|args|config|cfg|optimal|optional", re.IGNORECASE)
+_SCALER_NAME = re.compile(
+    r"(?:^|_)(?:grad_?|amp_?|loss_?|fp16_?)?scalers?(?:_|\d|$)|^gradscaler", re.IGNORECASE
+)
+_NOT_A_SCALER_NAME = re.compile(
+    r"standard|min_?max|robust|inv|feature|data|target|_fn$|image|norm|time|temp|lr_|x_|y_",
+    re.IGNORECASE,
+)
+_OPTIMIZER_NAME = re.compile(
+    r"optim|^opts?(?:_|\d|$)|_opts?(?:_|\d|$)|^solver|opt[A-Z]", re.IGNORECASE
+)
+_NOT_AN_OPTIMIZER_NAME = re.compile(
+    r"option|sched|optimi[sz]e$|args|config|cfg|optimal|optional", re.IGNORECASE
+)
 
 
 def scaler_name(name: str) -> bool:
@@ -91,10 +100,12 @@ class Roles:
         if isinstance(expression, ast.Call):
             return self._call_role(expression, function)
         if isinstance(expression, ast.IfExp):
-            return self.role_of(expression.body, function) or self.role_of(expression.orelse, function)
+            return self.role_of(expression.body, function) or self.role_of(
+                expression.orelse, function
+            )
         if isinstance(expression, ast.BoolOp):
-            roles = (self.role_of(value, function) for value in expression.values)
-            return next((role for role in roles if role), None)
+            operands = (self.role_of(value, function) for value in expression.values)
+            return next((role for role in operands if role), None)
         if isinstance(expression, ast.NamedExpr):
             return self.role_of(expression.value, function)
         for key in self._keys(expression, function):
@@ -139,7 +150,9 @@ class Roles:
         for candidate in self.module.ancestry(owner):
             for base in candidate.bases:
                 dotted = self.module.resolve(base)
-                if dotted and (dotted in names.GRAD_SCALERS or dotted in names.SHARDED_GRAD_SCALERS):
+                if dotted and (
+                    dotted in names.GRAD_SCALERS or dotted in names.SHARDED_GRAD_SCALERS
+                ):
                     return Role.SCALER
                 if dotted and dotted.startswith("torch.optim.") and ".lr_scheduler." not in dotted:
                     return Role.OPTIMIZER
@@ -202,13 +215,20 @@ def build_roles(module: Module) -> Roles:
     for function in module.functions:
         for target, value in _bindings(function):
             _bind(roles, function, target, value)
-    assigned = {id(value): path_text(target) or "" for function in module.functions for target, value in _bindings(function) if isinstance(value, ast.Call)}
+    assigned = {
+        id(value): path_text(target) or ""
+        for function in module.functions
+        for target, value in _bindings(function)
+        if isinstance(value, ast.Call)
+    }
     for site in module.calls:
         role = roles.constructor_role(site.dotted, site.node.func)
         if role is Role.SCALER:
             dotted = site.dotted or site.method
             roles.constructions.append(
-                ScalerConstruction(site.node, site.function, dotted, assigned.get(id(site.node), ""))
+                ScalerConstruction(
+                    site.node, site.function, dotted, assigned.get(id(site.node), "")
+                )
             )
     return roles
 

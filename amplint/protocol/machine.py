@@ -54,12 +54,19 @@ def _tags(*tags: Gradient) -> frozenset[Gradient]:
 #: `scaler.scale(loss).backward()`: the strict tag is the join of old and new gradients.
 SCALED_BACKWARD_ROWS = (
     Row(
-        Event.SCALED_BACKWARD, ANY_STAGE, ABSENT | _tags(G.ZERO, G.SCALED),
-        None, G.SCALED,
+        Event.SCALED_BACKWARD,
+        ANY_STAGE,
+        ABSENT | _tags(G.ZERO, G.SCALED),
+        None,
+        G.SCALED,
     ),
     Row(
-        Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.UNSCALED),
-        None, G.RESCALED, "backward-after-unscale",
+        Event.SCALED_BACKWARD,
+        ANY_STAGE,
+        _tags(G.UNSCALED),
+        None,
+        G.RESCALED,
+        "backward-after-unscale",
     ),
     Row(Event.SCALED_BACKWARD, ANY_STAGE, APPLIED, None, G.PILED),
     Row(Event.SCALED_BACKWARD, ANY_STAGE, _tags(G.PLAIN), None, G.MIXED),
@@ -109,8 +116,12 @@ STEP_ROWS = (
     Row(Event.STEP, UNSCALED, ABSENT | _tags(G.ZERO) | APPLIED, Stage.STEPPED, None),
     Row(Event.STEP, UNSCALED, _tags(G.MIXED), Stage.STEPPED, G.SPENT, "step-on-mixed"),
     Row(
-        Event.STEP, UNSCALED, _tags(G.SCALED, G.STALE, G.RESCALED, G.PILED),
-        Stage.STEPPED, G.SPENT, "step-on-rescaled",
+        Event.STEP,
+        UNSCALED,
+        _tags(G.SCALED, G.STALE, G.RESCALED, G.PILED),
+        Stage.STEPPED,
+        G.SPENT,
+        "step-on-rescaled",
     ),
 )
 
@@ -133,8 +144,12 @@ ZERO_GRAD_ROWS = (
 
 CLIP_ROWS = (
     Row(
-        Event.CLIP, ANY_STAGE, DEFECTIVE | _tags(G.SCALED, G.STALE),
-        None, None, "clip-of-scaled",
+        Event.CLIP,
+        ANY_STAGE,
+        DEFECTIVE | _tags(G.SCALED, G.STALE),
+        None,
+        None,
+        "clip-of-scaled",
     ),
     Row(Event.CLIP, ANY_STAGE, APPLIED, None, None, "clip-of-spent"),
     Row(Event.CLIP, ANY_STAGE, ANY_GRADIENT),
@@ -144,8 +159,12 @@ OPTIMIZER_STEP_ROWS = (
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, ABSENT | _tags(G.ZERO)),
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.PLAIN), None, G.SPENT),
     Row(
-        Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.SCALED, G.STALE),
-        None, G.SPENT, "optimizer-step-on-scaled",
+        Event.OPTIMIZER_STEP,
+        ANY_STAGE,
+        _tags(G.SCALED, G.STALE),
+        None,
+        G.SPENT,
+        "optimizer-step-on-scaled",
     ),
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, _tags(G.UNSCALED), None, G.SPENT, "optimizer-step-bypass"),
     Row(Event.OPTIMIZER_STEP, ANY_STAGE, APPLIED, None, None, "optimizer-step-twice"),
@@ -235,7 +254,11 @@ class Machine:
         if event in (Event.SCALE, Event.SCALED_BACKWARD):
             self.initialised = True
         shared = (
-            Event.SCALE, Event.SCALED_BACKWARD, Event.PLAIN_BACKWARD, Event.UPDATE, Event.SET_SCALE,
+            Event.SCALE,
+            Event.SCALED_BACKWARD,
+            Event.PLAIN_BACKWARD,
+            Event.UPDATE,
+            Event.SET_SCALE,
         )
         broken = None
         for key in self.pairs if event in shared else (optimizer,):

@@ -1,0 +1,259 @@
+"""Calls of functions of the program: parameters, summaries, what survives the return."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from amplint.flow.call import Call, Frame
+from amplint.flow.conditions import evaluate, forget, mentions
+from amplint.flow.facts import FunctionFacts
+from amplint.flow.reader import Reader
+from amplint.flow.state import State, Step, merge
+from amplint.flow.values import NONE, Value
+from amplint.project.module import Class, Function
+from amplint.project.roles import Role, enclosing_class
+
+Valued = list[tuple[State, Value]]
+#: Runs the body of a frame's function: the states it returns with, each with its value.
+Run = Callable[[Frame, State], Valued]
+
+#: Calls deeper than this are not followed.
+CALL_DEPTH = 6
+
+
+class Functions:
+    """Follows calls into functions of the program.
+
+    Args:
+        reader: reads expressions.
+        run: interprets a function body.
+        havoc: forgets what an unfollowed call may change.
+        scope: the training loop that is being interpreted; results hold within it.
+
+    Attributes:
+        inlined: functions that some call has reached.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        run: Run,
+        havoc: Callable[[State], Valued],
+        scope: Callable[[], int | None],
+    ) -> None:
+        self.reader = reader
+        self.program = reader.program
+        self.run = run
+        self.havoc = havoc
+        self.scope = scope
+        self.inlined: set[Function] = set()
+        # Results by exact entry state: the rounds of a loop soon repeat themselves.
+        self._summaries: dict[tuple, list[tuple[State, Value, list[Step]]]] = {}
+
+    def find_method(self, instance: Value, name: str) -> Function | None:
+        """The method that a call on an object runs."""
+        if instance is None or instance[0] != "instance":
+            return None
+        return self.program.find_method(instance[1], name)
+
+    def construct(self, owner: Class, call: Call) -> Valued:
+        """`Class(...)`: run the constructor of classes that reach the protocol."""
+        instance = ("instance", owner, f"{owner.label}@{call.node.lineno}")
+        constructor = self.program.find_method(owner, "__init__")
+        if constructor is None or not self.program.is_interesting(owner):
+            return [(call.state, instance)]
+        results = self.invoke(constructor, call, instance, force=True) or [(call.state, None)]
+        return [(after, instance) for after, _ in results]
+
+    def super_method(self, call: Call) -> tuple[Function, Value] | None:
+        """The method that `super().name(...)` runs, with its instance."""
+        owner = enclosing_class(call.function)
+        instance = call.state.values.get(f"{call.function.label}:self")
+        if owner is None or instance is None:
+            return None
+        for base in self.program.ancestry(owner)[1:]:
+            if call.name in base.methods:
+                return base.methods[call.name], instance
+        return None
+
+    def invoke(
+        self, function: Function, call: Call, instance: Value = None, *, force: bool = False
+    ) -> Valued | None:
+        """Interpret a call in the caller's state; None if the callee counts as unknown.
+
+        Args:
+            instance: the object, for methods.
+            force: interpret it even if nothing in it reaches the protocol.
+        """
+        facts = self.program.facts(function)
+        if _is_stub(function):
+            return None
+        if not facts.interesting and not force:
+            return self._pass_over(facts, instance, call.state)
+        frame = call.frame
+        if frame.depth >= CALL_DEPTH or function in frame.active or facts.generator:
+            return self.havoc(call.state) if facts.interesting else [(call.state, None)]
+        self.inlined.add(function)
+        entered = call.state.copy()
+        self.unbind_scalers(function, entered)
+        entered.note("call", call.node, call.function, function)
+        self._bind_parameters(function, call, entered, instance)
+        inner = Frame(function, frame.depth + 1, (*frame.active, function))
+        return self._summarised(inner, entered, frame)
+
+    def _summarised(self, inner: Frame, entered: State, outer: Frame) -> Valued:
+        key = (inner.function, inner.depth, self.scope(), *entered.identity())
+        summary = self._summaries.get(key)
+        if summary is not None:
+            return [(entered.resumed(after, steps), value) for after, value, steps in summary]
+        left = self._leave(self.run(inner, entered), inner.function, outer)
+        steps = [(after, value, after.steps_since(entered)) for after, value in left]
+        self._summaries[key] = steps
+        return left
+
+    def unbind_scalers(self, function: Function, state: State) -> None:
+        """A local scaler that no branch has built yet cannot be used: it counts as None."""
+        locals_ = self.program.facts(function).locals - parameter_names(function)
+        for (scope, path), found in self.program.roles(function).by_path.items():
+            if scope == function.qualname and Role.SCALER in found and path in locals_:
+                state.values.setdefault(f"{function.label}:{path}", NONE)
+
+    def _pass_over(self, facts: FunctionFacts, instance: Value, state: State) -> Valued:
+        """A function without events: only what it stores on `self` matters."""
+        if instance is None or not facts.self_stores:
+            return [(state, None)]
+        state = state.copy()
+        for attribute in facts.self_stores:
+            forget(f"{instance[2]}.{attribute}", state)
+        return [(state, None)]
+
+    def _leave(self, returned: Valued, function: Function, frame: Frame) -> Valued:
+        """Leave a function: its locals are gone, equal states are merged per value."""
+        prefix = f"{function.label}:"
+        groups: dict[Value, list[State]] = {}
+        for state, value in returned:
+            state = state.copy()
+            value = _outlived(value, prefix, state)
+            drop_locals(state, prefix)
+            groups.setdefault(value, []).append(state)
+        guards = self.program.slice(frame.function).guard_names
+        return [(state, value) for value, group in groups.items() for state in merge(group, guards)]
+
+    # -- parameters ------------------------------------------------------------------------------
+
+    def _bind_parameters(
+        self, function: Function, call: Call, state: State, instance: Value
+    ) -> None:
+        parameters = getattr(function.node, "args", None)
+        if not isinstance(parameters, ast.arguments):
+            return
+        plain = [argument.arg for argument in (*parameters.posonlyargs, *parameters.args)]
+        owner = function.owner
+        if owner is not None and plain and not _is_static(function):
+            state.values[f"{function.label}:{plain[0]}"] = instance or (
+                "instance",
+                owner,
+                owner.label,
+            )
+            plain = plain[1:]
+        bound = self._actuals(plain, call)
+        if not _spreads(call.node):
+            for name, default in _defaults(parameters).items():
+                if name not in bound:
+                    bound[name] = self.reader.value(default, state, function)
+        for name, value in bound.items():
+            location = f"{function.label}:{name}"
+            forget(location, state)
+            if value is not None and value != ("path", location):
+                state.values[location] = value
+
+    def _actuals(self, plain: list[str], call: Call) -> dict[str, Value]:
+        bound: dict[str, Value] = {}
+        for name, argument in zip(plain, call.node.args):
+            if isinstance(argument, ast.Starred):
+                break
+            bound[name] = self._actual(argument, call)
+        for word in call.node.keywords:
+            if word.arg is not None:
+                bound[word.arg] = self._actual(word.value, call)
+        return bound
+
+    def _actual(self, argument: ast.expr, call: Call) -> Value:
+        """An unknown place is passed as an alias: its role alone proves nothing."""
+        if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
+            return self.reader.raw(argument, call.state, call.function)
+        return call.values.get(argument)
+
+
+def parameter_names(function: Function) -> frozenset[str]:
+    """All parameter names of a function."""
+    arguments = getattr(function.node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return frozenset()
+    return frozenset(node.arg for node in ast.walk(arguments) if isinstance(node, ast.arg))
+
+
+def drop_locals(state: State, prefix: str) -> None:
+    """Forget, in place, every local of a function that was left."""
+    values = state.values
+    for location in [place for place in values if place.startswith(prefix)]:
+        del values[location]
+    for place, value in list(values.items()):
+        outlived = _outlived(value, prefix, state)
+        if outlived is None:
+            del values[place]
+        elif outlived is not value:
+            values[place] = outlived
+    for atom in [atom for atom in state.facts if _mentions_local(atom, prefix)]:
+        del state.facts[atom]
+
+
+def _outlived(value: Value, prefix: str, state: State) -> Value:
+    """What is left of a value when the locals it mentions are gone."""
+    if value is None or value[0] not in ("path", "formula"):
+        return value
+    if value[0] == "path":
+        return None if value[1].startswith(prefix) else value
+    if not _mentions_local(value[1], prefix):
+        return value
+    known = evaluate(value[1], state)
+    return ("const", known) if known is not None else None
+
+
+def _mentions_local(formula: tuple, prefix: str) -> bool:
+    return any(mention.startswith(prefix) for mention in mentions(formula))
+
+
+def _is_static(function: Function) -> bool:
+    decorators = getattr(function.node, "decorator_list", [])
+    return any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in decorators)
+
+
+def _is_stub(function: Function) -> bool:
+    """A body of nothing but a docstring, pass, `...` or raise NotImplementedError."""
+    for statement in function.body:
+        if isinstance(statement, ast.Pass):
+            continue
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
+        if isinstance(statement, ast.Raise) and "NotImplemented" in ast.unparse(statement):
+            continue
+        return False
+    return True
+
+
+def _spreads(node: ast.Call) -> bool:
+    """Whether `*args` or `**kwargs` may fill any parameter."""
+    starred = any(isinstance(argument, ast.Starred) for argument in node.args)
+    return starred or any(word.arg is None for word in node.keywords)
+
+
+def _defaults(parameters: ast.arguments) -> dict[str, ast.expr]:
+    plain = [*parameters.posonlyargs, *parameters.args]
+    optional = plain[len(plain) - len(parameters.defaults) :]
+    found = {argument.arg: value for argument, value in zip(optional, parameters.defaults)}
+    for argument, default in zip(parameters.kwonlyargs, parameters.kw_defaults):
+        if default is not None:
+            found[argument.arg] = default
+    return found

@@ -1,0 +1,261 @@
+"""Calls that are protocol events: backward, unscale_, step, update, zero_grad, clip."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from amplint.flow.call import Call, argument_expressions, callee_name, keeps_zeros
+from amplint.flow.conditions import assume, evaluate
+from amplint.flow.events import Site, Transitions
+from amplint.flow.facts import SCALER_METHODS
+from amplint.flow.reader import Reader
+from amplint.flow.state import EVERY, State
+from amplint.flow.values import Value, kind_of
+from amplint.project.module import Function, walk_function
+from amplint.project.roles import last_name
+
+Valued = list[tuple[State, Value]]
+
+#: Methods that fail on a scaler that is None.
+SCALER_USES = SCALER_METHODS | {"state_dict", "load_state_dict", "get_scale", "is_enabled"}
+#: Receivers whose `backward` is a framework's: it may scale by itself.
+FRAMEWORK = re.compile(
+    r"accelerator|engine|fabric|trainer|manager|runner|strategy|deepspeed|^amp$|optim|model|"
+    r"^self$|scaler|handler|plugin|backend|controller",
+    re.IGNORECASE,
+)
+SCALE_MENTION = re.compile(r"scale", re.IGNORECASE)
+UNBOUNDED = re.compile(r"inf\b|None$", re.IGNORECASE)
+THRESHOLDS = ("max_norm", "clip_value", "max_value")
+
+
+class ProtocolCalls:
+    """Turns calls into protocol events.
+
+    Attributes:
+        parameters: optimizer id -> locations of the modules whose parameters it owns.
+        optimizers: scope -> optimizers that took part in an event there.
+        scope: the outermost training loop, None outside of one.
+    """
+
+    def __init__(self, reader: Reader, transitions: Transitions) -> None:
+        self.reader = reader
+        self.transitions = transitions
+        self.parameters: dict[str, frozenset[str]] = {}
+        self.optimizers: dict[int | None, set[str]] = {}
+        self.scope: int | None = None
+
+    # -- the scaler ------------------------------------------------------------------------
+
+    def scaler_is_none(self, call: Call) -> Valued:
+        """A method of a scaler that is None on this path: the path ends here."""
+        site = Site(call.node, call.function, scaler_text=ast.unparse(call.place))
+        self.transitions.report("scaler-is-none", site, call.state, {})
+        return []
+
+    def scaler_method(self, call: Call, scaler: str) -> Valued:
+        """A method of a scaler; those without effect on the protocol only have a value."""
+        handler = {
+            "scale": self._scale,
+            "unscale_": self._unscale,
+            "step": self._step,
+            "update": self._update,
+        }.get(call.name)
+        if handler is None:
+            return [(call.state, None)]
+        call = call.changed()
+        place = self.reader.locate(call.place, call.state, call.function)
+        if place is not None and place not in call.state.values:
+            call.state.facts[("some", place)] = True
+        results: Valued = []
+        for state in self._enabled_or_not(scaler, call):
+            results += handler(call.within(state.copy()), scaler)
+        return results
+
+    def _enabled_or_not(self, scaler: str, call: Call) -> list[State]:
+        """Split on whether the scaler is enabled, where the code makes it depend on something."""
+        place = f"{scaler}.<enabled>"
+        value = call.state.values.get(place)
+        switch = value[1] if value is not None and value[0] == "formula" else ("true", place)
+        if value is None and not self.reader.program.asks_is_enabled(call.function):
+            return [call.state]
+        if switch is None or evaluate(switch, call.state) is not None:
+            return [call.state]
+        results = []
+        for truth in (True, False):
+            for after in assume(switch, truth, call.state):
+                after = after.copy()
+                after.values[place] = ("const", truth)
+                results.append(after)
+        return results
+
+    def _scale(self, call: Call, scaler: str) -> Valued:
+        if self._is_disabled(scaler, call.state):
+            argument = call.node.args[0] if call.node.args else None
+            return [(call.state, call.values.get(argument) if argument else None)]
+        return [(call.state, ("scaled", scaler))]
+
+    def _unscale(self, call: Call, scaler: str) -> Valued:
+        target = call.optimizer
+        if target is not None and not self._is_disabled(scaler, call.state):
+            self.transitions.unscale(call.state, self._pair(call, scaler, target))
+        return [(call.state, None)]
+
+    def _step(self, call: Call, scaler: str) -> Valued:
+        target = call.optimizer
+        if target is None:
+            return [(call.state, None)]
+        records_only = isinstance(target, ast.Name) and target.id == "self"
+        if records_only or len(argument_expressions(call.node)) > 1:
+            # An object that only records that the step ran; a closure (AMP118).
+            return self.havoc(call.state)
+        site = self._pair(call, scaler, target)
+        if self._is_disabled(scaler, call.state):
+            self.transitions.quiet_step(call.state, site)
+        else:
+            self.transitions.step(call.state, site)
+        return [(call.state, None)]
+
+    def _update(self, call: Call, scaler: str) -> Valued:
+        if not self._is_disabled(scaler, call.state):
+            new_scale = bool(call.node.args or call.node.keywords)
+            self.transitions.update(call.state, self._site(call, scaler), new_scale=new_scale)
+        return [(call.state, None)]
+
+    def _is_disabled(self, scaler: str, state: State) -> bool:
+        return evaluate(("true", f"{scaler}.<enabled>"), state) is False
+
+    # -- backward and the optimizer ----------------------------------------------------------
+
+    def backward(self, call: Call) -> Valued:
+        """`x.backward(...)`: scaled, plain, or a framework's that nobody can judge."""
+        values = (call.receiver, *call.values.values())
+        scaled = [value[1] for value in values if value is not None and value[0] == "scaled"]
+        framework = bool(FRAMEWORK.search(last_name(call.place)))
+        if scaled and (kind_of(call.receiver) == "scaled" or not framework):
+            return self._fed(call, scaled[0])
+        autograd = ast.unparse(call.place) in ("torch.autograd", "autograd")
+        opaque = kind_of(call.receiver) == "opaque"
+        if framework or opaque or (call.node.args and not autograd):
+            return self.havoc(call.state)
+        return self._fed(call, None)
+
+    def _fed(self, call: Call, scaler: str | None) -> Valued:
+        state = call.state.copy()
+        if scaler is None:
+            self.transitions.plain_backward(state, Site(call.node, call.function))
+        else:
+            self.transitions.scaled_backward(state, self._site(call, scaler))
+        state.typestate[("flag", "fed")] = True
+        state.typestate.pop(("flag", "after"), None)
+        return [(state, None)]
+
+    def optimizer_step(self, call: Call, optimizer: str) -> Valued:
+        """`optimizer.step()`."""
+        state = call.state.copy()
+        self._saw(optimizer)
+        text = ast.unparse(call.place)
+        site = Site(call.node, call.function, optimizer=optimizer, optimizer_text=text)
+        self.transitions.optimizer_step(state, site)
+        return [(state, None)]
+
+    def zero_grad(self, call: Call) -> Valued:
+        """`optimizer.zero_grad()`; on anything else every optimizer is cleared."""
+        state = call.state.copy()
+        receiver = call.receiver
+        optimizer = EVERY
+        if receiver is not None and receiver[0] == "optimizer":
+            optimizer = receiver[1]
+            self._saw(optimizer)
+        text = ast.unparse(call.place)
+        site = Site(call.node, call.function, optimizer=optimizer, optimizer_text=text)
+        self.transitions.zero_grad(state, site, keep=keeps_zeros(call.node))
+        return [(state, None)]
+
+    # -- clipping ------------------------------------------------------------------------------
+
+    def clip(self, call: Call) -> Valued:
+        """A clip of gradients, unless its threshold is meant for scaled ones."""
+        if self._threshold_is_harmless(call.node, call.function):
+            return [(call.state, None)]
+        state = call.state.copy()
+        only = self._optimizers_over(call.within(state))
+        site = Site(call.node, call.function, details={"norm": call.name})
+        self.transitions.clip(state, site, only, frozenset(self.parameters))
+        return [(state, None)]
+
+    def _threshold_is_harmless(self, node: ast.Call, function: Function) -> bool:
+        """A threshold that mentions the scale is meant for scaled gradients; inf only measures."""
+        named = [word.value for word in node.keywords if word.arg in THRESHOLDS]
+        for threshold in (*node.args[1:2], *named):
+            texts = [ast.unparse(threshold), *_definitions(threshold, function)]
+            if any(SCALE_MENTION.search(text) or UNBOUNDED.search(text) for text in texts):
+                return True
+        return False
+
+    def _optimizers_over(self, call: Call) -> frozenset[str] | None:
+        """Optimizers that own the clipped module's parameters, if that is known."""
+        if not call.node.args:
+            return None
+        modules = self.modules_in(call.node.args[0], call.state, call.function)
+        owners = {key for key, owned in self.parameters.items() if owned & modules}
+        return frozenset(owners) or None
+
+    def modules_in(self, node: ast.expr, state: State, function: Function) -> frozenset[str]:
+        """Locations of the modules whose `parameters()` an expression mentions."""
+        found = set()
+        for child in ast.walk(node):
+            if not isinstance(child, ast.Call) or callee_name(child) != "parameters":
+                continue
+            if isinstance(child.func, ast.Attribute):
+                location = self.reader.locate(child.func.value, state, function)
+                if location is not None:
+                    found.add(location)
+        return frozenset(found)
+
+    # -- sites ---------------------------------------------------------------------------------
+
+    def havoc(self, state: State) -> Valued:
+        """Something unknown may have happened."""
+        state = state.copy()
+        self.transitions.havoc(state)
+        return [(state, None)]
+
+    def rename(self, identity: str, location: str) -> None:
+        """A new optimizer found its name: what is known about it moves along."""
+        owned = self.parameters.pop(identity, None)
+        if owned is not None:
+            self.parameters[location] = owned | self.parameters.get(location, frozenset())
+
+    def _saw(self, optimizer: str) -> None:
+        self.optimizers.setdefault(self.scope, set()).add(optimizer)
+
+    def _pair(self, call: Call, scaler: str, target: ast.expr) -> Site:
+        value = call.values.get(target)
+        if value is not None and value[0] == "optimizer":
+            optimizer = value[1]
+        else:
+            location = self.reader.locate(target, call.state, call.function)
+            optimizer = location or ast.unparse(target)
+        self._saw(optimizer)
+        texts = ast.unparse(call.place), ast.unparse(target)
+        return Site(call.node, call.function, scaler, optimizer, *texts)
+
+    def _site(self, call: Call, scaler: str) -> Site:
+        place = call.place
+        if isinstance(place, ast.Call) and callee_name(place) == "scale":
+            place = place.func.value if isinstance(place.func, ast.Attribute) else place
+        return Site(call.node, call.function, scaler, "", ast.unparse(place), "")
+
+
+def _definitions(place: ast.expr, function: Function) -> list[str]:
+    """Texts of what a local name is assigned in its function."""
+    if not isinstance(place, ast.Name):
+        return []
+    return [
+        ast.unparse(statement.value)
+        for statement in walk_function(function)
+        if isinstance(statement, ast.Assign)
+        and any(isinstance(item, ast.Name) and item.id == place.id for item in statement.targets)
+    ]
