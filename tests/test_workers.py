@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,37 @@ def test_modules_of_the_working_directory_are_not_imported(
     assert outcomes(operator.neg, [1, 2, 3]) == [(1, "-1"), (2, "-2"), (3, "-3")]
     assert os.getcwd() == str(tmp_path)
     assert not (tmp_path / "was-executed").exists()
+
+
+_INTERRUPTED = """
+import sys, time
+from amplint import workers
+workers._start_method = lambda: sys.argv[1]
+if __name__ == "__main__":
+    print("ready", flush=True)
+    try:
+        list(workers.run(time.sleep, [60.0] * 5, 2))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+@needs_signals
+def test_an_interrupt_waits_for_nobody(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(_INTERRUPTED)
+    running = subprocess.Popen(
+        [sys.executable, str(script), workers._start_method()],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.communicate(timeout=20)[0] == "interrupted\n"
 
 
 def _run_script(script: Path) -> str:
