@@ -64,9 +64,8 @@ Executing the line raises the exception that the message quotes.
 No fix is offered: which device or dtype is meant cannot be read from the call.
 
 ## Known limits
-A name is judged by its definitions in the file; a variable whose value is not visible is only
-taken for a bool when its name says so (`use_amp`). `"cuda:0"` is accepted by torch 2.13 (older
-releases refuse it) and is not flagged. A name that two imports bind is skipped.
+A name is judged by its definitions in the file, without them only as a bool and by its words
+(`use_amp`). Torch 2.13 accepts `"cuda:0"`. A name that two imports bind is skipped.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `torch.autocast`
@@ -96,7 +95,7 @@ RULE = Rule(
     facts=("E01", "A05", "A15", "A16"),
 )
 
-#: Strings that are no device type with any backend; "npu" and the like come from plug-ins.
+#: No device types, whatever the backend; "npu" and the like come from plug-ins.
 NO_DEVICES = frozenset(("", "gpu", "auto", "meta", "nvidia", "fp16", "bf16", "half"))
 DEVICES = frozenset(("cpu", "cuda", "xpu", "mps"))
 DTYPE_WORD = re.compile(r"_*(?:use_)?(?:b?fp?16|half|b?float16)_*", re.IGNORECASE)
@@ -117,10 +116,7 @@ NOT_A_SWITCH = (
     "`{text}` becomes `enabled`: on a GPU `TypeError: set_autocast_enabled(): argument 'enabled' "
     "(position 2) must be bool, not {kind}`"
 )
-UNKNOWN_PARAMETER = (
-    "`{callee}` has no parameter `{name}`: `TypeError: … got an unexpected keyword argument "
-    "'{name}'`"
-)
+UNKNOWN_PARAMETER = "`{callee}` raises `TypeError: … got an unexpected keyword argument '{name}'`"
 NOT_CALLED = "`{callee}` is not called: {error}"
 WITH_ERROR = "`TypeError: 'type' object does not support the context manager protocol`"
 DECORATOR_ERROR = "`ValueError: Expected device_type of type str`"
@@ -141,6 +137,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _complaints(view: FileView, site: CallSite) -> Iterator[Complaint]:
     call, old = site.node, site.dotted in names.DEVICE_AUTOCASTS
+    callee = view.source_of(call.func)
     known = OLD_PARAMETERS if old else PARAMETERS
     if any(isinstance(item, ast.Starred) for item in call.args):
         return
@@ -149,13 +146,11 @@ def _complaints(view: FileView, site: CallSite) -> Iterator[Complaint]:
     unpacks = any(item.arg is None for item in call.keywords)
     for name in given:
         if name not in known:
-            callee = view.source_of(call.func)
             help = f"remove `{name}`; the parameters are {', '.join(f'`{word}`' for word in known)}"
             yield call, UNKNOWN_PARAMETER.format(callee=callee, name=name), help
     if "device_type" in given:
         yield from _device(view, given["device_type"], site.function)
     elif not old and not unpacks:
-        callee = view.source_of(call.func)
         yield call, MISSING, f'name the device: `{callee}("cuda", …)`'
     if "dtype" in given:
         yield from _dtype(view, given["dtype"], site.function)
@@ -204,13 +199,11 @@ def _is_switch(view: FileView, expression: ast.expr, function: Function) -> bool
 
 def _switch(view: FileView, expression: ast.expr, site: CallSite) -> Iterator[Complaint]:
     text = view.source_of(expression)
-    kind = "str" if isinstance(constant_of(expression), str) else ""
-    if _is_dtype(view, expression):
-        kind = "torch.dtype"
-    if kind:
-        parameter = "dtype=" if kind == "torch.dtype" else ""
-        help = f"`{view.source_of(site.node.func)}` takes `enabled` first: "
-        help += f"write `{parameter}{text}`" if parameter else f"remove `{text}`"
+    is_dtype = _is_dtype(view, expression)
+    if is_dtype or isinstance(constant_of(expression), str):
+        edit = f"write `dtype={text}`" if is_dtype else f"remove `{text}`"
+        help = f"`{view.source_of(site.node.func)}` takes `enabled` first: {edit}"
+        kind = "torch.dtype" if is_dtype else "str"
         yield expression, NOT_A_SWITCH.format(text=text, kind=kind), help
 
 
@@ -226,11 +219,9 @@ def _is_dtype(view: FileView, expression: ast.expr) -> bool:
 
 
 def _is_device(view: FileView, expression: ast.expr, function: Function) -> bool:
-    """Whether every definition is a `torch.device(...)` call."""
-    values = _values(view, expression, function)
     return all(
         isinstance(value, ast.Call) and view.module.resolve(value.func) == "torch.device"
-        for value in values
+        for value in _values(view, expression, function)
     )
 
 

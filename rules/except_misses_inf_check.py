@@ -77,7 +77,8 @@ import re
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import LOOPS, Layout, layout_of, receiver, scaler_calls
+from amplint.project.dataflow import receiver, scaler_calls
+from amplint.project.layout import LOOPS, Layout, layout_of
 from amplint.project.module import CallSite, Function
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
@@ -94,7 +95,19 @@ RULE = Rule(
 INF_CHECK = re.compile(r"inf[ _]?checks?\b", re.IGNORECASE)
 #: Exceptions that also catch an `AssertionError`.
 BROAD = frozenset({"Exception", "BaseException", "AssertionError"})
-UPDATE_CALLS = frozenset("parameters step update zero_grad item print info debug warning".split())
+UPDATE_CALLS = frozenset(
+    (
+        "parameters",
+        "step",
+        "update",
+        "zero_grad",
+        "item",
+        "print",
+        "info",
+        "debug",
+        "warning",
+    )
+)
 PER_BATCH = re.compile(r"step|train|batch|update|epoch|fit|optimi[sz]e", re.IGNORECASE)
 LEAVES = (ast.Raise, ast.Return, ast.Break)
 STOPS = frozenset({"exit", "_exit", "quit", "abort", "fail", "GradScaler", "load_state_dict"})
@@ -182,9 +195,10 @@ def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler) -> 
     for node in nodes:
         if not isinstance(node, ast.Call):
             continue
-        name = last_name(node.func)
-        resets = name == "update" and isinstance(node.func, ast.Attribute)
-        if name in STOPS or (resets and view.roles.is_scaler(node.func.value, function)):
+        if last_name(node.func) in STOPS:
+            return False
+        is_update = isinstance(node.func, ast.Attribute) and node.func.attr == "update"
+        if is_update and view.roles.is_scaler(node.func.value, function):  # type: ignore[attr-defined]
             return False
     return True
 

@@ -75,15 +75,8 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import (
-    EXITS,
-    bindings_of,
-    constant_of,
-    definitions,
-    layout_of,
-    receiver,
-    scaler_calls,
-)
+from amplint.project.dataflow import bindings_of, constant_of, definitions, receiver, scaler_calls
+from amplint.project.layout import EXITS, layout_of
 from amplint.project.module import CallSite, Function
 from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
@@ -118,7 +111,9 @@ def check(view: FileView) -> Iterator[Finding]:
         if site.node not in layout or not site.node.args:
             continue
         for branch in layout.ancestors(site.node):
-            test = _gradient_test(branch, site.function) if isinstance(branch, ast.If) else None
+            if not isinstance(branch, ast.If):
+                continue
+            test = _gradient_test(branch, site.function)
             if test is not None and any(layout.holds(part, site.node) for part in branch.body):
                 yield from _judge(view, site, branch, test)
                 break

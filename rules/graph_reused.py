@@ -77,7 +77,8 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import EXITS, Layout, bindings_of, layout_of, scaler_calls
+from amplint.project.dataflow import bindings_of, scaler_calls
+from amplint.project.layout import EXITS, Layout, layout_of
 from amplint.project.losses import Backward, backwards_of, outputs_of
 from amplint.project.module import Function
 from amplint.rule import FileView, Rule

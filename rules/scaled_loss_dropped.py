@@ -71,7 +71,8 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import layout_of, receiver, scaler_calls, trains
+from amplint.project.dataflow import receiver, scaler_calls, trains
+from amplint.project.layout import layout_of
 from amplint.project.module import CallSite
 from amplint.rule import FileView, Rule
 

@@ -75,14 +75,8 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import (
-    Layout,
-    layout_of,
-    names_in,
-    receiver,
-    scaler_calls,
-    trains,
-)
+from amplint.project.dataflow import SHOWS, names_in, receiver, scaler_calls, trains
+from amplint.project.layout import Layout, layout_of
 from amplint.project.module import CallSite
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
@@ -97,12 +91,7 @@ RULE = Rule(
 )
 
 #: What turns a loss into a number.
-READERS = frozenset({"item", "tolist", "numpy", "detach", "cpu", "data"})
-#: Callables that show a value to people.
-LOGGERS = frozenset(
-    "print float info debug log add_scalar log_metric log_metrics set_postfix set_postfix_str"
-    " set_description write".split()
-)
+READERS = frozenset(("item", "tolist", "numpy", "detach", "cpu", "data"))
 #: Callables that collect a value; a loss that is not backpropagated itself may be collected
 #: for a common backward.
 COLLECTORS = frozenset({"append", "update", "add", "AugAssign", "Return"})
@@ -193,7 +182,7 @@ def _is_wrong(layout: Layout, statement: ast.Assign, read: ast.Name, name: str) 
     use = _use(layout, read)
     if use in COLLECTORS:
         return _backward_before(layout, statement, read, name) and not _excused(layout, read)
-    return (use in READERS or use in LOGGERS) and not _excused(layout, read)
+    return (use in READERS or use in SHOWS or use == "float") and not _excused(layout, read)
 
 
 def _use(layout: Layout, read: ast.AST) -> str:

@@ -56,10 +56,9 @@ Executing two epochs shows another scaler object, with the scale back at its ini
 No fix is offered: a scaler that has to outlive a function becomes a parameter of it.
 
 ## Known limits
-Silent where the optimizer is built in the same loop (folds, ensembles), where the scaler is built
-under a test of itself or in an exception handler, stored in a container, returned, or restored
-with `load_state_dict`. A function counts as "called per epoch" when a loop of the same file calls
-it, or when its name says so (`train_one_epoch`).
+Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built under
+a test of itself or in an exception handler, stored, returned, or restored from a checkpoint. A
+function is "called per epoch" when a loop of its file calls it, or by its name (`train_one_epoch`).
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Creates a GradScaler once at the beginning of
@@ -75,17 +74,16 @@ from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
 from amplint.project.dataflow import (
-    Layout,
+    argument_for,
     arguments,
     bindings_of,
     bound_in,
     constant_of,
-    layout_of,
     names_in,
-    parameters,
     receiver,
     scaler_calls,
 )
+from amplint.project.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.project.module import CallSite, Function
 from amplint.project.roles import ScalerConstruction, last_name, path_text
 from amplint.rule import FileView, Rule
@@ -110,13 +108,9 @@ PER_EPOCH = re.compile(
     r"|(?:one_?|run_?)epoch|epoch_?train)$",
     re.IGNORECASE,
 )
-IN_LOOP = (
-    "each pass of the loop on line {row} builds a new GradScaler: the scale starts again at its "
-    "initial value, and steps it had learned not to overflow are skipped again"
-)
-IN_FUNCTION = (
-    "each call of `{name}` builds a new GradScaler: the scale starts again at its initial value, and "
-    "steps it had learned not to overflow are skipped again"
+MESSAGE = (
+    "each {where} builds a new GradScaler: the scale starts again at its initial value, and steps "
+    "that overflow there are skipped again"
 )
 
 
@@ -125,14 +119,12 @@ def check(view: FileView) -> Iterator[Finding]:
     reported: set[tuple[Function, str]] = set()
     for built in view.roles.constructions:
         where = (built.function, built.target)
-        if where in reported or not _is_candidate(built):
-            continue
-        message = _repeated(view, built)
-        if message:
+        is_new = where not in reported and _is_candidate(built)
+        repeated = _repeated(view, built) if is_new else ""
+        if repeated:
             reported.add(where)
-            target = built.target
-            help = f"build `{target}` once, before the first epoch, and pass it in"
-            yield view.finding(RULE, built.call, message, help)
+            help = f"build `{built.target}` once, before the first epoch, and pass it in"
+            yield view.finding(RULE, built.call, MESSAGE.format(where=repeated), help)
 
 
 def _is_candidate(built: ScalerConstruction) -> bool:
@@ -149,34 +141,30 @@ def _is_candidate(built: ScalerConstruction) -> bool:
 
 
 def _repeated(view: FileView, built: ScalerConstruction) -> str:
-    """The message if the construction is repeated, else ""."""
+    """What repeats the construction, in words, or ""."""
     layout = layout_of(built.function)
     loops = layout.loops(built.call)
     if loops:
-        if _conditional(layout, built.call, loops[0]) or not _loop_uses(view, built, loops[0]):
+        header = getattr(loops[0], "test", None)
+        tests = [test for test in layout.conditions(built.call) if test is not header]
+        is_conditional = any(layout.holds(loops[0], test) for test in tests)
+        if is_conditional or not _loop_uses(view, built, loops[0]):
             return ""
-        return IN_LOOP.format(row=loops[0].lineno)  # type: ignore[attr-defined]
+        return f"pass of the loop on line {loops[0].lineno}"  # type: ignore[attr-defined]
     function = built.function
-    if function is view.module.body or not _function_uses(view, built):
+    if function is view.module.body or _loops_over_epochs(layout) or not _is_alone(view, built):
         return ""
-    if _is_called_in_loop(view, function) or _named_per_epoch(layout, function):
-        return IN_FUNCTION.format(name=function.name)
+    optimizers = _outside_optimizers(view, built)
+    by_name = PER_EPOCH.search(function.name)
+    if optimizers and (by_name or _is_called_in_loop(view, function, optimizers)):
+        return f"call of `{function.name}`"
     return ""
-
-
-def _conditional(layout: Layout, call: ast.Call, loop: ast.AST) -> bool:
-    for node in layout.ancestors(call):
-        if node is loop:
-            return False
-        if isinstance(node, (ast.If, ast.Try)):
-            return True
-    return False
 
 
 def _loop_uses(view: FileView, built: ScalerConstruction, loop: ast.AST) -> bool:
     """Whether the loop steps an optimizer from outside of it with the scaler."""
     layout = layout_of(built.function)
-    if OTHER_TRAINING.search(_header(loop)):
+    if OTHER_TRAINING.search(loop_header(loop)):
         return False
     bound = bound_in(built.function, loop)
     for node in layout.inside(loop):
@@ -195,77 +183,68 @@ def _loop_uses(view: FileView, built: ScalerConstruction, loop: ast.AST) -> bool
     return False
 
 
-def _header(loop: ast.AST) -> str:
-    if isinstance(loop, ast.While):
-        return ast.unparse(loop.test)
-    assert isinstance(loop, (ast.For, ast.AsyncFor))
-    return f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"
-
-
-def _function_uses(view: FileView, built: ScalerConstruction) -> bool:
-    """Whether the function runs the protocol alone, on an optimizer from outside of it."""
-    function = built.function
+def _is_alone(view: FileView, built: ScalerConstruction) -> bool:
+    """Whether the function runs the protocol with a scaler that nothing else sees."""
     calls = [
         site
         for site in scaler_calls(view, "scale", "step", "load_state_dict")
-        if site.function is function and receiver(site.node) == built.target
+        if site.function is built.function and receiver(site.node) == built.target
     ]
     methods = {site.method for site in calls}
-    if "load_state_dict" in methods or not {"scale", "step"} <= methods or _escapes(built):
-        return False
-    steps = [site.node for site in calls if site.method == "step" and site.node.args]
-    return bool(steps) and all(_comes_from_outside(function, step.args[0]) for step in steps)
+    return {"scale", "step"} == methods and not _escapes(built)
 
 
 def _escapes(built: ScalerConstruction) -> bool:
     layout = layout_of(built.function)
+    keepers = (ast.Return, ast.Tuple, ast.List, ast.Dict, ast.Assign, ast.Yield)
     for node in layout.nodes:
         if isinstance(node, (ast.Global, ast.Nonlocal)) and built.target in node.names:
             return True
         if not isinstance(node, (ast.Name, ast.Attribute)) or path_text(node) != built.target:
             continue
-        parent = layout.parents[node]
-        if isinstance(node.ctx, ast.Load) and isinstance(
-            parent, (ast.Return, ast.Tuple, ast.List, ast.Dict, ast.Assign, ast.Yield)
-        ):
+        if isinstance(node.ctx, ast.Load) and isinstance(layout.parents[node], keepers):
             return True
     return False
 
 
-def _comes_from_outside(function: Function, optimizer: ast.expr) -> bool:
-    path = path_text(optimizer)
-    if path is None or "[*]" in path:
-        return False
-    if path.startswith("self.") or path in parameters(function):
-        return path not in bindings_of(function)
-    bindings = bindings_of(function).get(path, [])
-    return all(binding.value and path_text(binding.value) for binding in bindings)
+def _outside_optimizers(view: FileView, built: ScalerConstruction) -> set[str]:
+    """Root names of the stepped optimizers; none if the function builds one of them."""
+    function, roots = built.function, set()
+    for site in scaler_calls(view, "step"):
+        if site.function is not function or receiver(site.node) != built.target:
+            continue
+        path = path_text(site.node.args[0]) if site.node.args else None
+        bindings = bindings_of(function).get(path or "", [])
+        aliases = [path_text(binding.value) if binding.value else None for binding in bindings]
+        sources = [path, *aliases]
+        if None in sources or "[*]" in str(path):
+            return set()
+        roots.add(str(sources[-1]).partition(".")[0].partition("[")[0])
+    return roots
 
 
-def _is_called_in_loop(view: FileView, function: Function) -> bool:
+def _is_called_in_loop(view: FileView, function: Function, optimizers: set[str]) -> bool:
     return any(
-        site.node in layout_of(site.function) and _runs_per_epoch(view, site)
+        site.node in layout_of(site.function) and _runs_per_epoch(site, function, optimizers)
         for site in view.module.calls
         if site.method == function.name
         and receiver(site.node) == ("" if function.owner is None else "self")
     )
 
 
-def _runs_per_epoch(view: FileView, site: CallSite) -> bool:
-    layout = layout_of(site.function)
-    loops = layout.loops(site.node)
-    if not loops or any(OTHER_TRAINING.search(_header(loop)) for loop in loops):
+def _runs_per_epoch(site: CallSite, function: Function, optimizers: set[str]) -> bool:
+    """Whether a loop calls the function again and again with the same optimizers."""
+    loops = layout_of(site.function).loops(site.node)
+    if not loops or any(OTHER_TRAINING.search(loop_header(loop)) for loop in loops):
         return False
     bound = bound_in(site.function, loops[0])
-    for argument in arguments(site.node):
-        if view.roles.is_optimizer(argument, site.function) and names_in(argument) & bound:
+    for name in optimizers - {"self"}:
+        passed = argument_for(function, name, site.node)
+        if bound & (names_in(passed) if passed is not None else {name}):
             return False
     return True
 
 
-def _named_per_epoch(layout: Layout, function: Function) -> bool:
-    """Whether the name says "once per epoch" and the body has no loop over epochs."""
-    if not PER_EPOCH.search(function.name):
-        return False
-    loops = [node for node in layout.nodes if isinstance(node, (ast.For, ast.While))]
-    return not any("epoch" in _header(loop).lower() for loop in loops)
+def _loops_over_epochs(layout: Layout) -> bool:
+    loops = [node for node in layout.nodes if isinstance(node, LOOPS)]
+    return any("epoch" in loop_header(loop).lower() for loop in loops)

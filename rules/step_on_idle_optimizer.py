@@ -58,10 +58,9 @@ Executing the function raises the `AssertionError` at the first `scaler.step`.
 No fix is offered: which parameters are meant to be trained cannot be read from the code.
 
 ## Known limits
-Only local names, in one function or one script, and only an optimizer built over `model.parameters()`
-as a whole. Silent as soon as anything in the file unfreezes parameters, or the model is handed to
-another function. The two networks of a GAN are not followed: a generator's loss also gives the
-discriminator gradients.
+Only local names in one function or script, and only an optimizer over `model.parameters()` as a
+whole. Silent where anything unfreezes parameters or the model is handed on. The two networks of a
+GAN are not followed: a generator's loss also gives the discriminator gradients.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `GradScaler.step`
@@ -76,14 +75,13 @@ from collections.abc import Iterator
 from amplint.findings import Finding, Severity
 from amplint.project.dataflow import (
     Binding,
-    Layout,
     bindings_of,
     constant_of,
-    layout_of,
     names_in,
     parameters,
     scaler_calls,
 )
+from amplint.project.layout import SCOPES, Layout, layout_of
 from amplint.project.module import CallSite
 from amplint.project.roles import Role, last_name
 from amplint.rule import FileView, Rule
@@ -111,8 +109,8 @@ HELPS = {
 }
 #: Methods that run no forward and change no parameter's `requires_grad`.
 INERT = frozenset(
-    ("parameters", "named_parameters", "train", "eval", "to", "cuda", "cpu", "state_dict")
-    + ("load_state_dict", "zero_grad", "apply", "requires_grad_", "children", "modules")
+    ("parameters", "train", "eval", "to", "cuda", "cpu", "state_dict", "load_state_dict")
+    + ("zero_grad", "requires_grad_")
 )
 
 
@@ -127,9 +125,8 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         template, words = _diagnose(site, *built)
         if template:
-            words["optimizer"] = optimizer
-            message, help = template.format_map(words), HELPS[template].format_map(words)
-            yield view.finding(RULE, site.node, message, help)
+            help = HELPS[template].format(optimizer=optimizer, **words)
+            yield view.finding(RULE, site.node, template.format(optimizer=optimizer, **words), help)
 
 
 def _built(view: FileView, site: CallSite, optimizer: str) -> tuple[str, ast.Call] | None:
@@ -156,27 +153,25 @@ def _built(view: FileView, site: CallSite, optimizer: str) -> tuple[str, ast.Cal
 def _diagnose(site: CallSite, model: str, built: ast.Call) -> tuple[str, dict[str, object]]:
     layout = layout_of(site.function)
     bindings = bindings_of(site.function).get(model, [])
-    if not bindings or layout.conditions(built) or _shared_name(site, model):
+    if not bindings or layout.conditions(built) or _shared_name(layout, model):
         return "", {}
-    freeze = _frozen(layout, model)
-    if freeze is not None and _only_inert(layout, model, may_run=True):
-        return FROZEN, {"model": model, "row": freeze.lineno}
+    place = _frozen(layout, model)
+    if place is not None and _only_inert(layout, model, may_run=True):
+        return FROZEN, {"model": model, "row": place.lineno}
     is_own = len(bindings) == 1 and _is_constructed(bindings[0])
     if is_own and _only_inert(layout, model, may_run=False):
         return UNUSED, {"model": model}
-    replaced = _replacement(site, layout, model, built)
-    if replaced is not None:
-        return REPLACED, {"model": model, "row": replaced.lineno}
-    return "", {}
+    place = _replacement(site, layout, model, built)
+    return (REPLACED, {"model": model, "row": place.lineno}) if place is not None else ("", {})
 
 
-def _shared_name(site: CallSite, model: str) -> bool:
+def _shared_name(layout: Layout, model: str) -> bool:
     """Whether nested functions or `global` make the name visible elsewhere."""
-    layout = layout_of(site.function)
+    outer = (ast.Global, ast.Nonlocal)
     return any(
-        (isinstance(node, (ast.Global, ast.Nonlocal)) and model in node.names)
-        or (isinstance(node, (ast.FunctionDef, ast.ClassDef)) and model in names_in(node))
+        model in (node.names if isinstance(node, outer) else names_in(node))
         for node in layout.nodes
+        if isinstance(node, (*outer, *SCOPES))
     )
 
 
@@ -197,13 +192,10 @@ def _frozen(layout: Layout, model: str) -> ast.stmt | None:
 
 
 def _is_freezing_loop(loop: ast.For, model: str) -> bool:
-    if len(loop.body) != 1 or not isinstance(loop.target, ast.Name):
-        return False
-    if ast.unparse(loop.iter) != f"{model}.parameters()":
-        return False
-    each = loop.target.id
+    each = ast.unparse(loop.target)
     frozen = (f"{each}.requires_grad = False", f"{each}.requires_grad_(False)")
-    return ast.unparse(loop.body[0]) in frozen
+    is_whole = len(loop.body) == 1 and ast.unparse(loop.iter) == f"{model}.parameters()"
+    return is_whole and ast.unparse(loop.body[0]) in frozen
 
 
 def _unfreezes(node: ast.AST, model: str) -> bool:

@@ -20,6 +20,12 @@ from amplint.project.roles import Role, enclosing_class, path_text
 if TYPE_CHECKING:
     from amplint.rule import FileView
 
+#: Names of functions and methods that show a value to people.
+SHOWS = frozenset(
+    ("print", "info", "debug", "log", "add_scalar", "log_metric", "log_metrics", "set_postfix")
+    + ("set_postfix_str", "set_description", "write")
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:

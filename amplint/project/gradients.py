@@ -74,6 +74,7 @@ def is_scaled(view: FileView, layout: Layout, expression: ast.expr) -> bool:
 
 def scale_change(layout: Layout, node: ast.AST) -> str:
     """Say "divides" or "multiplies" where a node changes gradients by the loss scale, else ""."""
+    target: ast.expr
     if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.Mult)):
         target, factor, is_division = node.target, node.value, isinstance(node.op, ast.Div)
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):

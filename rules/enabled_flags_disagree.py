@@ -1,0 +1,219 @@
+"""# enabled-flags-disagree (AMP204)
+
+Float16 autocast can be on while the GradScaler is off.
+
+## What it does
+Compares the `enabled` of a float16 `autocast` with the `enabled` of the GradScaler that scales the
+loss in the same function, through simple definitions in the file, and flags a scaler that can be
+off while autocast is on. A scaler with the wider condition is reported as advice.
+
+## Why is this bad?
+A disabled scaler passes everything through: the loss is not scaled, and float16 gradients below
+6e-8 become zero on their way back (76 % of all gradient entries in the measured model, none with
+the scaler). Nothing is raised; layers with small gradients just stop training. In the example no
+parameter moves at all. The other way round, a scaler without autocast, only costs time.
+
+## Example
+```python
+import torch
+
+use_amp, use_scaler = True, False
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=use_scaler)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16, enabled=use_amp):
+        outputs = model(inputs)
+    loss = 1e-8 * torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+use_amp = True
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=use_amp)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16, enabled=use_amp):
+        outputs = model(inputs)
+    loss = 1e-8 * torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function with the flags as they disagree: gradients that are not zero with the scaler
+enabled are exactly zero.
+
+## Fix safety
+No fix is offered: which of the two flags is meant cannot be read from the code.
+
+## Known limits
+Only what can be told for sure: a constant against another, one condition contained in the other, or
+one the negation of the other. Silent where autocast's dtype is a variable, where the file builds
+several scalers, where a condition in the function tests the flag, and for conditions on the device
+or the dtype.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training" (one `use_amp` for
+  both)
+- PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project import names
+from amplint.project.dataflow import constant_of, definitions, scaler_calls
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite, Function
+from amplint.project.roles import ScalerConstruction
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP204",
+    name="enabled-flags-disagree",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="a GradScaler that can be disabled while float16 autocast is enabled",
+    facts=("H10",),
+)
+
+#: Conditions that also switch autocast, or choose bfloat16 where the scaler is off.
+TIED = re.compile(r"cuda|device|gpu|cpu|mps|xpu|available|16|half|dtype|precision", re.IGNORECASE)
+
+CAN_BE_OFF = (
+    "the scaler can be off (`enabled={scaler}`) while autocast on line {row} is on "
+    "(`enabled={autocast}`): float16 gradients below 6e-8 become zero"
+)
+WIDER = (
+    "the scaler is on (`enabled={scaler}`) also when autocast on line {row} is off "
+    "(`enabled={autocast}`): float32 gradients are scaled for nothing"
+)
+
+Condition = frozenset[str] | None
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Compare the only scaler of a file with the autocasts beside its `scale` calls."""
+    built = view.roles.constructions
+    if len(built) != 1 or built[0].dotted not in names.GRAD_SCALERS:
+        return
+    layout = layout_of(built[0].function)
+    if built[0].call not in layout or layout.conditions(built[0].call):
+        return
+    if any(item.arg is None for item in built[0].call.keywords):
+        return
+    for site in scaler_calls(view, "scale"):
+        for autocast in view.module.calls:
+            if autocast.function is not site.function or not _is_float16(view, autocast):
+                continue
+            finding = _compare(view, built[0], site, autocast)
+            if finding is not None:
+                yield finding
+                return
+
+
+def _compare(
+    view: FileView, built: ScalerConstruction, site: CallSite, autocast: CallSite
+) -> Finding | None:
+    ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
+    theirs = _enabled(autocast.node, 0 if autocast.dotted in names.DEVICE_AUTOCASTS else 2)
+    scaler = _conjuncts(view, ours, built.function)
+    region = _conjuncts(view, theirs, autocast.function)
+    words = {
+        "scaler": view.source_of(ours),
+        "autocast": view.source_of(theirs),
+        "row": autocast.node.lineno,
+    }
+    if region is None or _is_guarded(site, autocast, (scaler or frozenset()) ^ region):
+        return None
+    if _can_be_off(scaler, region):
+        help = f"give both the same flag: `enabled={words['autocast']}`"
+        return view.finding(RULE, built.call, CAN_BE_OFF.format_map(words), help)
+    if scaler is not None and scaler < region:
+        help = f"give both the same flag: `enabled={words['autocast']}`"
+        message = WIDER.format_map(words)
+        return view.finding(RULE, built.call, message, help, severity=Severity.INFO)
+    return None
+
+
+def _can_be_off(scaler: Condition, region: frozenset[str]) -> bool:
+    """Whether a scaler is surely off in a case where autocast is on."""
+    if scaler is None:
+        return True
+    if any(
+        f"not {text}" in region or text == f"not {other}" for text in scaler for other in region
+    ):
+        return True
+    extra = scaler - region
+    return bool(extra) and region < scaler and not any(TIED.search(text) for text in extra)
+
+
+def _enabled(call: ast.Call, index: int) -> ast.expr:
+    given = [item.value for item in call.keywords if item.arg == "enabled"]
+    return next(iter([*call.args[index : index + 1], *given]), ast.Constant(True))
+
+
+def _conjuncts(
+    view: FileView, expression: ast.expr, function: Function, depth: int = 4
+) -> Condition:
+    """The parts of an `and`, names replaced by their only definition; None if it is False."""
+    value = constant_of(expression)
+    if isinstance(value, bool):
+        return frozenset() if value else None
+    if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.And):
+        parts = [_conjuncts(view, part, function, depth) for part in expression.values]
+        known = [part for part in parts if part is not None]
+        return frozenset().union(*known) if len(known) == len(parts) else None
+    bindings = definitions(view, expression, function) or []
+    binding = bindings[0] if len(bindings) == 1 and depth else None
+    if binding is not None and isinstance(
+        binding.value, (ast.Name, ast.Attribute, ast.BoolOp, ast.Constant)
+    ):
+        return _conjuncts(view, binding.value, binding.function, depth - 1)
+    return frozenset((ast.unparse(expression),))
+
+
+def _is_float16(view: FileView, site: CallSite) -> bool:
+    """Whether a call is an autocast whose dtype is surely float16."""
+    if site.dotted not in names.AUTOCASTS or site.node not in layout_of(site.function):
+        return False
+    if any(item.arg is None for item in site.node.keywords):
+        return False
+    given = {item.arg: item.value for item in site.node.keywords}
+    dtype = given.get("dtype", next(iter(site.node.args[1:2]), None))
+    if dtype is not None:
+        return view.module.resolve(dtype) in ("torch.float16", "torch.half")
+    if site.dotted in names.DEVICE_AUTOCASTS:
+        return site.dotted.startswith("torch.cuda.")
+    return constant_of(given.get("device_type", next(iter(site.node.args), None))) == "cuda"
+
+
+def _is_guarded(site: CallSite, autocast: CallSite, differing: frozenset[str]) -> bool:
+    """Whether a condition of the function may tie the flags that differ."""
+    layout = layout_of(site.function)
+    if set(layout.conditions(autocast.node)) != set(layout.conditions(site.node)):
+        return True
+    tests = [
+        node.test for node in layout.nodes if isinstance(node, (ast.If, ast.IfExp, ast.Assert))
+    ]
+    words = " ".join(ast.unparse(test) for test in tests)
+    last = {text.rpartition(".")[2].rpartition(" ")[2] for text in differing}
+    return any(re.search(rf"\b{re.escape(word)}\b", words) for word in last if word)

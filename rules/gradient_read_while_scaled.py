@@ -1,0 +1,241 @@
+"""# gradient-read-while-scaled (AMP111)
+
+Gradients are read while they are still multiplied by the loss scale.
+
+## What it does
+Flags a gradient norm that is computed between the scaled backward and `unscale_` or `step` and then
+compared with a threshold (as advice where it is only logged), a penalty on the result of
+`torch.autograd.grad(scaler.scale(…))` that was not divided by the scale, and gradients that are
+divided by `scaler.get_scale()` by hand before `scaler.step` divides them again.
+
+## Why is this bad?
+Between the backward and `unscale_` every gradient is 65536 times too large at first, and another
+multiple after each change of the scale. A threshold then decides by the scale, not by the
+gradients: in the example every batch is taken for an exploding one and nothing is trained. A
+gradient penalty of 0.53 became 34671 in the measured case. Gradients divided by hand are divided
+twice: 1.5e-5 of the update with SGD. Nothing is raised.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    norm = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
+    if norm > 100.0:
+        continue
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    norm = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
+    if norm <= 100.0:
+        scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function with the scaler enabled and disabled: the value that is compared differs by
+the loss scale, and so does the update.
+
+## Fix safety
+No fix is offered: `unscale_` may be called once per step only, and other lines may rely on the
+scaled values.
+
+## Known limits
+One function: backward, read and step have to be in it. Tests for inf and NaN are right on scaled
+gradients and not flagged; neither is a function that calls `get_scale()`, apart from the division
+by hand. Clipping is AMP110.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Working with Unscaled Gradients", "Gradient penalty"
+- `torch/amp/grad_scaler.py`: `GradScaler.unscale_`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import SHOWS, arguments, bindings_of, names_in, receiver, scaler_calls
+from amplint.project.gradients import derived_names, is_measured, is_scaled, scale_change, words_of
+from amplint.project.layout import Layout, layout_of
+from amplint.project.module import CallSite
+from amplint.project.roles import last_name
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP111",
+    name="gradient-read-while-scaled",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="scaled gradients compared, put into a penalty, or divided by hand before `step`",
+    facts=("U14", "U15", "B22"),
+)
+
+RECORDS = SHOWS | {"append", "update"}
+#: Words that show that the function takes care of the scale.
+EXCUSES = frozenset(("get_scale", "_get_scale_async", "inv_scale"))
+ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
+
+SCALED = "the gradients are still multiplied by the loss scale: "
+COMPARED = f"{SCALED}`{{name}}` is about 65536 times too large for the test on line {{row}}"
+LOGGED = f"{SCALED}the `{{name}}` on record is about 65536 times too large"
+PENALTY = f"{SCALED}the penalty made of `{{name}}` is about 65536 times too large"
+DIVIDED = (
+    "the gradients are divided by the scale here and again by `{scaler}.step`: 1.5e-5 of the update "
+    "with SGD"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report reads of scaled gradients that something depends on."""
+    for site in scaler_calls(view, "step"):
+        if site.node in layout_of(site.function) and site.node.args:
+            yield from _divisions(view, site)
+    for function in dict.fromkeys(site.function for site in scaler_calls(view, "scale")):
+        layout = layout_of(function)
+        if not words_of(layout.nodes) & EXCUSES:
+            yield from _penalties(view, layout)
+            yield from _norms(view, layout)
+
+
+def _norms(view: FileView, layout: Layout) -> Iterator[Finding]:
+    """The first size of gradients taken between a scaled backward and the step, and used."""
+    scales, steps = (
+        [site for site in scaler_calls(view, method) if site.function is layout.function]
+        for method in ("scale", "step")
+    )
+    for read in layout.nodes:
+        if not isinstance(read, ast.Attribute) or read.attr != "grad":
+            continue
+        before = [site for site in scales if layout.reaches(site.node, read)]
+        after = [site for site in steps if site.node.args and layout.reaches(read, site.node)]
+        if not before or not after or not is_measured(layout, read):
+            continue
+        if not _may_unscale(view, layout, before[-1], read):
+            found = _used(view, layout, layout.statement(read), after[0])
+            if found is not None:
+                yield found
+                return
+
+
+def _may_unscale(view: FileView, layout: Layout, scale: CallSite, read: ast.AST) -> bool:
+    """Whether a call before the read unscales the gradients, or may do it."""
+    for node in layout.between(scale.node, read):
+        if not isinstance(node, ast.Call):
+            continue
+        name = last_name(node.func)
+        if any(word in name for word in ("unscale", "clip", "step", "scaler")):
+            return True
+        if any(view.roles.is_scaler(argument, layout.function) for argument in arguments(node)):
+            return True
+    return False
+
+
+def _used(view: FileView, layout: Layout, statement: ast.stmt, step: CallSite) -> Finding | None:
+    """A finding where what a statement computed is compared, else where it is recorded."""
+    names = derived_names(layout, statement)
+    optimizer = view.source_of(step.node.args[0])
+    help = f"call `{receiver(step.node)}.unscale_({optimizer})` before"
+    rest = [node for node in layout.nodes if layout.before(statement, node)]
+    for test in rest:
+        name = _compared(layout, test, names) if isinstance(test, ast.Compare) else ""
+        if name:
+            message = COMPARED.format(name=name, row=test.lineno)  # type: ignore[attr-defined]
+            return view.finding(RULE, statement, message, help)
+    for call in rest:
+        if isinstance(call, ast.Call) and last_name(call.func) in RECORDS:
+            shown = names & {name for argument in arguments(call) for name in names_in(argument)}
+            if shown:
+                message = LOGGED.format(name=min(shown))
+                return view.finding(RULE, statement, message, help, severity=Severity.INFO)
+    return None
+
+
+def _compared(layout: Layout, test: ast.Compare, names: set[str]) -> str:
+    """The name that is held against a fixed threshold; "" for anything relative."""
+    if len(test.ops) != 1 or not isinstance(test.ops[0], ORDERS):
+        return ""
+    for side, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+        found = names & names_in(side)
+        is_zero = isinstance(other, ast.Constant) and not other.value
+        is_fixed = all(_is_fixed(layout, name) for name in names_in(other))
+        has_call = any(isinstance(node, ast.Call) for node in ast.walk(other))
+        if found and is_fixed and not is_zero and not has_call:
+            return min(found)
+    return ""
+
+
+def _is_fixed(layout: Layout, name: str) -> bool:
+    bindings = bindings_of(layout.function).get(name, [])
+    return all(isinstance(binding.value, (ast.Constant, ast.Attribute)) for binding in bindings)
+
+
+def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
+    """`torch.autograd.grad` of scaled outputs whose result is measured."""
+    for node in layout.nodes:
+        if (
+            not isinstance(node, ast.Call)
+            or view.module.resolve(node.func) != "torch.autograd.grad"
+        ):
+            continue
+        outputs = [*node.args[:1], *(item.value for item in node.keywords if item.arg == "outputs")]
+        if not outputs or not is_scaled(view, layout, outputs[0]):
+            continue
+        names = derived_names(layout, layout.statement(node))
+        for use in layout.nodes:
+            is_later = isinstance(use, ast.Name) and use.id in names and layout.before(node, use)
+            if is_later and is_measured(layout, use):
+                message = PENALTY.format(name=use.id)  # type: ignore[attr-defined]
+                help = "divide the gradients by `scaler.get_scale()` before they enter the penalty"
+                yield view.finding(RULE, node, message, help)
+                break
+
+
+def _divisions(view: FileView, step: CallSite) -> Iterator[Finding]:
+    """Divisions of gradients by the scale that the step repeats."""
+    layout = layout_of(step.function)
+    if "get_scale" not in words_of(layout.nodes):
+        return
+    changes = {node: scale_change(layout, node) for node in layout.nodes}
+    reaching = [node for node, kind in changes.items() if kind and layout.reaches(node, step.node)]
+    if [changes[node] for node in reaching] != ["divides"]:
+        return
+    if not _steps_plainly(view, layout, reaching[0]):
+        scaler, optimizer = receiver(step.node), view.source_of(step.node.args[0])
+        help = f"call `{scaler}.unscale_({optimizer})` instead of dividing by hand"
+        yield view.finding(RULE, reaching[0], DIVIDED.format(scaler=scaler), help)
+
+
+def _steps_plainly(view: FileView, layout: Layout, change: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "step"
+        and view.roles.is_optimizer(node.func.value, layout.function)
+        and layout.reaches(change, node)
+        for node in layout.nodes
+    )

@@ -1,0 +1,165 @@
+"""# skip-test-after-update (AMP126)
+
+A skipped step is looked for by comparing two reads of the scale that are always equal.
+
+## What it does
+Flags a comparison of two `scaler.get_scale()` values when both are read after `scaler.update()`, or
+both before it.
+
+## Why is this bad?
+`scaler.step` returns nothing that tells a skipped step, so the usual test is whether the scale fell:
+read it, call `scaler.update()`, read it again. Only `update()` changes the scale. Two reads on the
+same side of it are equal: the test never sees a skip, so a scheduler or an EMA that depends on it
+also runs for skipped steps. In the example the first step overflows and is not counted.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+skipped = 0
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    previous = scaler.get_scale()
+    skipped += scaler.get_scale() < previous
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+skipped = 0
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    previous = scaler.get_scale()
+    scaler.update()
+    skipped += scaler.get_scale() < previous
+```
+
+## How it is confirmed
+Executing the function with an overflowing loss: the scale falls, and the test says that it did not.
+
+## Fix safety
+No fix is offered: the read has to move over `scaler.update()`, and what lies between may need it
+where it is.
+
+## Known limits
+Both reads and an `update()` have to be in one function, with nothing between the reads that could
+call `update()` itself.
+
+## References
+- PyTorch, Automatic Mixed Precision package: `GradScaler.get_scale`, `GradScaler.update`
+- `torch/amp/grad_scaler.py`: `GradScaler.update`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import bindings_of, receiver, scaler_calls
+from amplint.project.layout import Layout, layout_of
+from amplint.project.module import Function
+from amplint.project.roles import last_name, path_text
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP126",
+    name="skip-test-after-update",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="a skipped-step test whose two reads of the scale are on one side of `update()`",
+    facts=("S18", "S43"),
+)
+
+SAME_SIDE = (
+    "both reads of the scale are {side} `{scaler}.update()`, so they are equal and a skipped step "
+    "is never seen"
+)
+HELP = "read `{scaler}.get_scale()` once before and once after `{scaler}.update()`"
+#: Calls of other objects that surely do not update a scaler.
+HARMLESS = frozenset(
+    ("print", "info", "debug", "append", "item", "float", "len", "get_last_lr", "parameters")
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report comparisons of the scale with itself."""
+    functions = dict.fromkeys(site.function for site in scaler_calls(view, "get_scale"))
+    for function in functions:
+        layout = layout_of(function)
+        for node in layout.nodes:
+            if not isinstance(node, ast.Compare) or len(node.comparators) != 1:
+                continue
+            reads = [_read(view, function, side) for side in (node.left, *node.comparators)]
+            first, second = sorted(reads, key=lambda read: layout.nodes.index(read) if read else -1)
+            if first is None or second is None or receiver(first) != receiver(second):
+                continue
+            side = _side(view, layout, first, second)
+            if side:
+                words = {"side": side, "scaler": receiver(first)}
+                yield view.finding(RULE, node, SAME_SIDE.format_map(words), HELP.format_map(words))
+
+
+def _read(view: FileView, function: Function, expression: ast.expr) -> ast.Call | None:
+    """The `scaler.get_scale()` call that gives an operand its value, if there is only one."""
+    if isinstance(expression, (ast.Name, ast.Attribute)):
+        bindings = bindings_of(function).get(path_text(expression) or "", [])
+        if len(bindings) != 1 or bindings[0].value is None:
+            return None
+        expression = bindings[0].value
+    if not isinstance(expression, ast.Call) or last_name(expression.func) != "get_scale":
+        return None
+    callee = expression.func
+    is_scaler = isinstance(callee, ast.Attribute) and view.roles.is_scaler(callee.value, function)
+    return expression if is_scaler else None
+
+
+def _side(view: FileView, layout: Layout, first: ast.Call, second: ast.Call) -> str:
+    """ "after" or "before" if no `update()` lies between two reads, but one around them."""
+    if layout.loops(first) != layout.loops(second) or not layout.dominates(first, second):
+        return ""
+    if not all(_is_harmless(view, layout, node) for node in layout.between(first, second)):
+        return ""
+    updates = [
+        site.node
+        for site in scaler_calls(view, "update")
+        if site.function is layout.function
+        and receiver(site.node) == receiver(first)
+        and layout.loops(site.node) == layout.loops(first)
+    ]
+    if any(layout.dominates(update, first) for update in updates):
+        return "after"
+    return "before" if any(layout.dominates(second, update) for update in updates) else ""
+
+
+def _is_harmless(view: FileView, layout: Layout, node: ast.AST) -> bool:
+    """Whether a node between the reads surely runs no `scaler.update()`."""
+    if not isinstance(node, ast.Call):
+        return not isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await))
+    name = last_name(node.func)
+    if name in HARMLESS:
+        return True
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    owner = node.func.value
+    if view.roles.is_scaler(owner, layout.function):
+        return name in ("step", "unscale_", "get_scale", "scale", "is_enabled")
+    return view.roles.is_optimizer(owner, layout.function) or "sched" in last_name(owner).lower()
