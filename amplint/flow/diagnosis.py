@@ -11,6 +11,7 @@ import ast
 import re
 from dataclasses import dataclass, field
 
+from amplint.flow.call import callee_name
 from amplint.flow.events import Site
 from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word
 from amplint.flow.state import State
@@ -67,6 +68,8 @@ LEFTOVER = frozenset(
         "unscale-of-zeros",
     }
 )
+#: Codes that follow from a scaled loss that nobody uses.
+OF_LOST_SCALING = frozenset({"AMP101", "AMP109", "AMP113"})
 #: slug -> the event whose guard may be the one that disagrees.
 COUNTERPART = {
     "unscale-of-plain": SCALE,
@@ -106,7 +109,7 @@ class Diagnostician:
         """The verdict on one violation, None if the linter stays silent."""
         words = {**site.details, **details}
         code = self._in_context(slug, state, words)
-        if code is None:
+        if code is None or (code in OF_LOST_SCALING and self._loses_scaling(site, state)):
             return None
         self._describe(slug, site, state, words)
         if code == "AMP105":
@@ -129,6 +132,12 @@ class Diagnostician:
         if slug == "optimizer-step-bypass" and "sparse" in self.module.source.lower():
             return None  # sparse gradients are unscaled, then stepped by hand on purpose
         return CODES[slug]
+
+    def _loses_scaling(self, site: Site, state: State) -> bool:
+        """A scaled loss is dropped on the path: AMP114 names that line, the cause."""
+        functions = {site.function}
+        functions |= {step[2] for step in steps_of(state.trail) if step[0] == "event"}
+        return any(_drops_scaled_loss(function, self.roles) for function in functions)
 
     def _never_scales(self) -> bool:
         """A scaler is built here and nothing is ever scaled: the first step already stops."""
@@ -234,6 +243,32 @@ def _flush_without_update(state: State, site: Site) -> Site | None:
         marks = [other[0] for other in steps[:index] if other[0] in ("leave", "loop")]
         return step[3][1] if marks and marks[-1] == "leave" else None
     return None
+
+
+def _drops_scaled_loss(function: Function, roles: Roles) -> bool:
+    """Whether a function scales a loss and never uses the result."""
+    read = {
+        node.id
+        for node in function.nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    for node in function.nodes:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute):
+            if node.value.attr == "backward" and _is_scaling(node.value.value, function, roles):
+                return True
+        elif isinstance(node, ast.Expr) and _is_scaling(node.value, function, roles):
+            return True
+        elif isinstance(node, ast.Assign) and _is_scaling(node.value, function, roles):
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and target.id not in read:
+                return True
+    return False
+
+
+def _is_scaling(node: ast.expr, function: Function, roles: Roles) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    return protocol_word(node, callee_name(node), function, roles) == SCALE
 
 
 def _last_event(state: State, wanted: Event):

@@ -185,7 +185,7 @@ class Transitions:
     def unscale(self, state: State, site: Site) -> None:
         """`scaler.unscale_(optimizer)`."""
         stage, carried = self.stage(state, site.scaler, site.optimizer)
-        state.note("event", site.node, site.function, (Event.UNSCALE, site))
+        state.note("event", site.node, site.function, (Event.UNSCALE, site, self.tag(state, site.optimizer)[0]))
         self._started(state)
         gradient, scalers = self.tag(state, site.optimizer)
         slug = self._unscale_violation(state, site, stage, gradient, scalers)
@@ -331,7 +331,7 @@ class Transitions:
             only: the optimizers over the clipped parameters, None if unknown.
             owned: the optimizers whose parameters are known at all.
         """
-        state.note("event", site.node, site.function, (Event.CLIP, site))
+        state.note("event", site.node, site.function, (Event.CLIP, site, self.tag(state, EVERY)[0]))
         named = self._named(state)
         if only is not None and not only & set(named):
             only = None
@@ -351,7 +351,7 @@ class Transitions:
     def optimizer_step(self, state: State, site: Site) -> None:
         """`optimizer.step()`: torch checks nothing."""
         gradient, scalers = self.tag(state, site.optimizer)
-        state.note("event", site.node, site.function, (Event.OPTIMIZER_STEP, site))
+        state.note("event", site.node, site.function, (Event.OPTIMIZER_STEP, site, gradient))
         self._started(state)
         scaler, stage = self._stage_of_any(state, site.optimizer)
         slug = self._optimizer_step_violation(gradient, stage)

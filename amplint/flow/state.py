@@ -20,8 +20,8 @@ EVERY = "*"  # every optimizer that has not been named yet
 
 #: A step of a witness: (kind, node, function, data), read by amplint.flow.witness.
 Step = tuple[Any, ...]
-#: Steps as a linked list, newest first, so that states share their past.
-Trail = tuple[Any, Step]
+#: (earlier trail, step, length): a linked list, newest first, so that states share their past.
+Trail = tuple[Any, Step, int]
 
 
 class State:
@@ -56,7 +56,12 @@ class State:
 
     def note(self, *step: Any) -> None:
         """Append one witness step."""
-        self.trail = (self.trail, step)
+        self.trail = (self.trail, step, self.length + 1)
+
+    @property
+    def length(self) -> int:
+        """The number of steps of the witness."""
+        return self.trail[2] if self.trail is not None else 0
 
     def identity(self) -> tuple:
         """Everything but the witness: states with the same identity behave the same."""
@@ -71,7 +76,7 @@ class State:
         steps = []
         trail = self.trail
         while trail is not None and trail is not earlier.trail:
-            trail, step = trail
+            trail, step, _ = trail
             steps.append(step)
         steps.reverse()
         return steps
@@ -134,7 +139,8 @@ def _join(group: list[State]) -> State:
             values = _common(values, other.values)
         if other.facts != facts:
             facts = _common(facts, other.facts)
-    return State(dict(first.typestate), dict(values), dict(facts), first.trail)
+    shortest = min(group, key=lambda state: state.length)
+    return State(dict(first.typestate), dict(values), dict(facts), shortest.trail)
 
 
 def widen(states: list[State]) -> State:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from amplint.findings import PathStep, Span
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, Trail
-from amplint.protocol import Event
+from amplint.protocol import VIOLATIONS, Event
+from amplint.protocol.states import ABSENT
 
 #: Longest witness; older assumptions are dropped first.
 STEP_LIMIT = 14
@@ -44,11 +46,20 @@ WORDS: dict[Event, tuple[str, str]] = {
 }
 
 
+#: What the same events do while there is no gradient.
+IDLE_WORDS: dict[Event, tuple[str, str]] = {
+    Event.UNSCALE: ("`unscale_` finds no gradients", "still no gradients"),
+    Event.CLIP: ("there is nothing to clip", ""),
+    Event.OPTIMIZER_STEP: ("the optimizer finds no gradients", ""),
+    Event.ZERO_GRAD: ("there is nothing to clear", ""),
+}
+
+
 def steps_of(trail: Trail | None) -> list[tuple[Any, ...]]:
     """The steps of a trail, oldest first."""
     steps = []
     while trail is not None:
-        trail, step = trail
+        trail, step, _ = trail
         steps.append(step)
     steps.reverse()
     return steps
@@ -70,13 +81,27 @@ def build_witness(
     steps = _without_idle_marks(steps[_start(steps, slug) :])
     if len(steps) > STEP_LIMIT:
         steps = _shorten(steps)
-    return tuple(_path_step(step, filename, span_of) for step in steps)
+    path = [_path_step(step, filename, span_of) for step in steps]
+    if path and steps[-1][0] == "event":
+        path[-1] = replace(path[-1], message=_ending(slug, path[-1].message), state="")
+    return tuple(path)
+
+
+def _ending(slug: str, message: str) -> str:
+    """The last step says how it ends: with torch's error, or wrong and without one."""
+    violation = VIOLATIONS.get(slug)
+    if violation is None:
+        return message
+    if violation.exception is not None:
+        error = (violation.error or "").split("  ")[0]
+        return f"torch raises `{violation.exception}: {error}`"
+    return f"{message}: wrong, and torch raises nothing"
 
 
 def _concerns(step: tuple[Any, ...], site: Site) -> bool:
     if step[0] != "event":
         return True
-    event, other = step[3]
+    event, other = step[3][:2]
     if event in BACKWARDS or other.node is site.node:
         return True
     if other.optimizer and site.optimizer and EVERY not in (other.optimizer, site.optimizer):
@@ -152,7 +177,10 @@ def _path_step(
 
 def _words(kind: str, node: ast.AST, data: Any) -> tuple[str, str]:
     if kind == "event":
-        return WORDS[data[0]]
+        event, _, *gradient = data
+        if gradient and gradient[0] in ABSENT and event in IDLE_WORDS:
+            return IDLE_WORDS[event]
+        return WORDS[event]
     if kind == "assume":
         text = " ".join(ast.unparse(node).split())
         text = text if len(text) <= 60 else text[:57] + "..."
