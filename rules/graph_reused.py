@@ -10,7 +10,10 @@ not keep the graph.
 ## Why is this bad?
 A backward frees what the forward pass stored. The second one through the same part of the graph
 stops training with `RuntimeError: Trying to backward through the graph a second time (or directly
-access saved tensors after they have already been freed).` With `retain_graph=True` on a plain and a
+access saved tensors after they have already been freed). Saved intermediate values of the graph are
+freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to
+backward through the graph a second time or if you need to access saved tensors after calling
+backward.` With `retain_graph=True` on a plain and a
 scaled backward of the same loss the error goes away, and the gradients are a mixture of scaled and
 unscaled ones.
 

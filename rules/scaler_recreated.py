@@ -9,9 +9,9 @@ that is called for every epoch or iteration, while the optimizer it steps lives 
 ## Why is this bad?
 The scale is learned: it is halved at each overflow and grows after 2000 good steps. A new scaler
 starts again at 65536. Where the model overflows at that scale, the first steps of every epoch are
-skipped; with a scaler per iteration all of them are (30 of 30 steps skipped in the measured case,
-where one scaler skips 1). Nothing is raised. A checkpoint that holds such a scaler's state restores
-it into an object that the next epoch replaces.
+skipped (one per epoch in the example, whose initial scale overflows on purpose); with a scaler per
+iteration all of them are (30 of 30 steps in the measured case, where one scaler skips 1). Nothing is
+raised. A scaler state restored from a checkpoint is lost with the next epoch.
 
 ## Example
 ```python
@@ -22,10 +22,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
 
 for epoch in range(3):
-    scaler = torch.amp.GradScaler("cpu")
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
     for inputs, targets in loader:
         optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(inputs), targets) * 1e34
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -39,11 +39,11 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
 
-scaler = torch.amp.GradScaler("cpu")
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
 for epoch in range(3):
     for inputs, targets in loader:
         optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(inputs), targets) * 1e34
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

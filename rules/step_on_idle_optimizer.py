@@ -98,10 +98,7 @@ RULE = Rule(
 ERROR = "`AssertionError: No inf checks were recorded for this optimizer.`"
 FROZEN = f"all parameters of `{{model}}` are frozen on line {{row}}, so the step raises {ERROR}"
 UNUSED = f"`{{model}}` is never run, so its parameters have no gradient: the step raises {ERROR}"
-REPLACED = (
-    f"`{{optimizer}}` holds the parameters of the `{{model}}` before line {{row}}; the new one's are "
-    f"not stepped: {ERROR}"
-)
+REPLACED = f"`{{optimizer}}` holds the parameters of the `{{model}}` before line {{row}}: {ERROR}"
 HELPS = {
     FROZEN: "build `{optimizer}` over parameters that are trained, or do not freeze `{model}`",
     UNUSED: "build `{optimizer}` over the parameters of the model that computes the loss",
@@ -180,14 +177,12 @@ def _frozen(layout: Layout, model: str) -> ast.stmt | None:
     if any(_unfreezes(node, model) for node in ast.walk(layout.function.node)):
         return None
     for node in layout.nodes:
-        if isinstance(node, ast.For) and _is_freezing_loop(node, model):
-            statement: ast.stmt = node
-        elif isinstance(node, ast.Call) and ast.unparse(node) == f"{model}.requires_grad_(False)":
-            statement = layout.statement(node)
-        else:
-            continue
-        if not layout.conditions(statement) and not layout.loops(statement):
-            return statement
+        is_loop = isinstance(node, ast.For) and _is_freezing_loop(node, model)
+        is_call = (
+            isinstance(node, ast.Call) and ast.unparse(node) == f"{model}.requires_grad_(False)"
+        )
+        if (is_loop or is_call) and not layout.conditions(node) and not layout.loops(node):
+            return layout.statement(node)
     return None
 
 
