@@ -410,6 +410,8 @@ class Transitions:
 
     def fresh_scaler(self, state: State, scaler: str) -> None:
         """A scaler was constructed: nothing is on its record."""
+        for key in [key for key in state.typestate if key[0] == "renewed"]:
+            del state.typestate[key]
         for key in [
             key
             for key in state.typestate

@@ -57,6 +57,14 @@ STABLE_CALLS = frozenset(
         "is_distributed",
     }
 )
+#: Stable calls whose result is a bool; of any other the value itself is unknown.
+BOOLEAN_CALLS = frozenset(
+    {
+        "any", "callable", "endswith", "hasattr", "is_available", "is_bf16_supported",
+        "is_distributed", "is_enabled", "is_initialized", "is_main", "is_main_process",
+        "isinstance", "startswith",
+    }
+)
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 _TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
 
@@ -233,6 +241,8 @@ class Reader:
             value = self.value(argument, state, function)
             if value is not None and value[0] in ("scaled", "opaque"):
                 return value if callee_name(node) in ("sum", "cast") else OPAQUE
+        if callee_name(node) not in BOOLEAN_CALLS:
+            return None
         formula = self.formula(node, state, function)
         return ("formula", formula) if formula is not None else None
 

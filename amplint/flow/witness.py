@@ -78,7 +78,7 @@ def build_witness(
         span_of: converts nodes to 1-based code points.
     """
     steps = [step for step in steps_of(trail) if _concerns(step, site)]
-    steps = _without_idle_marks(steps[_start(steps, slug) :])
+    steps = _without_idle_marks(_without_contradictions(steps[_start(steps, slug) :]))
     if len(steps) > STEP_LIMIT:
         steps = _shorten(steps)
     path = [_path_step(step, filename, span_of) for step in steps]
@@ -152,6 +152,24 @@ def _without_idle_marks(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         if kept and step[0] == kept[-1][0] == "assume" and step[1] is kept[-1][1]:
             kept.pop()
         kept.append(step)
+    return kept
+
+
+def _without_contradictions(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Drop assumptions that a later one contradicts.
+
+    Paths on which a test went either way were merged because it made no difference there;
+    only windows (`i % k`) really change from one iteration to the next.
+    """
+    last: dict[str, bool] = {}
+    kept = []
+    for step in reversed(steps):
+        if step[0] == "assume":
+            text = ast.unparse(step[1])
+            if last.setdefault(text, step[3]) is not step[3] and "%" not in text:
+                continue
+        kept.append(step)
+    kept.reverse()
     return kept
 
 
