@@ -180,6 +180,8 @@ class Calls:
         scaled = [value for value in call.values.values() if kind_of(value) in ("scaled", "opaque")]
         if scaled:
             return [(call.state, scaled[0] if call.name in ("cast", "sum") else OPAQUE)]
+        if SCALE_MENTION.search(call.name):
+            return [(call.state, OPAQUE)]
         return [(call.state, self.reader.value(call.node, call.state, call.function))]
 
     def _may_do_protocol_work(self, call: Call, kinds: set[str]) -> bool:

@@ -108,7 +108,7 @@ class Diagnostician:
     ) -> Verdict | None:
         """The verdict on one violation, None if the linter stays silent."""
         words = {**site.details, **details}
-        code = self._in_context(slug, state, words)
+        code = self._in_context(slug, site, state, words)
         if code is None or (code in OF_LOST_SCALING and self._loses_scaling(site, state)):
             return None
         self._describe(slug, site, state, words)
@@ -121,11 +121,15 @@ class Diagnostician:
             return Verdict("AMP201", {**words, **mismatch})
         return Verdict(code, words)
 
-    def _in_context(self, slug: str, state: State, words: dict[str, str]) -> str | None:
+    def _in_context(
+        self, slug: str, site: Site, state: State, words: dict[str, str]
+    ) -> str | None:
         if slug in LEFTOVER and ("flag", "after") in state.typestate:
             return "AMP103"
         if slug in ("step-twice", "unscale-after-step") and words.get("loop") == "yes":
             return "AMP105"
+        if slug == "update-without-check" and self._guards_step_by_gradient(site.function):
+            return None  # AMP125 names the guard, the cause
         if slug == "unscale-of-plain" and self._never_scales():
             words["never"] = "yes"
             return "AMP101"
@@ -138,6 +142,15 @@ class Diagnostician:
         functions = {site.function}
         functions |= {step[2] for step in steps_of(state.trail) if step[0] == "event"}
         return any(_drops_scaled_loss(function, self.roles) for function in functions)
+
+    def _guards_step_by_gradient(self, function: Function) -> bool:
+        """Whether a step of the function runs only if some gradient exists."""
+        return any(
+            "grad" in _text(test)
+            for node, other in self.sites(STEP)
+            if other is function
+            for test, _ in self.guards_of(node)
+        )
 
     def _never_scales(self) -> bool:
         """A scaler is built here and nothing is ever scaled: the first step already stops."""

@@ -213,11 +213,12 @@ class Reader:
         scope: Function | None = function
         while scope is not None:
             if name in scope.nested:
-                return scope.nested[name]
+                return None if name in scope.redefined else scope.nested[name]
             scope = scope.parent
-        if name in function.module.imports.aliases:
+        body = function.module.body
+        if name in function.module.imports.aliases or name in body.redefined:
             return None
-        return function.module.body.nested.get(name)
+        return body.nested.get(name)
 
     def _arithmetic(self, node: ast.BinOp, state: State, function: Function) -> Value:
         for side in (node.left, node.right):

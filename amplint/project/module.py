@@ -44,6 +44,7 @@ class Function:
         label: unique in a project: module name and qualname.
         parent: the enclosing function (for nested functions), or None.
         owner: the class whose method it is, or None.
+        redefined: names of nested functions that several statements define.
         nodes: every node of its own body, outer ones first; nested functions and classes
             appear as one node each.
     """
@@ -56,6 +57,7 @@ class Function:
     parent: Function | None = None
     owner: Class | None = None
     nested: dict[str, Function] = field(default_factory=dict)
+    redefined: set[str] = field(default_factory=set)
     nodes: list[ast.AST] = field(default_factory=list)
 
     @property
@@ -226,6 +228,8 @@ class _Indexer:
         if owner is not None:
             owner.methods.setdefault(node.name, inner)
         else:
+            if node.name in function.nested:
+                function.redefined.add(node.name)
             function.nested[node.name] = inner
         for decorator in node.decorator_list:
             self._visit(decorator, function, owner, prefix)
