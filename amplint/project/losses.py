@@ -18,7 +18,22 @@ if TYPE_CHECKING:
 #: What cuts the graph between an output and a loss, or makes the question undecidable.
 CUTS = frozenset(
     ("detach", "data", "item", "no_grad", "inference_mode", "numpy", "tolist", "argmax", "tensor")
-    + ("requires_grad", "requires_grad_", "as_tensor", "long", "int", "bool", "max", "topk")
+    + ("requires_grad", "requires_grad_", "as_tensor", "long", "int", "bool", "max", "topk", "len")
+    + (
+        "size",
+        "shape",
+        "numel",
+        "dim",
+        "ndim",
+        "device",
+        "dtype",
+        "eq",
+        "gt",
+        "lt",
+        "sign",
+        "round",
+    )
+    + ("zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones")
 )
 
 
@@ -78,7 +93,7 @@ def outputs_of(view: FileView, layout: Layout, name: str, depth: int = 3) -> set
     found: set[str] = set()
     for node in layout.inside(value):
         path = path_text(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
-        if path is None or isinstance(layout.parents[node], (ast.Attribute, ast.Subscript)):
+        if path is None or not _is_whole(layout, node):
             continue
         if _is_output(view, layout, path.partition(".")[0]):
             found.add(path)
@@ -87,11 +102,32 @@ def outputs_of(view: FileView, layout: Layout, name: str, depth: int = 3) -> set
     return found
 
 
+def _is_whole(layout: Layout, node: ast.AST) -> bool:
+    """Whether a name or attribute is the value itself, not the way to a part or a method."""
+    parent = layout.parents[node]
+    if isinstance(parent, ast.Call) and parent.func is node:
+        return False
+    if isinstance(parent, ast.Attribute):
+        call = layout.parents[parent]
+        return isinstance(call, ast.Call) and call.func is parent
+    return not isinstance(parent, ast.Subscript)
+
+
 def _is_cut(layout: Layout, value: ast.expr) -> bool:
     words = {getattr(node, "attr", getattr(node, "id", "")) for node in layout.inside(value)}
     around = [node for node in layout.ancestors(value) if isinstance(node, ast.With)]
     blocks = " ".join(ast.unparse(item.context_expr) for node in around for item in node.items)
-    return bool(words & CUTS) or "grad" in blocks or "inference" in blocks
+    return bool(words & CUTS) or "grad" in blocks or "inference" in blocks or _mixes(layout, value)
+
+
+def _mixes(layout: Layout, value: ast.expr) -> bool:
+    """Whether two computed factors are multiplied: one of them may be a plain number."""
+    for node in layout.inside(value):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
+            sides = [layout.inside(side) for side in (node.left, node.right)]
+            if all(any(isinstance(part, ast.Call) for part in side) for side in sides):
+                return True
+    return False
 
 
 def _is_output(view: FileView, layout: Layout, name: str) -> bool:
