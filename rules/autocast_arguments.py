@@ -80,7 +80,7 @@ from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
 from amplint.project import names
-from amplint.project.dataflow import constant_of, definitions, imported_once
+from amplint.project.dataflow import constant_of, definitions, expects_error, imported_once
 from amplint.project.flags import is_flag
 from amplint.project.module import CallSite, Function
 from amplint.project.roles import last_name
@@ -128,7 +128,8 @@ Complaint = tuple[ast.AST, str, str]
 def check(view: FileView) -> Iterator[Finding]:
     """Report autocast calls that raise, and autocast classes used without a call."""
     for site in view.module.calls:
-        if site.dotted in names.AUTOCASTS and imported_once(view.module, site.node.func):
+        is_known = site.dotted in names.AUTOCASTS and imported_once(view.module, site.node.func)
+        if is_known and not expects_error(site):
             for node, message, help in _complaints(view, site):
                 yield view.finding(RULE, node, message, help)
                 break

@@ -65,7 +65,8 @@ in full precision.
 
 ## Known limits
 A closure that arrives as a parameter is not flagged: wrappers forward an optional one that nobody
-passes. A file that defines its own GradScaler subclass with a `step` method is skipped.
+passes. Skipped: files with a GradScaler subclass that has its own `step`, and scalers of another
+object (`state.scaler`) whose class is not in sight.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `GradScaler.step` ("Closure use is not currently
@@ -121,7 +122,7 @@ def check(view: FileView) -> Iterator[Finding]:
     if _own_step(view):
         return
     for site in scaler_calls(view, "step"):
-        if not site.node.args:
+        if not site.node.args or _is_foreign(view, site):
             continue
         message, help = _misuse(view, site)
         if message:
@@ -130,6 +131,15 @@ def check(view: FileView) -> Iterator[Finding]:
                 "optimizer": view.source_of(site.node.args[0]),
             }
             yield view.finding(RULE, site.node, message.format_map(words), help.format_map(words))
+
+
+def _is_foreign(view: FileView, site: CallSite) -> bool:
+    """Whether the scaler is another object's (`state.scaler`), of a class out of sight."""
+    name = receiver(site.node)
+    callee = site.node.func
+    assert isinstance(callee, ast.Attribute)
+    is_known = view.roles.role_of(callee.value, site.function) is not None
+    return not is_known and "." in name.removeprefix("self.")
 
 
 def _own_step(view: FileView) -> bool:

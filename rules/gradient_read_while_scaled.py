@@ -80,7 +80,14 @@ from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
 from amplint.project.dataflow import SHOWS, arguments, bindings_of, names_in, receiver, scaler_calls
-from amplint.project.gradients import derived_names, is_measured, is_scaled, scale_change, words_of
+from amplint.project.gradients import (
+    derived_names,
+    enters_a_loss,
+    is_measured,
+    is_scaled,
+    scale_change,
+    words_of,
+)
 from amplint.project.layout import Layout, layout_of
 from amplint.project.module import CallSite
 from amplint.project.roles import last_name
@@ -206,6 +213,8 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
         if not outputs or not is_scaled(view, layout, outputs[0]):
             continue
         names = derived_names(layout, layout.statement(node))
+        if not enters_a_loss(layout, node, names):
+            continue
         for use in layout.nodes:
             is_later = isinstance(use, ast.Name) and use.id in names and layout.before(node, use)
             if is_later and is_measured(layout, use):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from amplint.project.layout import SCOPES, layout_of
 from amplint.project.module import CallSite, Function, Module
-from amplint.project.roles import Role, enclosing_class, path_text
+from amplint.project.roles import Role, enclosing_class, last_name, path_text
 
 if TYPE_CHECKING:
     from amplint.rule import FileView
@@ -185,13 +185,28 @@ def imported_once(module: Module, expression: ast.expr) -> bool:
 
 
 def scaler_calls(view: FileView, *methods: str) -> Iterator[CallSite]:
-    """The calls `scaler.<method>(...)` of a file, for receivers that are gradient scalers."""
+    """The calls `scaler.<method>(...)` of a file, for receivers that are gradient scalers.
+
+    Calls that a test expects to fail are left out.
+    """
     for site in view.module.calls:
         callee = site.node.func
         if site.method not in methods or not isinstance(callee, ast.Attribute):
             continue
-        if view.roles.is_scaler(callee.value, site.function):
+        if view.roles.is_scaler(callee.value, site.function) and not expects_error(site):
             yield site
+
+
+def expects_error(site: CallSite) -> bool:
+    """Whether a call stands in `with pytest.raises(...)` or `with self.assertRaises(...)`."""
+    layout = layout_of(site.function)
+    return any(
+        isinstance(item.context_expr, ast.Call)
+        and last_name(item.context_expr.func).startswith(("raises", "assertRaises"))
+        for node in layout.ancestors(site.node)
+        if isinstance(node, (ast.With, ast.AsyncWith))
+        for item in node.items
+    )
 
 
 def trains(view: FileView, site: CallSite) -> bool:

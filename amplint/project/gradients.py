@@ -72,6 +72,26 @@ def is_scaled(view: FileView, layout: Layout, expression: ast.expr) -> bool:
     )
 
 
+def enters_a_loss(layout: Layout, call: ast.Call, names: set[str]) -> bool:
+    """Whether what is computed from the gradients is backpropagated, and never normalised."""
+    rest = [node for node in layout.nodes if layout.before(call, node)]
+    if any(
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and names & names_in(node.left)
+        and names & names_in(node.right)
+        for node in rest
+    ):
+        return False
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("backward", "scale")
+        and names & names_in(node)
+        for node in rest
+    )
+
+
 def scale_change(layout: Layout, node: ast.AST) -> str:
     """Say "divides" or "multiplies" where a node changes gradients by the loss scale, else ""."""
     target: ast.expr
