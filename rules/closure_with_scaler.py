@@ -83,7 +83,7 @@ from amplint.findings import Finding, Severity
 from amplint.project import names
 from amplint.project.dataflow import constant_of, definitions, receiver, scaler_calls, scopes
 from amplint.project.module import CallSite
-from amplint.project.roles import enclosing_class
+from amplint.project.roles import enclosing_class, last_name
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -95,6 +95,7 @@ RULE = Rule(
     facts=("S19", "S19b", "S19c", "S19d", "S19e", "S19f"),
 )
 
+TORCH_SCALERS = names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS
 REFUSED = (
     "`{scaler}.step` takes no closure: `RuntimeError: Closure use is not currently supported if "
     "GradScaler is enabled.`"
@@ -134,19 +135,25 @@ def check(view: FileView) -> Iterator[Finding]:
 
 
 def _is_foreign(view: FileView, site: CallSite) -> bool:
-    """Whether the scaler is another object's (`state.scaler`), of a class out of sight."""
-    name = receiver(site.node)
+    """Whether the scaler may be of a class that takes closures: not torch's, or out of sight."""
     callee = site.node.func
     assert isinstance(callee, ast.Attribute)
-    is_known = view.roles.role_of(callee.value, site.function) is not None
-    return not is_known and "." in name.removeprefix("self.")
+    known = definitions(view, callee.value, site.function)
+    if known is None:
+        return "." in receiver(site.node).removeprefix("self.")
+    built = [node for binding in known if binding.value for node in ast.walk(binding.value)]
+    classes = [node.func for node in built if isinstance(node, ast.Call)]
+    return any(
+        last_name(callee).endswith("Scaler") and view.module.resolve(callee) not in TORCH_SCALERS
+        for callee in classes
+    )
 
 
 def _own_step(view: FileView) -> bool:
     """Whether a class of the file replaces `GradScaler.step`."""
     return any(
         "step" in owner.methods
-        and any(view.module.resolve(base) in names.GRAD_SCALERS for base in owner.bases)
+        and any(view.module.resolve(base) in TORCH_SCALERS for base in owner.bases)
         for owner in view.module.classes.values()
     )
 

@@ -99,14 +99,16 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report each `scale` call whose result reaches no backward."""
     for site in scaler_calls(view, "scale"):
         layout = layout_of(site.function)
-        if site.node not in layout or not site.node.args or not trains(view, site):
+        if site.node not in layout or not site.node.args:
             continue
         parent = layout.parents[site.node]
-        if isinstance(parent, ast.Expr):
-            yield _unused(view, site, site.node)
-        elif isinstance(parent, ast.Attribute) and isinstance(layout.parents[parent], ast.Expr):
-            if parent.attr == "backward":
+        if isinstance(parent, ast.Attribute) and parent.attr == "backward":
+            if isinstance(layout.parents[parent], ast.Expr):
                 yield _not_called(view, site, parent)
+        elif not trains(view, site):
+            continue
+        elif isinstance(parent, ast.Expr):
+            yield _unused(view, site, site.node)
         elif isinstance(parent, ast.Assign):
             yield from _check_name(view, site, parent)
 
