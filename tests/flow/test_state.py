@@ -1,0 +1,111 @@
+"""Merging and widening: what may be forgotten at a join, and what must stay apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplint.flow.state import EVERY, STATE_LIMIT, State, last_part, merge, widen
+from amplint.flow.values import NONE
+from amplint.protocol import Gradient, Stage
+
+TAG = ("gradient", "opt")
+FACT = ("true", "f:flag")
+
+
+def tagged(gradient: Gradient | None, **more) -> State:
+    """A state whose optimizer carries this tag."""
+    return State({TAG: (gradient, frozenset())}, **more)
+
+
+def test_different_typestates_stay_apart() -> None:
+    states = [tagged(Gradient.SCALED), tagged(Gradient.PLAIN)]
+    assert len(merge(states, frozenset())) == 2
+
+
+def test_equal_typestates_are_merged_to_common_knowledge() -> None:
+    first = tagged(Gradient.SCALED, values={"a": ("const", 1), "b": NONE}, facts={FACT: True})
+    second = tagged(Gradient.SCALED, values={"a": ("const", 1)}, facts={FACT: False})
+    [joined] = merge([first, second], frozenset())
+    assert joined.typestate == first.typestate
+    assert joined.values == {"a": ("const", 1)}
+    assert joined.facts == {}
+
+
+def test_knowledge_that_tells_typestates_apart_survives() -> None:
+    scaled = [tagged(Gradient.SCALED, facts={FACT: True}) for _ in range(2)]
+    plain = [tagged(Gradient.PLAIN, facts={FACT: False}) for _ in range(2)]
+    merged = merge([scaled[0], plain[0], scaled[1], plain[1]], frozenset())
+    assert sorted((state.typestate[TAG][0].value, state.facts[FACT]) for state in merged) == [
+        ("plain", False),
+        ("scaled", True),
+    ]
+
+
+@pytest.mark.parametrize("value", [("scaled", "s"), ("scaler", "s"), ("opaque",)])
+def test_values_that_correlate_with_the_typestate_stay_apart(value: tuple) -> None:
+    states = [tagged(None, values={"f:loss": value}), tagged(None)]
+    assert len(merge(states, frozenset())) == 2
+
+
+@pytest.mark.parametrize("value", [("const", True), NONE, ("positive",)])
+@pytest.mark.parametrize(("guards", "expected"), [({"flag"}, 2), ({"other"}, 1), (set(), 1)])
+def test_values_that_guards_test_stay_apart(value: tuple, guards: set, expected: int) -> None:
+    states = [tagged(None, values={"C.cfg.flag": value}), tagged(None)]
+    assert len(merge(states, frozenset(guards))) == expected
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [("f:flag", "flag"), ("Trainer.cfg.amp", "amp"), ("f:cfg.amp", "amp"), ("flag", "flag")],
+)
+def test_guards_are_known_by_their_last_name(location: str, name: str) -> None:
+    assert last_part(location) == name
+
+
+def test_one_state_is_its_own_merge() -> None:
+    state = tagged(Gradient.SCALED)
+    assert merge([state], frozenset()) == [state]
+    assert merge([], frozenset()) == []
+
+
+def test_too_many_guard_values_leave_the_key_first() -> None:
+    guards = frozenset(f"flag{number}" for number in range(STATE_LIMIT + 1))
+    states = [tagged(Gradient.SCALED, values={f"f:{name}": ("const", True)}) for name in guards]
+    [joined] = merge(states, guards)
+    assert joined.typestate == {TAG: (Gradient.SCALED, frozenset())}
+    assert joined.values == {}
+
+
+def test_too_many_typestates_are_widened_to_one_state() -> None:
+    states = [
+        State({TAG: (Gradient.SCALED, frozenset()), ("gradient", f"o{n}"): (Gradient.PLAIN, frozenset())})
+        for n in range(STATE_LIMIT + 1)
+    ]
+    [widened] = merge(states, frozenset())
+    assert widened.typestate[TAG] == (Gradient.SCALED, frozenset())
+    assert widened.typestate[("gradient", "o1")] == (None, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other", "expected"),
+    [
+        (TAG, (Gradient.SCALED, frozenset()), (Gradient.PLAIN, frozenset()), (None, frozenset())),
+        (("stage", "s", "opt"), (Stage.READY, False), (Stage.STEPPED, False), (None, False)),
+        (("checked", "s"), True, False, None),
+        (("havoc", EVERY), True, None, True),
+    ],
+)
+def test_widening_knows_nothing_where_states_disagree(key, one, other, expected) -> None:
+    states = [State({} if held is None else {key: held}) for held in (one, other)]
+    assert widen(states).typestate.get(key) == expected
+
+
+def test_a_copy_shares_nothing_but_the_witness() -> None:
+    state = tagged(Gradient.SCALED, values={"a": NONE}, facts={FACT: True})
+    state.note("loop", None, None, None)
+    copy = state.copy()
+    copy.typestate.clear()
+    copy.values.clear()
+    copy.facts.clear()
+    assert (len(state.typestate), len(state.values), len(state.facts)) == (1, 1, 1)
+    assert copy.trail is state.trail
