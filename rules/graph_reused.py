@@ -77,6 +77,7 @@ file gives to an optimizer, and nothing detaches it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
@@ -102,6 +103,9 @@ SHARED = (
     f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}, whose backward freed the graph: "
     f"{ERROR}"
 )
+
+#: Loops that often run once: a list with one optimizer or one model in it.
+ONE_PASS = re.compile(r"^range\(1\)$|opt|model|net|device|scaler", re.IGNORECASE)
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -157,7 +161,7 @@ def _loop_over_one_loss(layout: Layout, backward: Backward) -> ast.For | ast.Whi
     bindings = bindings_of(layout.function).get(backward.loss, [])
     if not isinstance(loop, (ast.For, ast.While)) or not bindings:
         return None
-    if isinstance(loop, ast.For) and ast.unparse(loop.iter) == "range(1)":
+    if isinstance(loop, ast.For) and ONE_PASS.search(ast.unparse(loop.iter)):
         return None
     if any(isinstance(node, EXITS) for node in layout.inside(loop)):
         return None

@@ -82,6 +82,7 @@ from amplint.project.dataflow import (
     names_in,
     receiver,
     scaler_calls,
+    starts_over,
 )
 from amplint.project.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.project.module import CallSite, Function
@@ -97,12 +98,8 @@ RULE = Rule(
     facts=("S27", "S27b"),
 )
 
-#: Names of loops that train something new each time.
-OTHER_TRAINING = re.compile(
-    r"fold|seed|model|task|con?fi?g|trial|param|exp(?!oc)|lr|net|arch|stage|phase|client|rank"
-    r"|method|dataset|split|ensemble|member|test|agent|generation|individual|round",
-    re.IGNORECASE,
-)
+#: A loop over epochs, not over the batches of one (`range(steps_per_epoch)`).
+OVER_EPOCHS = re.compile(r"^\w*epoch|epochs|(?:num|n|max|total|start)_epoch", re.IGNORECASE)
 PER_EPOCH = re.compile(
     r"^_*(?:(?:do_|run_)?train(?:ing)?_?(?:one_?|an_?|single_?)?(?:epoch|step|batch|iter(?:ation)?)"
     r"|(?:one_?|run_?)epoch|epoch_?train)$",
@@ -147,8 +144,9 @@ def _repeated(view: FileView, built: ScalerConstruction) -> str:
     if loops:
         header = getattr(loops[0], "test", None)
         tests = [test for test in layout.conditions(built.call) if test is not header]
-        is_conditional = any(layout.holds(loops[0], test) for test in tests)
-        if is_conditional or not _loop_uses(view, built, loops[0]):
+        if any(layout.holds(loops[0], test) for test in tests):
+            return ""
+        if not _loop_uses(view, built, loops[0]):
             return ""
         return f"pass of the loop on line {loops[0].lineno}"  # type: ignore[attr-defined]
     function = built.function
@@ -164,7 +162,7 @@ def _repeated(view: FileView, built: ScalerConstruction) -> str:
 def _loop_uses(view: FileView, built: ScalerConstruction, loop: ast.AST) -> bool:
     """Whether the loop steps an optimizer from outside of it with the scaler."""
     layout = layout_of(built.function)
-    if OTHER_TRAINING.search(loop_header(loop)):
+    if starts_over(layout, loop):
         return False
     bound = bound_in(built.function, loop)
     for node in layout.inside(loop):
@@ -172,12 +170,8 @@ def _loop_uses(view: FileView, built: ScalerConstruction, loop: ast.AST) -> bool
             continue
         steps = receiver(node) == built.target and last_name(node.func) == "step"
         takes = any(path_text(argument) == built.target for argument in arguments(node))
-        optimizers = [
-            argument
-            for argument in arguments(node)
-            if view.roles.is_optimizer(argument, built.function)
-        ]
-        names = {name for optimizer in optimizers for name in names_in(optimizer)}
+        given = [item for item in arguments(node) if view.roles.is_optimizer(item, built.function)]
+        names = {name for optimizer in given for name in names_in(optimizer)}
         if (steps or takes) and names and not bound & names:
             return True
     return False
@@ -190,8 +184,7 @@ def _is_alone(view: FileView, built: ScalerConstruction) -> bool:
         for site in scaler_calls(view, "scale", "step", "load_state_dict")
         if site.function is built.function and receiver(site.node) == built.target
     ]
-    methods = {site.method for site in calls}
-    return {"scale", "step"} == methods and not _escapes(built)
+    return {site.method for site in calls} == {"scale", "step"} and not _escapes(built)
 
 
 def _escapes(built: ScalerConstruction) -> bool:
@@ -234,8 +227,9 @@ def _is_called_in_loop(view: FileView, function: Function, optimizers: set[str])
 
 def _runs_per_epoch(site: CallSite, function: Function, optimizers: set[str]) -> bool:
     """Whether a loop calls the function again and again with the same optimizers."""
-    loops = layout_of(site.function).loops(site.node)
-    if not loops or any(OTHER_TRAINING.search(loop_header(loop)) for loop in loops):
+    layout = layout_of(site.function)
+    loops = layout.loops(site.node)
+    if not loops or any(starts_over(layout, loop) for loop in loops):
         return False
     bound = bound_in(site.function, loops[0])
     for name in optimizers - {"self"}:
@@ -246,5 +240,6 @@ def _runs_per_epoch(site: CallSite, function: Function, optimizers: set[str]) ->
 
 
 def _loops_over_epochs(layout: Layout) -> bool:
-    loops = [node for node in layout.nodes if isinstance(node, LOOPS)]
-    return any("epoch" in loop_header(loop).lower() for loop in loops)
+    return any(
+        OVER_EPOCHS.search(loop_header(node)) for node in layout.nodes if isinstance(node, LOOPS)
+    )

@@ -3,15 +3,14 @@
 The scaler steps an optimizer whose parameters never get a gradient.
 
 ## What it does
-Flags `scaler.step(optimizer)` where all parameters that the optimizer was built over are frozen,
-belong to a model that the file never runs, or belong to a model that was replaced by a new one
-after the optimizer was built.
+Flags `scaler.step(optimizer)` where the optimizer was built over a model whose parameters are all
+frozen, that is never run, or that was replaced by a new one afterwards.
 
 ## Why is this bad?
 Without a single gradient there is nothing to check for infs:
 `AssertionError: No inf checks were recorded for this optimizer.` stops training at the first step.
-A plain `optimizer.step()` skips parameters without a gradient silently, and so does a disabled
-scaler: the error shows up only where AMP is on, and without AMP nothing is trained.
+A plain `optimizer.step()` and a disabled scaler skip such parameters silently: nothing is trained.
+(With all parameters of the loss frozen, the backward before it raises already.)
 
 ## Example
 ```python
@@ -70,6 +69,7 @@ GAN are not followed: a generator's loss also gives the discriminator gradients.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
@@ -109,6 +109,8 @@ INERT = frozenset(
     ("parameters", "train", "eval", "to", "cuda", "cpu", "state_dict", "load_state_dict")
     + ("zero_grad", "requires_grad_")
 )
+#: Statements that use parameters without computing a loss from them.
+READS_ONLY = re.compile(r"optim|clip_grad|numel|SGD|Adam|requires_grad", re.IGNORECASE)
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -118,9 +120,7 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         optimizer = site.node.args[0].id
         built = _built(view, site, optimizer)
-        if built is None:
-            continue
-        template, words = _diagnose(site, *built)
+        template, words = _diagnose(site, *built) if built else ("", {})
         if template:
             help = HELPS[template].format(optimizer=optimizer, **words)
             yield view.finding(RULE, site.node, template.format(optimizer=optimizer, **words), help)
@@ -133,12 +133,10 @@ def _built(view: FileView, site: CallSite, optimizer: str) -> tuple[str, ast.Cal
         return None
     bindings = bindings_of(function).get(optimizer, [])
     call = bindings[0].value if len(bindings) == 1 else None
-    if not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call) or view.roles.role_of(call, function) is not Role.OPTIMIZER:
         return None
     sources = [*call.args, *(item.value for item in call.keywords if item.arg == "params")]
-    if not sources or view.roles.role_of(call, function) is not Role.OPTIMIZER:
-        return None
-    callee = sources[0].func if isinstance(sources[0], ast.Call) else None
+    callee = sources[0].func if sources and isinstance(sources[0], ast.Call) else None
     if not isinstance(callee, ast.Attribute) or callee.attr != "parameters":
         return None
     model = callee.value
@@ -209,20 +207,23 @@ def _unfreezes(node: ast.AST, model: str) -> bool:
 
 
 def _only_inert(layout: Layout, model: str, *, may_run: bool) -> bool:
-    """Whether the function never hands the model on, nor runs it unless `may_run`."""
+    """Whether the function never hands the model on, nor computes with it unless `may_run`."""
     for node in layout.nodes:
         if not isinstance(node, ast.Name) or node.id != model or isinstance(node.ctx, ast.Store):
             continue
         parent = layout.parents[node]
         is_run = isinstance(parent, ast.Call) and parent.func is node
-        is_inert = isinstance(parent, ast.Attribute) and parent.attr in INERT
-        if not is_inert and not (is_run and may_run):
+        method = parent.attr if isinstance(parent, ast.Attribute) else ""
+        if method not in INERT and not (is_run and may_run):
+            return False
+        reads = method == "parameters" and not may_run
+        if reads and not READS_ONLY.search(ast.unparse(layout.statement(node))):
             return False
     return True
 
 
 def _is_constructed(binding: Binding) -> bool:
-    """Whether the value is `Class(...)` or `nn.Class(...).to(device)`, without other models."""
+    """Whether the value is `Class(...)` or `nn.Class(...).to(device)`."""
     value = binding.value
     while isinstance(value, ast.Call) and last_name(value.func) in ("to", "cuda", "cpu", "train"):
         value = value.func.value if isinstance(value.func, ast.Attribute) else None

@@ -8,12 +8,13 @@ stays silent.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from amplint.project.layout import SCOPES, layout_of
+from amplint.project.layout import SCOPES, Layout, layout_of, loop_header
 from amplint.project.module import CallSite, Function, Module
 from amplint.project.roles import Role, enclosing_class, last_name, path_text
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 SHOWS = frozenset(
     ("print", "info", "debug", "log", "add_scalar", "log_metric", "log_metrics", "set_postfix")
     + ("set_postfix_str", "set_description", "write")
+)
+
+#: Names of loops that train something new each time.
+_OTHER_TRAINING = re.compile(
+    r"fold|seed|model|task|con?fi?g|trial|param|exp(?!oc)|lr|net|arch|stage|phase|client|rank|method"
+    r"|datasets|split|ensemble|member|test|agent|generation|individual|round|run|repeat|restart|scene",
+    re.IGNORECASE,
+)
+_REBUILDS = re.compile(
+    r"build|reset|init|setup|set_up|create|make|configure|restart", re.IGNORECASE
 )
 
 
@@ -107,6 +118,12 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, (ast.Global, ast.Nonlocal)):
         yield from node.names
+
+
+def starts_over(layout: Layout, loop: ast.AST) -> bool:
+    """Whether each pass of a loop may train something new."""
+    calls = [last_name(node.func) for node in layout.inside(loop) if isinstance(node, ast.Call)]
+    return bool(_OTHER_TRAINING.search(loop_header(loop)) or any(map(_REBUILDS.search, calls)))
 
 
 def parameters(function: Function) -> dict[str, tuple[ast.expr | None, ast.expr | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .page_examples import Advice, Changes, Outcome, Raises, Run, update_ratio
+from .page_examples import Changes, Outcome, Raises, Run, update_ratio
 
 NO_INF_CHECKS = "No inf checks were recorded for this optimizer."
 
