@@ -197,8 +197,9 @@ def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler) -> 
             continue
         if last_name(node.func) in STOPS:
             return False
-        is_update = isinstance(node.func, ast.Attribute) and node.func.attr == "update"
-        if is_update and view.roles.is_scaler(node.func.value, function):  # type: ignore[attr-defined]
+        if not isinstance(node.func, ast.Attribute) or node.func.attr != "update":
+            continue
+        if view.roles.is_scaler(node.func.value, function):
             return False
     return True
 

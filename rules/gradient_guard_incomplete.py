@@ -95,12 +95,12 @@ UPDATE = (
     "`AssertionError: No inf checks were recorded prior to update.`"
 )
 OTHER_MODEL = (
-    "the test looks at `{seen}`, but `{optimizer}` holds the parameters of `{owned}`: it can be true "
-    "while `{scaler}.step` finds no gradient and raises"
+    "the test looks at `{seen}`, but `{optimizer}` holds the parameters of `{owned}`: it can be "
+    "true while `{scaler}.step` finds no gradient and raises"
 )
 ALWAYS_TRUE = (
-    "`zero_grad(set_to_none=False)` leaves zeros instead of None: this test is true from the second "
-    "iteration on, and the step applies zeros"
+    "`zero_grad(set_to_none=False)` leaves zeros instead of None: this test is true from the "
+    "second iteration on, and the step applies zeros"
 )
 
 
@@ -147,7 +147,7 @@ def _tests_gradients(call: ast.Call) -> bool:
 
 def _judge(view: FileView, site: CallSite, branch: ast.If, test: ast.Call) -> Iterator[Finding]:
     if _keeps_zeros(site):
-        help = "drop `set_to_none=False`, or test what you mean, for example whether a loss was computed"
+        help = "drop `set_to_none=False`, or test what you mean: whether a loss was computed"
         yield view.finding(RULE, branch.test, ALWAYS_TRUE, help)
         return
     other = _other_model(view, site, test)

@@ -112,8 +112,8 @@ COMPARED = f"{SCALED}`{{name}}` is about 65536 times too large for the test on l
 LOGGED = f"{SCALED}the `{{name}}` on record is about 65536 times too large"
 PENALTY = f"{SCALED}the penalty made of `{{name}}` is about 65536 times too large"
 DIVIDED = (
-    "the gradients are divided by the scale here and again by `{scaler}.step`: 1.5e-5 of the update "
-    "with SGD"
+    "the gradients are divided by the scale here and again by `{scaler}.step`: 1.5e-5 of the "
+    "update with SGD"
 )
 
 

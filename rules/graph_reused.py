@@ -60,8 +60,8 @@ for inputs, targets in loader:
 Executing the function raises the `RuntimeError` at the second backward.
 
 ## Fix safety
-No fix is offered: adding the losses, keeping the graph and detaching one of them are three different
-trainings.
+No fix is offered: adding the losses, keeping the graph and detaching one of them are three
+different trainings.
 
 ## Known limits
 One function, straight-line code: a backward that some condition excludes is not counted. Two losses
@@ -100,8 +100,8 @@ ERROR = "`RuntimeError: Trying to backward through the graph a second time`"
 AGAIN = f"`{{loss}}` is backpropagated again after line {{row}} freed its graph: {ERROR}"
 IN_LOOP = f"`{{loss}}` is computed before the loop on line {{row}}: its second pass raises {ERROR}"
 SHARED = (
-    f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}, whose backward freed the graph: "
-    f"{ERROR}"
+    f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}, whose backward freed the "
+    f"graph: {ERROR}"
 )
 
 #: Loops that often run once: a list with one optimizer or one model in it.

@@ -7,12 +7,12 @@ Flags `GradScaler("cuda", use_amp)`, `GradScaler(use_amp)` and `torch.cuda.amp.G
 where the argument is a bool by its form, its definition or its name.
 
 ## Why is this bad?
-`enabled` is the last parameter, never the first or second. In `torch.amp.GradScaler("cuda", False)`
-the `False` is `init_scale`: the scaler stays enabled with scale 0, the gradients become 0/0, and all
-parameters are NaN after one step, without an exception. With `True` the scale is 1, so nothing is
-protected from underflow. `torch.cuda.amp.GradScaler(False)` is the same. In
-`torch.amp.GradScaler(False)` the `False` is `device`: the scaler is enabled at scale 65536 whatever
-the switch says.
+`enabled` is the last parameter, never the first or second. In `torch.amp.GradScaler("cuda",
+False)` the `False` is `init_scale`: the scaler stays enabled with scale 0, the gradients become
+0/0, and all parameters are NaN after one step, without an exception. With `True` the scale is 1,
+so nothing is protected from underflow. `torch.cuda.amp.GradScaler(False)` is the same. In
+`torch.amp.GradScaler(False)` the `False` is `device`: the scaler is enabled at scale 65536
+whatever the switch says.
 
 ## Example
 ```python

@@ -10,7 +10,7 @@ that is called for every epoch or iteration, while the optimizer it steps lives 
 The scale is learned: it is halved at each overflow and grows after 2000 good steps. A new scaler
 starts again at 65536. Where the model overflows at that scale, the first steps of every epoch are
 skipped (one per epoch in the example, whose initial scale overflows on purpose); with a scaler per
-iteration all of them are (30 of 30 steps in the measured case, where one scaler skips 1). Nothing is
+iteration all of them are (30 of 30 in the measured case, where one scaler skips 1). Nothing is
 raised. A scaler state restored from a checkpoint is lost with the next epoch.
 
 ## Example
@@ -56,9 +56,10 @@ Executing two epochs shows another scaler object, with the scale back at its ini
 No fix is offered: a scaler that has to outlive a function becomes a parameter of it.
 
 ## Known limits
-Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built under
-a test of itself or in an exception handler, stored, returned, or restored from a checkpoint. A
-function is "called per epoch" when a loop of its file calls it, or by its name (`train_one_epoch`).
+Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
+under a test of itself or in an exception handler, stored, returned, or restored from a checkpoint.
+A function is "called per epoch" when a loop of its file calls it, or by its name
+(`train_one_epoch`).
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Creates a GradScaler once at the beginning of

@@ -7,10 +7,10 @@ Flags a comparison of two `scaler.get_scale()` values when both are read after `
 both before it.
 
 ## Why is this bad?
-`scaler.step` returns nothing that tells a skipped step, so the usual test is whether the scale fell:
-read it, call `scaler.update()`, read it again. Only `update()` changes the scale. Two reads on the
-same side of it are equal: the test never sees a skip, so a scheduler or an EMA that depends on it
-also runs for skipped steps. In the example the first step overflows and is not counted.
+`scaler.step` returns nothing that tells a skipped step, so the usual test is whether the scale
+fell: read it, call `scaler.update()`, read it again. Only `update()` changes the scale. Two reads
+on the same side of it are equal: the test never sees a skip, so a scheduler or an EMA that depends
+on it also runs for skipped steps. In the example the first step overflows and is not counted.
 
 ## Example
 ```python

@@ -29,8 +29,9 @@ SHOWS = frozenset(
 
 #: Names of loops that train something new each time.
 _OTHER_TRAINING = re.compile(
-    r"fold|seed|model|task|con?fi?g|trial|param|exp(?!oc)|lr|net|arch|stage|phase|client|rank|method"
-    r"|datasets|split|ensemble|member|test|agent|generation|individual|round|run|repeat|restart|scene",
+    r"fold|seed|model|task|con?fi?g|trial|param|exp(?!oc)|lr|net|arch|stage|phase|client|rank"
+    r"|method|datasets|split|ensemble|member|test|agent|generation|individual|round|run|repeat"
+    r"|restart|scene",
     re.IGNORECASE,
 )
 _REBUILDS = re.compile(
