@@ -188,13 +188,16 @@ def imported_once(module: Module, expression: ast.expr) -> bool:
     """
     while isinstance(expression, ast.Attribute):
         expression = expression.value
-    if not isinstance(expression, ast.Name):
-        return False
+    return isinstance(expression, ast.Name) and _bound_by_one_import(module, expression.id)
+
+
+@lru_cache(maxsize=64)
+def _bound_by_one_import(module: Module, name: str) -> bool:
     sources = set()
     for function in module.functions:
-        if expression.id in parameters(function):
+        if name in parameters(function):
             return False
-        for binding in bindings_of(function).get(expression.id, ()):
+        for binding in bindings_of(function).get(name, ()):
             if not isinstance(binding.statement, (ast.Import, ast.ImportFrom)):
                 return False
             origin = getattr(binding.statement, "module", None)
