@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
+from amplint.findings import Span
 from amplint.flow.engine import find_misuses
-from amplint.project.module import build_module
-from amplint.project.roles import build_roles
+from amplint.project.module import Module
+from amplint.project.project import Project
 from amplint.rule import FileView
 from amplint.source.positions import LineTable
 
 
-def analyse(filename: str, source: str, tree: ast.Module) -> FileView:
+def analyse(
+    filename: str, source: str, tree: ast.Module, *, path: str = "", project: Project | None = None
+) -> FileView:
     """Index one file and follow the scaler protocol along its paths.
 
     Args:
         filename: as findings will print it.
         source: the decoded text that `tree` was parsed from.
+        path: where the file lies on disk, to find what it imports; "" judges it alone.
+        project: the project around it; None makes one that is looked for upwards from `path`.
 
     Raises:
         RecursionError: the file is nested too deeply to be walked.
     """
-    module = build_module(filename, source, tree)
-    roles = build_roles(module)
-    lines = LineTable(source)
-    misuses = find_misuses(module, roles, lines.span_of)
-    return FileView(module, roles, misuses, lines.span_of)
+    project = project or Project()
+    module, roles = project.add(filename, source, tree, path)
+    lines_of = lru_cache(maxsize=None)(lambda other: LineTable(other.source))
+
+    def place_of(other: Module, node: ast.AST) -> Span:
+        return lines_of(other).span_of(node)
+
+    misuses = find_misuses(module, roles, place_of, project)
+    return FileView(module, roles, misuses, lines_of(module).span_of)

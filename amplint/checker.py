@@ -115,7 +115,8 @@ def _prepare(
         return FileResult(found.filename, screened_out=True)
     path = settings.stdin_filename if found.path == STDIN else found.path
     codes = selection.codes_for(path or found.filename)
-    return Task(source, codes, selection.off_by_default)
+    on_disk = "" if found.path == STDIN else found.path
+    return Task(source, codes, selection.off_by_default, on_disk)
 
 
 def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[FileResult]:

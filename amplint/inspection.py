@@ -30,6 +30,7 @@ class Task:
 
     Args:
         source: the decoded file.
+        path: where it lies on disk, "" for standard input.
         codes: of the rules to run.
         off_by_default: codes that run only if selected; see `Suppressions.unused`.
     """
@@ -37,6 +38,7 @@ class Task:
     source: SourceFile
     codes: frozenset[str]
     off_by_default: frozenset[str] = frozenset()
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _inspect(task: Task) -> FileResult:
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)
-    view = analyse(source.filename, source.text, tree)
+    view = analyse(source.filename, source.text, tree, path=task.path)
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
     kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]

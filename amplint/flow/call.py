@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from amplint.flow.state import State
 from amplint.flow.values import Value
-from amplint.project.module import Function
+from amplint.project.module import Function, Module
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +23,11 @@ class Frame:
     function: Function
     depth: int = 0
     active: tuple[Function, ...] = ()
+
+    @property
+    def entry(self) -> Module:
+        """The module in which the interpretation began."""
+        return self.active[0].module if self.active else self.function.module
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,6 +98,9 @@ class Calls:
         method = self.functions.find_method(call.receiver, call.name)
         if method is not None:
             return self.functions.invoke(method, call, call.receiver)
+        imported = self.reader.program.find_function(call.node.func, call.function)
+        if imported is not None and imported.owner is None:
+            return self.functions.invoke(imported, call)
         if is_super(call.place):
             found = self.functions.super_method(call)
             return self.functions.invoke(found[0], call, found[1]) if found else None
@@ -140,6 +143,9 @@ class Calls:
             method = self.functions.find_method(value, "__call__")
             if method is not None:
                 return self.functions.invoke(method, call, value)
+        imported = self.reader.program.find_function(call.node.func, call.function)
+        if imported is not None:
+            return self.functions.invoke(imported, call)
         dotted = call.function.module.resolve(call.node.func)
         if call.name in CLIP_NAMES or dotted in names.CLIP_FUNCTIONS:
             return self.events.clip(call)

@@ -8,10 +8,9 @@ establishes holds at the entry of its methods, unless another method changes it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from amplint.findings import Span
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget, mentions
 from amplint.flow.diagnosis import AMP_GUARD, Diagnostician, Verdict, cause_of
@@ -34,8 +33,9 @@ from amplint.flow.reader import Reader
 from amplint.flow.slice import blocks_of
 from amplint.flow.state import EVERY, State, merge
 from amplint.flow.values import NONE
-from amplint.flow.witness import build_witness, steps_of
+from amplint.flow.witness import PlaceOf, build_witness, relevant_steps, steps_of
 from amplint.project.module import Class, Function, Module
+from amplint.project.project import Project
 from amplint.project.roles import Role, Roles
 from amplint.protocol import VIOLATIONS, Gradient
 from amplint.rule import Misuse
@@ -47,31 +47,37 @@ SELF_CONTAINED = frozenset({BACKWARD, SCALE, STEP, ZERO_GRAD})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """One reported violation, before duplicates are removed."""
+    """One reported violation, before duplicates are removed.
+
+    Args:
+        origin: the site in another file, if the finding stands at the call that leads there.
+    """
 
     slug: str
     site: Site
     state: State
     verdict: Verdict
+    origin: Site | None = None
 
 
 def find_misuses(
-    module: Module, roles: Roles, span_of: Callable[[ast.AST], Span]
+    module: Module, roles: Roles, place_of: PlaceOf, project: Project | None = None
 ) -> tuple[Misuse, ...]:
-    """Follow the scaler protocol through one module.
+    """Follow the scaler protocol through one module and the functions it calls.
 
     Args:
         module: the indexed module.
         roles: its roles.
-        span_of: converts nodes to spans in 1-based code points, for the witness.
+        place_of: where a node of a module lies, for the witness.
+        project: finds what the module imports; None to judge it alone.
     """
-    program = Program()
+    program = Program(project)
     unit = program.add(module, roles)
     if not any(found.reach for found in unit.facts.values()):
         return ()
     engine = _Engine(program, unit)
     found = engine.follow()
-    return tuple(_misuse(item, module.filename, span_of) for item in _distinct(found))
+    return tuple(_misuse(item, place_of) for item in _distinct(found))
 
 
 def _distinct(found: list[Found]) -> list[Found]:
@@ -113,7 +119,7 @@ def _rank(code: str) -> int:
     return 2 if code in GENERAL else 1
 
 
-def _misuse(item: Found, filename: str, span_of: Callable[[ast.AST], Span]) -> Misuse:
+def _misuse(item: Found, place_of: PlaceOf) -> Misuse:
     site = item.site
     return Misuse(
         code=item.verdict.code,
@@ -122,7 +128,7 @@ def _misuse(item: Found, filename: str, span_of: Callable[[ast.AST], Span]) -> M
         violation=VIOLATIONS.get(item.slug),
         scaler=site.scaler_text,
         optimizer=site.optimizer_text,
-        path=build_witness(item.state.trail, item.slug, site, filename, span_of),
+        path=build_witness(item.state.trail, item.slug, item.origin or site, place_of),
         details=item.verdict.details,
     )
 
@@ -136,7 +142,7 @@ class _Engine:
         self.roles = unit.roles
         self.facts = unit.facts
         self.slicer = unit.slicer
-        self.diagnostician = Diagnostician(unit.module, unit.roles)
+        self._diagnosticians: dict[Module, Diagnostician] = {}
         self.inlined: set[Function] = set()
         self.globals: list[State] = [self._constants()]
 
@@ -209,7 +215,10 @@ class _Engine:
                 continue
             interpreter = self._interpreter(lambda *_: None, method, frozenset())
             frame = Frame(method, active=(method,))
-            outcome = interpreter.run(frame, self._entry_states(method))
+            try:
+                outcome = interpreter.run(frame, self._entry_states(method))
+            except BudgetExceeded:
+                continue
             for _, value in outcome.returns:
                 if (
                     value is not None
@@ -240,9 +249,15 @@ class _Engine:
         found: list[Found] = []
 
         def report(slug: str, site: Site, state: State, details: dict[str, str]) -> None:
-            verdict = self.diagnostician.diagnose(slug, site, state, details)
-            if verdict is not None:
-                found.append(Found(slug, verdict.site or site, state.copy(), verdict))
+            judge = self._diagnostician(site.function.module)
+            verdict = judge.diagnose(slug, site, state, details)
+            if verdict is None:
+                return
+            place = verdict.site or site
+            home = self._home(slug, place, state)
+            if home is not None:
+                origin = place if home is not place else None
+                found.append(Found(slug, home, state.copy(), verdict, origin))
 
         interpreter = self._interpreter(report, function, crowded)
         frame = Frame(function, active=(function,))
@@ -258,6 +273,30 @@ class _Engine:
         except BudgetExceeded:
             pass  # what was found until here stands; silence about the rest means nothing
         return found, interpreter
+
+    def _diagnostician(self, module: Module) -> Diagnostician:
+        known = self._diagnosticians.get(module)
+        if known is None:
+            roles = self.program.roles(module.body)
+            known = self._diagnosticians[module] = Diagnostician(module, roles)
+        return known
+
+    def _home(self, slug: str, site: Site, state: State) -> Site | None:
+        """Where in this file to report a violation; None if it is all another file's affair.
+
+        What a function of another file does wrong by itself is reported there. Here stands
+        what only its caller makes wrong, at the call that leads to it.
+        """
+        if site.function.module is self.module:
+            return site
+        steps = relevant_steps(state.trail, slug, site)
+        shared = any(step[0] == "event" and step[2].module is self.module for step in steps)
+        if not shared and slug != "scaler-is-none":
+            return None
+        for step in reversed(steps_of(state.trail)):
+            if step[0] == "call" and step[2].module is self.module:
+                return replace(site, node=step[1], function=step[2])
+        return None
 
     def _interpreter(self, report, function: Function, crowded: frozenset) -> Interpreter:
         transitions = Transitions(report, clears=ZERO_GRAD in self.facts[function].reach)

@@ -8,6 +8,7 @@ can matter are kept (`amplint.flow.lower`).
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amplint.project.module import Function, Module, walk_function
@@ -60,8 +61,14 @@ class FunctionFacts:
         return bool(self.reach)
 
 
-def collect_facts(module: Module, roles: Roles) -> dict[Function, FunctionFacts]:
-    """Facts of every function of the module, `reach` closed over calls by name."""
+def collect_facts(
+    module: Module, roles: Roles, imported: Mapping[str, frozenset[str]]
+) -> dict[Function, FunctionFacts]:
+    """Facts of every function of the module, `reach` closed over calls by name.
+
+    Args:
+        imported: callee name -> words, for functions and methods of other files.
+    """
     facts = {function: _facts_of(function, roles) for function in module.functions}
     sites: dict[Function, list] = {}
     for site in module.calls:
@@ -69,6 +76,8 @@ def collect_facts(module: Module, roles: Roles) -> dict[Function, FunctionFacts]
     for function, found in facts.items():
         for site in sites.get(function, ()):
             _read_call(site, found, roles)
+        for name in found.callees:
+            found.reach |= imported.get(name, frozenset())
     _close_over_calls(module, facts)
     return facts
 

@@ -1,19 +1,20 @@
 """The program under analysis: modules, what is known about their functions, who calls whom.
 
-One file is a program of one module. Calls across files enter through `Program.load`: the
-interpreter asks for functions and classes by expression and never looks at files itself.
+One file is a program of one module; the modules that it imports join it when a call leads
+there. The interpreter asks for functions and classes by expression, never for files.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.flow.call import callee_name
 from amplint.flow.facts import FunctionFacts, collect_facts, scaler_like_paths
 from amplint.flow.slice import Slice, Slicer
 from amplint.project.module import Class, Function, Module
+from amplint.project.project import Project
 from amplint.project.roles import Roles
 
 
@@ -34,28 +35,29 @@ class Unit:
     reach: dict[str, frozenset[str]]
 
 
-def _nothing_else(dotted: str) -> tuple[Module, Roles] | None:
-    """The loader of a program that consists of one file."""
-    return None
-
-
 class Program:
-    """Modules of one project, as far as they were asked for.
+    """Modules of one project, as far as the interpreter asked for them.
 
     Args:
-        load: finds the module of a dotted name, None if the project has none.
+        project: finds functions and classes of other files; None for a file judged alone.
     """
 
-    def __init__(self, load: Callable[[str], tuple[Module, Roles] | None] = _nothing_else) -> None:
-        self._load = load
+    def __init__(self, project: Project | None = None) -> None:
+        self._project = project
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}
+        self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
 
     def add(self, module: Module, roles: Roles) -> Unit:
-        """Take a module into the program."""
-        facts = collect_facts(module, roles)
-        slicer = Slicer(roles, _interesting_names(module, facts))
-        unit = Unit(module, roles, facts, scaler_like_paths(roles), slicer, _reach_by_name(facts))
+        """Take a module into the program, with what its imports may reach."""
+        self._units[module] = Unit(module, roles, {}, frozenset(), Slicer(roles, frozenset()), {})
+        facts = collect_facts(module, roles, self._imported_reach(module))
+        imported = frozenset(self._imported_reach(module))
+        slicer = Slicer(roles, _interesting_names(module, facts) | imported)
+        reach = _reach_by_name(facts)
+        for name, words in self._imported_reach(module).items():
+            reach[name] = reach.get(name, frozenset()) | words
+        unit = Unit(module, roles, facts, scaler_like_paths(roles), slicer, reach)
         self._units[module] = unit
         return unit
 
@@ -78,15 +80,90 @@ class Program:
             found = self._slices[function] = self.unit(function).slicer.slice(function)
         return found
 
+    def find_function(self, expression: ast.expr, function: Function) -> Function | None:
+        """The function of another file that an expression names where `function` reads it."""
+        found = self._imported(expression, function.module)
+        return found if isinstance(found, Function) else None
+
     def find_class(self, expression: ast.expr, function: Function) -> Class | None:
         """The class of the program that an expression names where `function` reads it."""
-        if isinstance(expression, ast.Name) and function.module.resolve(expression) is None:
-            return function.module.classes.get(expression.id)
+        return self._class_named(expression, function.module)
+
+    def _class_named(self, expression: ast.expr, module: Module) -> Class | None:
+        if isinstance(expression, ast.Name) and module.resolve(expression) is None:
+            own = module.classes.get(expression.id)
+            if own is not None:
+                return own
+        found = self._imported(expression, module)
+        return found if isinstance(found, Class) else None
+
+    def _imported(self, expression: ast.expr, module: Module) -> Function | Class | None:
+        if self._project is None:
+            return None
+        dotted = module.resolve(expression)
+        if dotted is not None:
+            return self._known(self._project.symbol(dotted, module))
+        if isinstance(expression, ast.Name) and expression.id not in module.imports.aliases:
+            for star in module.imports.stars:
+                found = self._project.symbol(f"{star}.{expression.id}", module)
+                if found is not None:
+                    return self._known(found)
         return None
 
+    def _known(self, found: Function | Class | None) -> Function | Class | None:
+        """Take the module of a symbol into the program before anybody uses it."""
+        if found is None or found.module in self._units or self._project is None:
+            return found
+        roles = self._project.roles_of(found.module)
+        if roles is None:
+            return None
+        self.add(found.module, roles)
+        return found
+
+    def _imported_reach(self, module: Module) -> dict[str, frozenset[str]]:
+        """Names that calls of imported functions and methods use -> words they may reach."""
+        known = self._reaches.get(module)
+        if known is not None:
+            return known
+        reach: dict[str, set[str]] = {}
+        self._reaches[module] = {}
+        for name in sorted(module.imports.aliases):
+            found = self._imported(ast.Name(name, ast.Load()), module)
+            if found is None:
+                continue
+            for called, words in self._reach_of(found, name):
+                reach.setdefault(called, set()).update(words)
+        self._reaches[module] = {name: frozenset(words) for name, words in reach.items() if words}
+        return self._reaches[module]
+
+    def _reach_of(self, found: Function | Class, name: str) -> Iterator[tuple[str, set[str]]]:
+        if isinstance(found, Function):
+            yield name, self._reach(found)
+            return
+        for item in self.ancestry(found):
+            for method in item.methods.values():
+                yield method.name, self._reach(method)
+                if method.name in ("__init__", "__call__"):
+                    yield name, self._reach(method)
+
+    def _reach(self, function: Function) -> set[str]:
+        facts = self._units[function.module].facts.get(function)
+        return facts.reach if facts is not None else set()
+
     def ancestry(self, owner: Class) -> list[Class]:
-        """The class and its bases, nearest first, each one once."""
-        return owner.module.ancestry(owner)
+        """The class and its bases, in whatever file, nearest first, each one once."""
+        found: list[Class] = []
+        pending = [owner]
+        while pending:
+            current = pending.pop(0)
+            if current in found:
+                continue
+            found.append(current)
+            for base in current.bases:
+                known = self._class_named(base, current.module)
+                if known is not None:
+                    pending.append(known)
+        return found
 
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases, nearest first."""

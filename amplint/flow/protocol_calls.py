@@ -137,7 +137,9 @@ class ProtocolCalls:
             return self._fed(call, scaled[0])
         autograd = ast.unparse(call.place) in ("torch.autograd", "autograd")
         opaque = kind_of(call.receiver) == "opaque"
-        if framework or opaque or (call.node.args and not autograd):
+        # A plain backward in another file is often an attack's or a plot's own affair.
+        elsewhere = call.function.module is not call.frame.entry
+        if framework or opaque or elsewhere or (call.node.args and not autograd):
             return self.havoc(call.state)
         return self._fed(call, None)
 
@@ -187,8 +189,12 @@ class ProtocolCalls:
 
     def _threshold_is_harmless(self, node: ast.Call, function: Function) -> bool:
         """A threshold that mentions the scale is meant for scaled gradients; inf only measures."""
+        if any(SCALE_MENTION.search(word.arg or "") for word in node.keywords):
+            return True
         named = [word.value for word in node.keywords if word.arg in THRESHOLDS]
-        for threshold in (*node.args[1:2], *named):
+        # `optimizer.clip_grad_norm(threshold)` has no parameters before the threshold.
+        first = [word for word in node.args[:1] if "param" not in ast.unparse(word)]
+        for threshold in (*first, *node.args[1:2], *named):
             texts = [ast.unparse(threshold), *_definitions(threshold, function)]
             if any(SCALE_MENTION.search(text) or UNBOUNDED.search(text) for text in texts):
                 return True

@@ -9,12 +9,16 @@ from typing import Any
 
 from amplint.findings import PathStep, Span
 from amplint.flow.events import Site
-from amplint.flow.state import EVERY, Trail
+from amplint.flow.state import EVERY, Step, Trail
+from amplint.project.module import Module
 from amplint.protocol import VIOLATIONS, Event
 from amplint.protocol.states import ABSENT
 
 #: Longest witness; older assumptions are dropped first.
 STEP_LIMIT = 14
+
+#: Where a node of a module lies.
+PlaceOf = Callable[[Module, ast.AST], Span]
 
 BACKWARDS = (Event.SCALED_BACKWARD, Event.PLAIN_BACKWARD)
 #: Slugs that are about what happened since an earlier step or unscale_.
@@ -55,7 +59,7 @@ IDLE_WORDS: dict[Event, tuple[str, str]] = {
 }
 
 
-def steps_of(trail: Trail | None) -> list[tuple[Any, ...]]:
+def steps_of(trail: Trail | None) -> list[Step]:
     """The steps of a trail, oldest first."""
     steps = []
     while trail is not None:
@@ -65,23 +69,30 @@ def steps_of(trail: Trail | None) -> list[tuple[Any, ...]]:
     return steps
 
 
-def build_witness(
-    trail: Trail | None, slug: str, site: Site, filename: str, span_of: Callable[[ast.AST], Span]
-) -> tuple[PathStep, ...]:
-    """The witness of one finding.
+def relevant_steps(trail: Trail | None, slug: str, site: Site) -> list[Step]:
+    """The steps of a path that show one violation, oldest first.
 
     Args:
         trail: everything the path did.
         slug: which violation it ends in.
         site: where it ends.
-        filename: the file of the finding.
-        span_of: converts nodes to 1-based code points.
     """
     steps = [step for step in steps_of(trail) if _concerns(step, site)]
-    steps = _without_idle_marks(_without_contradictions(steps[_start(steps, slug) :]))
+    return _without_idle_marks(_without_contradictions(steps[_start(steps, slug) :]))
+
+
+def build_witness(
+    trail: Trail | None, slug: str, site: Site, place_of: PlaceOf
+) -> tuple[PathStep, ...]:
+    """The witness of one finding; see `relevant_steps`.
+
+    Args:
+        place_of: where a node of a module lies, in 1-based code points.
+    """
+    steps = relevant_steps(trail, slug, site)
     if len(steps) > STEP_LIMIT:
         steps = _shorten(steps)
-    path = [_path_step(step, filename, span_of) for step in steps]
+    path = [_path_step(step, place_of) for step in steps]
     if path and steps[-1][0] == "event":
         path[-1] = replace(path[-1], message=_ending(slug, path[-1].message), state="")
     return tuple(path)
@@ -90,15 +101,15 @@ def build_witness(
 def _ending(slug: str, message: str) -> str:
     """The last step says how it ends: with torch's error, or wrong and without one."""
     violation = VIOLATIONS.get(slug)
-    if violation is None:
-        return message
+    if violation is None or slug == "unscale-of-plain":
+        return message  # raises only if the scaler has never scaled anything
     if violation.exception is not None:
         error = (violation.error or "").split("  ")[0]
         return f"torch raises `{violation.exception}: {error}`"
     return f"{message}: wrong, and torch raises nothing"
 
 
-def _concerns(step: tuple[Any, ...], site: Site) -> bool:
+def _concerns(step: Step, site: Site) -> bool:
     if step[0] != "event":
         return True
     event, other = step[3][:2]
@@ -109,7 +120,7 @@ def _concerns(step: tuple[Any, ...], site: Site) -> bool:
     return not (other.scaler and site.scaler) or other.scaler == site.scaler
 
 
-def _start(steps: list[tuple[Any, ...]], slug: str) -> int:
+def _start(steps: list[Step], slug: str) -> int:
     """Index of the step that the story begins with."""
     events = [(index, step[3][0]) for index, step in enumerate(steps) if step[0] == "event"]
     before = events[:-1]
@@ -142,9 +153,9 @@ def _start(steps: list[tuple[Any, ...]], slug: str) -> int:
     return start
 
 
-def _without_idle_marks(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _without_idle_marks(steps: list[Step]) -> list[Step]:
     """Drop calls that nothing follows in, and repeated assumptions."""
-    kept: list[tuple[Any, ...]] = []
+    kept: list[Step] = []
     for index, step in enumerate(steps):
         following = steps[index + 1] if index + 1 < len(steps) else None
         if step[0] == "call" and (following is None or following[2] is not step[3]):
@@ -155,7 +166,7 @@ def _without_idle_marks(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return kept
 
 
-def _without_contradictions(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _without_contradictions(steps: list[Step]) -> list[Step]:
     """Drop assumptions that a later one contradicts.
 
     Paths on which a test went either way were merged because it made no difference there;
@@ -173,7 +184,7 @@ def _without_contradictions(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...
     return kept
 
 
-def _shorten(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _shorten(steps: list[Step]) -> list[Step]:
     surplus = len(steps) - STEP_LIMIT
     kept = []
     for step in steps:
@@ -184,13 +195,11 @@ def _shorten(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return kept[-STEP_LIMIT:]
 
 
-def _path_step(
-    step: tuple[Any, ...], filename: str, span_of: Callable[[ast.AST], Span]
-) -> PathStep:
-    kind, node, _, data = step
-    start = span_of(node).start
+def _path_step(step: Step, place_of: PlaceOf) -> PathStep:
+    kind, node, function, data = step
+    start = place_of(function.module, node).start
     message, state = _words(kind, node, data)
-    return PathStep(filename, start.row, start.column, message, state)
+    return PathStep(function.module.filename, start.row, start.column, message, state)
 
 
 def _words(kind: str, node: ast.AST, data: Any) -> tuple[str, str]:

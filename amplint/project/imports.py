@@ -17,11 +17,13 @@ class Imports:
 
     Args:
         aliases: local name -> dotted name ("GradScaler" -> "torch.cuda.amp.GradScaler").
+        stars: modules that `from module import *` names.
         fallbacks: names that an `except ImportError` handler also binds; the import wins.
     """
 
     aliases: dict[str, str] = field(default_factory=dict)
     fallbacks: set[str] = field(default_factory=set)
+    stars: list[str] = field(default_factory=list)
 
     def resolve(self, expression: ast.expr) -> str | None:
         """Return the dotted name of a name or attribute chain, or None.
@@ -54,6 +56,8 @@ def collect_imports(nodes: Iterable[ast.AST], *, package: str = "") -> Imports:
             imports.aliases.update(_plain(node))
         elif isinstance(node, ast.ImportFrom):
             imports.aliases.update(_from(node, package))
+            if any(name.name == "*" for name in node.names):
+                imports.stars.append(_base(node, package))
         elif isinstance(node, ast.Try) and _catches_import_error(node):
             imports.fallbacks.update(_bound_in_handlers(node))
     return imports
@@ -69,15 +73,22 @@ def _plain(node: ast.Import) -> Iterator[tuple[str, str]]:
 
 
 def _from(node: ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
-    base = node.module or ""
-    if node.level:
-        parents = package.split(".") if package else []
-        parents = parents[: len(parents) - node.level + 1]
-        base = ".".join((*parents, *([node.module] if node.module else [])))
-        base = "." * node.level + base if not parents else base
+    base = _base(node, package)
     for name in node.names:
         if name.name != "*":
             yield name.asname or name.name, f"{base}.{name.name}"
+
+
+def _base(node: ast.ImportFrom, package: str) -> str:
+    """The module that a from-import names; relative ones keep their dots if they lead out."""
+    base = node.module or ""
+    if not node.level:
+        return base
+    parents = package.split(".") if package else []
+    parents = parents[: len(parents) - node.level + 1]
+    if not parents:
+        return "." * node.level + base
+    return ".".join((*parents, *([base] if base else [])))
 
 
 def _catches_import_error(node: ast.Try) -> bool:

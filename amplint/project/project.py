@@ -1,0 +1,211 @@
+"""The project around a file: finds modules and symbols by dotted name, on demand.
+
+Files are read and parsed, never imported. What cannot be found or read is unknown, and
+unknown never reports: an error in another file is that file's own AMP000.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+
+from amplint.errors import UnreadableFile
+from amplint.project.module import Class, Function, Module, build_module
+from amplint.project.roles import Roles, build_roles
+from amplint.source.parsing import parse
+from amplint.source.reading import read_source
+
+#: An imported file without one of these words cannot take part in the protocol.
+_PROTOCOL_WORDS = re.compile(
+    rb"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
+)
+_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
+#: Re-exports are followed through this many files.
+_REEXPORT_DEPTH = 5
+
+
+class Project:
+    """Modules of one project, read when they are first asked for.
+
+    Args:
+        root: the project's folder; None looks upwards from each file for a project file.
+        src: further folders that top-level packages lie in, relative to the root.
+    """
+
+    def __init__(self, root: str | None = None, src: tuple[str, ...] = ()) -> None:
+        self._root = os.path.realpath(root) if root else None
+        self._src = src
+        self._modules: dict[str, tuple[Module, Roles] | None] = {}
+        self._paths: dict[Module, str] = {}
+        self._symbols: dict[tuple[str, str], Function | Class | None] = {}
+        self._search_paths: dict[str, list[str]] = {}
+        self._found: dict[tuple[str, str], str | None] = {}
+
+    def add(self, filename: str, source: str, tree: ast.Module, path: str) -> tuple[Module, Roles]:
+        """Index the checked file itself.
+
+        Args:
+            filename: as findings print it.
+            path: where it lies on disk; "" for text that lies nowhere.
+
+        Raises:
+            RecursionError: the file is nested too deeply.
+        """
+        path = os.path.realpath(path) if path else ""
+        package = self._package_of(path) if path else ""
+        found = _index(filename, source, tree, name="", package=package)
+        self._remember(path, found)
+        return found
+
+    def _remember(self, path: str, found: tuple[Module, Roles]) -> None:
+        self._modules[path] = found
+        self._paths[found[0]] = path
+
+    def roles_of(self, module: Module) -> Roles | None:
+        """Roles of a module that was found here, None for any other."""
+        found = self._modules.get(self._paths.get(module, ""))
+        return found[1] if found is not None and found[0] is module else None
+
+    def symbol(self, dotted: str, importer: Module) -> Function | Class | None:
+        """The function or class of a dotted name as `importer` would import it.
+
+        Names that a package only re-exports are followed to where they are defined.
+        """
+        return self._symbol(dotted, importer, _REEXPORT_DEPTH)
+
+    def _symbol(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
+        key = (dotted, os.path.dirname(self._paths.get(importer, "")))
+        if key not in self._symbols:
+            self._symbols[key] = None  # a cycle of re-exports ends here
+            self._symbols[key] = self._look_up(dotted, importer, depth)
+        return self._symbols[key]
+
+    def _look_up(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
+        parts = dotted.split(".")
+        # What is left after the module is a function, a class, or a method of a class.
+        for length in range(len(parts) - 1, max(len(parts) - 3, 0), -1):
+            module = self._module(".".join(parts[:length]), importer)
+            if module is not None:
+                return self._member(module, parts[length:], depth)
+        return None
+
+    def _member(self, module: Module, rest: list[str], depth: int) -> Function | Class | None:
+        name = rest[0]
+        owner = module.classes.get(name)
+        if owner is not None:
+            if len(rest) == 1:
+                return owner
+            return owner.methods.get(rest[1]) if len(rest) == 2 else None
+        body = module.body
+        if len(rest) == 1 and name in body.nested and name not in body.redefined:
+            return body.nested[name]
+        if depth == 0:
+            return None
+        alias = module.imports.aliases.get(name)
+        if alias is not None:
+            return self._symbol(".".join((alias, *rest[1:])), module, depth - 1)
+        for star in module.imports.stars:
+            other = self._module(star, module)
+            found = self._member(other, rest, depth - 1) if other is not None else None
+            if found is not None:
+                return found
+        return None
+
+    # -- files -----------------------------------------------------------------------------
+
+    def _module(self, dotted: str, importer: Module) -> Module | None:
+        path = self._find(dotted, importer)
+        if path is None:
+            return None
+        if path not in self._modules:
+            self._modules[path] = None  # an import cycle ends here
+            loaded = self._load(path, dotted)
+            if loaded is not None:
+                self._remember(path, loaded)
+        found = self._modules[path]
+        return found[0] if found is not None else None
+
+    def _load(self, path: str, dotted: str) -> tuple[Module, Roles] | None:
+        filename = os.path.relpath(path).replace(os.sep, "/")
+        try:
+            source = read_source(path, filename)
+            if not _PROTOCOL_WORDS.search(source.text.encode("utf-8", "replace")):
+                if os.path.basename(path) != "__init__.py":
+                    return None
+            tree = parse(source)
+            return _index(filename, source.text, tree, name=dotted, package=self._package_of(path))
+        except (UnreadableFile, RecursionError, MemoryError, OSError):
+            return None
+
+    def _find(self, dotted: str, importer: Module) -> str | None:
+        key = (dotted, os.path.dirname(self._paths.get(importer, "")))
+        if key not in self._found:
+            self._found[key] = self._find_file(dotted, importer)
+        return self._found[key]
+
+    def _find_file(self, dotted: str, importer: Module) -> str | None:
+        relative = dotted.replace(".", os.sep)
+        if not relative.strip(os.sep):
+            return None
+        for folder in self._search_path(importer):
+            base = os.path.join(folder, relative)
+            for candidate in (base + ".py", os.path.join(base, "__init__.py")):
+                if os.path.isfile(candidate):
+                    return os.path.realpath(candidate)
+        return None
+
+    def _search_path(self, importer: Module) -> list[str]:
+        """Folders in the order in which Python would look: the script's own comes first."""
+        path = self._paths.get(importer, "")
+        if not path:
+            return []
+        folder = os.path.dirname(path)
+        if folder not in self._search_paths:
+            self._search_paths[folder] = self._folders_from(folder)
+        return self._search_paths[folder]
+
+    def _folders_from(self, folder: str) -> list[str]:
+        root = self._root or _project_root(folder)
+        sources = [os.path.join(root, name) for name in (*self._src, "src")]
+        return list(dict.fromkeys((_above_package(folder), folder, root, *sources)))
+
+    def _package_of(self, path: str) -> str:
+        """The dotted package that relative imports of a file start from."""
+        folder = os.path.dirname(path)
+        top = _above_package(folder)
+        if top == folder:  # no __init__.py: a namespace package below the project's root
+            top = self._root or _project_root(folder)
+        relative = os.path.relpath(folder, top)
+        if relative == os.curdir or relative.startswith(os.pardir):
+            return os.path.basename(folder)
+        return relative.replace(os.sep, ".")
+
+
+def _index(
+    filename: str, source: str, tree: ast.Module, *, name: str, package: str
+) -> tuple[Module, Roles]:
+    module = build_module(filename, source, tree, name=name, package=package)
+    return module, build_roles(module)
+
+
+def _above_package(folder: str) -> str:
+    """The folder above the outermost package that holds `folder`; itself if it is none."""
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            break
+        folder = parent
+    return folder
+
+
+def _project_root(folder: str) -> str:
+    """The nearest folder upwards that holds a project file; the folder itself if none does."""
+    current = folder
+    while True:
+        if any(os.path.exists(os.path.join(current, mark)) for mark in _PROJECT_MARKS):
+            return current
+        parent = os.path.dirname(current)
+        if parent == current:
+            return folder
+        current = parent
