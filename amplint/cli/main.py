@@ -22,7 +22,6 @@ from amplint.cli.rule import rule
 from amplint.errors import AmplintError
 
 #: Findings at or above the fail level.
-EXIT_FINDINGS = 1
 #: Usage, configuration, a file that could not be analysed, or a defect of amplint itself.
 EXIT_ERROR = 2
 #: 128 + SIGINT, what a shell reports for a program that Ctrl-C ended.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from amplint.flow.call import callee_name
 from amplint.flow.events import Site
-from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word
+from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word, sites_by_word
 from amplint.flow.state import State
 from amplint.flow.witness import steps_of
 from amplint.project.module import Function, Module
@@ -121,9 +121,7 @@ class Diagnostician:
             return Verdict("AMP201", {**words, **mismatch})
         return Verdict(code, words)
 
-    def _in_context(
-        self, slug: str, site: Site, state: State, words: dict[str, str]
-    ) -> str | None:
+    def _in_context(self, slug: str, site: Site, state: State, words: dict[str, str]) -> str | None:
         if slug in LEFTOVER and ("flag", "after") in state.typestate:
             return "AMP103"
         if slug in ("step-twice", "unscale-after-step") and words.get("loop") == "yes":
@@ -158,8 +156,8 @@ class Diagnostician:
 
     def _describe(self, slug: str, site: Site, state: State, words: dict[str, str]) -> None:
         words["slug"] = slug
-        cause = _cause_node(slug, site, state)
-        if cause is not site.node:
+        cause, function = _cause(slug, site, state)
+        if cause is not site.node and function.module is self.module:
             words["line"] = str(cause.lineno)
         if slug == "scaler-is-none" and ("flag", "absent") in state.typestate:
             words["absent"] = "yes"
@@ -208,10 +206,8 @@ class Diagnostician:
         if self._indexed:
             return
         self._indexed = True
-        for site in self.module.calls:
-            word = protocol_word(site.node, site.method, site.function, self.roles)
-            if word is not None:
-                self._sites.setdefault(word, []).append((site.node, site.function))
+        for word, found in sites_by_word(self.module, self.roles).items():
+            self._sites[word] = [(site.node, site.function) for site in found]
         for function in self.module.functions:
             self._read_guards(function.body, [])
 
@@ -307,15 +303,15 @@ CAUSES = {
 
 def cause_of(slug: str, site: Site, state: State) -> int:
     """Identity of the event that caused a violation: two reports of one cause are one defect."""
-    return id(_cause_node(slug, site, state))
+    return id(_cause(slug, site, state)[0])
 
 
-def _cause_node(slug: str, site: Site, state: State) -> ast.expr:
+def _cause(slug: str, site: Site, state: State) -> tuple[ast.expr, Function]:
     wanted = CAUSES.get(slug)
     for step in reversed(steps_of(state.trail) if wanted else []):
         if step[0] == "event" and step[3][0] is wanted and step[1] is not site.node:
-            return step[1]
-    return site.node
+            return step[1], step[2]
+    return site.node, site.function
 
 
 def _text(test: ast.expr) -> str:

@@ -185,7 +185,12 @@ class Transitions:
     def unscale(self, state: State, site: Site) -> None:
         """`scaler.unscale_(optimizer)`."""
         stage, carried = self.stage(state, site.scaler, site.optimizer)
-        state.note("event", site.node, site.function, (Event.UNSCALE, site, self.tag(state, site.optimizer)[0]))
+        state.note(
+            "event",
+            site.node,
+            site.function,
+            (Event.UNSCALE, site, self.tag(state, site.optimizer)[0]),
+        )
         self._started(state)
         gradient, scalers = self.tag(state, site.optimizer)
         slug = self._unscale_violation(state, site, stage, gradient, scalers)
@@ -404,7 +409,12 @@ class Transitions:
         for key in list(state.typestate):
             if key[0] == "gradient":
                 state.typestate[key] = UNKNOWN
-            elif key[0] == "stage" and scaler in (EVERY, key[1]) or key[0] == "checked" and scaler in (EVERY, key[1]):
+            elif (
+                key[0] == "stage"
+                and scaler in (EVERY, key[1])
+                or key[0] == "checked"
+                and scaler in (EVERY, key[1])
+            ):
                 del state.typestate[key]
         state.typestate[("havoc", scaler)] = True
 

@@ -2,16 +2,16 @@
 
 Interpreting is dear, reading is cheap: a function that neither touches the protocol nor
 calls one that does is never interpreted, and inside the others only the statements that
-can matter are kept (`amplint.flow.lower`).
+can matter are kept (`amplint.flow.slice`).
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from amplint.project.module import Function, Module, walk_function
+from amplint.project.module import CallSite, Function, Module, walk_function
 from amplint.project.names import CLIP_FUNCTIONS
 from amplint.project.roles import Roles, path_text
 
@@ -43,7 +43,6 @@ class FunctionFacts:
         reach: `words` plus those of every function of the file it may call, by name.
         callees: last names of the functions and methods it calls.
         self_stores: attributes of `self` that it assigns.
-        optimizers: texts of the optimizers that its protocol calls name.
         generator: whether it yields.
     """
 
@@ -52,7 +51,6 @@ class FunctionFacts:
     reach: set[str]
     callees: set[str]
     self_stores: set[str]
-    optimizers: set[str] = field(default_factory=set)
     generator: bool = False
 
     @property
@@ -70,7 +68,7 @@ def collect_facts(
         imported: callee name -> words, for functions and methods of other files.
     """
     facts = {function: _facts_of(function, roles) for function in module.functions}
-    sites: dict[Function, list] = {}
+    sites: dict[Function, list[CallSite]] = {}
     for site in module.calls:
         sites.setdefault(site.function, []).append(site)
     for function, found in facts.items():
@@ -116,17 +114,22 @@ def _parameters(node: ast.AST) -> list[str]:
     return [argument.arg for argument in (*plain, *starred)]
 
 
-def _read_call(site, found: FunctionFacts, roles: Roles) -> None:
-    method, node = site.method, site.node
-    if method:
-        found.callees.add(method)
-    word = protocol_word(site.node, method, site.function, roles)
-    if word is None:
-        return
-    found.words.add(word)
-    optimizer = _named_optimizer(node, word)
-    if optimizer:
-        found.optimizers.add(optimizer)
+def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
+    if site.method:
+        found.callees.add(site.method)
+    word = protocol_word(site.node, site.method, site.function, roles)
+    if word is not None:
+        found.words.add(word)
+
+
+def sites_by_word(module: Module, roles: Roles) -> dict[str, list[CallSite]]:
+    """Every protocol call of the module, by word, in source order."""
+    found: dict[str, list[CallSite]] = {}
+    for site in module.calls:
+        word = protocol_word(site.node, site.method, site.function, roles)
+        if word is not None:
+            found.setdefault(word, []).append(site)
+    return found
 
 
 def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles) -> str | None:
@@ -177,14 +180,6 @@ def scaler_like_paths(roles: Roles) -> frozenset[str]:
     return frozenset(path for path in found if path)
 
 
-def _named_optimizer(node: ast.Call, word: str) -> str | None:
-    if word in (STEP, UNSCALE) and node.args:
-        return path_text(node.args[0])
-    if word == PLAIN_STEP and isinstance(node.func, ast.Attribute):
-        return path_text(node.func.value)
-    return None
-
-
 def _close_over_calls(module: Module, facts: dict[Function, FunctionFacts]) -> None:
     by_name: dict[str, list[Function]] = {}
     for function in module.functions:
@@ -197,9 +192,8 @@ def _close_over_calls(module: Module, facts: dict[Function, FunctionFacts]) -> N
     while changed:
         changed = False
         for found in facts.values():
-            size = len(found.reach) + len(found.optimizers)
+            size = len(found.reach)
             for name in found.callees:
                 for callee in by_name.get(name, ()):
                     found.reach |= facts[callee].reach
-                    found.optimizers |= facts[callee].optimizers
-            changed = changed or len(found.reach) + len(found.optimizers) != size
+            changed = changed or len(found.reach) != size

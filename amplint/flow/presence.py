@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.flow.calls import HARMLESS
-from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word
+from amplint.flow.facts import SCALE, STEP, UPDATE, sites_by_word
 from amplint.project.module import CallSite, Module
 from amplint.project.roles import Roles, ScalerConstruction, path_text
 
@@ -21,7 +21,7 @@ def never_done(module: Module, roles: Roles) -> Iterator[tuple[CallSite, str]]:
 
     The word is `SCALE` or `UPDATE`; at most one site per scaler and word.
     """
-    sites = _sites_by_word(module, roles)
+    sites = sites_by_word(module, roles)
     missing = [word for word in (SCALE, UPDATE) if word not in sites]
     if not missing or STEP not in sites or _escapes(module, roles):
         return
@@ -31,15 +31,6 @@ def never_done(module: Module, roles: Roles) -> Iterator[tuple[CallSite, str]]:
         steps = [site for site in sites[STEP] if _receiver(site) == construction.target]
         if steps:
             yield steps[0], missing[0]
-
-
-def _sites_by_word(module: Module, roles: Roles) -> dict[str, list[CallSite]]:
-    found: dict[str, list[CallSite]] = {}
-    for site in module.calls:
-        word = protocol_word(site.node, site.method, site.function, roles)
-        if word is not None:
-            found.setdefault(word, []).append(site)
-    return found
 
 
 def _receiver(site: CallSite) -> str | None:

@@ -60,9 +60,19 @@ STABLE_CALLS = frozenset(
 #: Stable calls whose result is a bool; of any other the value itself is unknown.
 BOOLEAN_CALLS = frozenset(
     {
-        "any", "callable", "endswith", "hasattr", "is_available", "is_bf16_supported",
-        "is_distributed", "is_enabled", "is_initialized", "is_main", "is_main_process",
-        "isinstance", "startswith",
+        "any",
+        "callable",
+        "endswith",
+        "hasattr",
+        "is_available",
+        "is_bf16_supported",
+        "is_distributed",
+        "is_enabled",
+        "is_initialized",
+        "is_main",
+        "is_main_process",
+        "isinstance",
+        "startswith",
     }
 )
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)

@@ -30,7 +30,8 @@ class State:
     Attributes:
         typestate: ("gradient", opt) -> (tag or None, scalers);
             ("stage", scaler, opt) -> (stage or None, carried over a back edge);
-            ("checked", scaler) -> bool; ("havoc", scaler) -> True; ("flag", name) -> True.
+            ("checked", scaler) -> bool; ("havoc", scaler) -> True; ("flag", name) -> True;
+            ("renewed", opt) -> True: constructed again in the middle of a round.
         values: location -> value.
         facts: atom -> bool, what the path has assumed.
         trail: linked list of witness steps, newest first.

@@ -21,6 +21,7 @@ from amplint.project.roles import Role, enclosing_class, last_name, path_text
 if TYPE_CHECKING:
     from amplint.rule import FileView
 
+SCALER_METHODS = frozenset(("scale", "unscale_", "step", "update", "get_scale", "load_state_dict"))
 #: Names of functions and methods that show a value to people.
 SHOWS = frozenset(
     ("print", "info", "debug", "log", "add_scalar", "log_metric", "log_metrics", "set_postfix")
@@ -205,17 +206,33 @@ def _bound_by_one_import(module: Module, name: str) -> bool:
     return len(sources) == 1
 
 
-def scaler_calls(view: FileView, *methods: str) -> Iterator[CallSite]:
+def scaler_calls(
+    view: FileView, *methods: str, within: Function | None = None
+) -> Iterator[CallSite]:
     """The calls `scaler.<method>(...)` of a file, for receivers that are gradient scalers.
 
     Calls that a test expects to fail are left out.
+
+    Args:
+        within: only the calls of this function.
     """
+    for site in _scaler_calls(view).get(within, ()):
+        if site.method in methods:
+            yield site
+
+
+@lru_cache(maxsize=2)
+def _scaler_calls(view: FileView) -> dict[Function | None, list[CallSite]]:
+    """The scaler calls by function, all of them under None."""
+    found: dict[Function | None, list[CallSite]] = {None: []}
     for site in view.module.calls:
         callee = site.node.func
-        if site.method not in methods or not isinstance(callee, ast.Attribute):
+        if site.method not in SCALER_METHODS or not isinstance(callee, ast.Attribute):
             continue
         if view.roles.is_scaler(callee.value, site.function) and not expects_error(site):
-            yield site
+            found[None].append(site)
+            found.setdefault(site.function, []).append(site)
+    return found
 
 
 def expects_error(site: CallSite) -> bool:
@@ -241,8 +258,13 @@ def trains(view: FileView, site: CallSite) -> bool:
         return False
     if view.roles.role_of(callee.value, site.function) is Role.SCALER:
         return True
-    name = receiver(site.node)
-    return any(receiver(other.node) == name for other in scaler_calls(view, "step", "unscale_"))
+    return receiver(site.node) in _stepping(view)
+
+
+@lru_cache(maxsize=2)
+def _stepping(view: FileView) -> set[str]:
+    """The receivers of `step` and `unscale_` calls, as the code writes them."""
+    return {receiver(site.node) for site in scaler_calls(view, "step", "unscale_")}
 
 
 def receiver(call: ast.Call) -> str:

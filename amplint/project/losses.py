@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from amplint.project.dataflow import bindings_of, constant_of
@@ -144,15 +145,21 @@ def _is_output(view: FileView, layout: Layout, name: str) -> bool:
 
 def _trained(view: FileView, layout: Layout) -> set[str | None]:
     """Models that an optimizer of the file owns, or that the function puts in train mode."""
-    found: set[str | None] = set()
+    found = set(_owned(view))
     for node in layout.nodes:
         callee = node.func if isinstance(node, ast.Call) and not node.args else None
         if isinstance(callee, ast.Attribute) and callee.attr == "train":
             found.add(path_text(callee.value))
+    return found
+
+
+@lru_cache(maxsize=2)
+def _owned(view: FileView) -> frozenset[str | None]:
+    found: set[str | None] = set()
     for site in view.module.calls:
         if view.roles.role_of(site.node, site.function) is not Role.OPTIMIZER:
             continue
         for node in ast.walk(site.node):
             if isinstance(node, ast.Attribute) and node.attr == "parameters":
                 found.add(path_text(node.value))
-    return found - {None}
+    return frozenset(found - {None})

@@ -129,10 +129,6 @@ class Module:
             return None
         return dotted
 
-    def find_class(self, name: str) -> Class | None:
-        """A module-level class by its name."""
-        return self.classes.get(name)
-
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases in this file, nearest first."""
         for candidate in self.ancestry(owner):

@@ -54,4 +54,3 @@ CLIP_FUNCTIONS = frozenset(
     for module in ("torch.nn.utils", "torch.nn.utils.clip_grad")
     for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
 )
-NULL_CONTEXTS = frozenset({"contextlib.nullcontext", "contextlib.suppress", "contextlib.ExitStack"})
