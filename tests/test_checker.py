@@ -312,7 +312,7 @@ def test_a_failure(toys: dict[str, object], error: Exception, words: str) -> Non
 
 
 def test_a_failure_of_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(filename: str, source: str, tree: ast.Module) -> FileView:
+    def fail(filename: str, source: str, tree: ast.Module, *, path: str) -> FileView:
         raise IndexError("list index out of range")
 
     monkeypatch.setattr("amplint.analysis.analyse", fail)

@@ -287,9 +287,6 @@ def advanced(formula: Formula, counter: str) -> Formula:
 
 def forget(location: str, state: State) -> None:
     """Drop, in place, everything known about a location that is being assigned."""
-    for atom in [atom for atom in state.facts if is_about(atom, location)]:
-        if atom[0] != "first":
-            del state.facts[atom]
     values = state.values
     for place in [place for place in values if place.startswith(location)]:
         if is_under(place, location):
@@ -299,6 +296,9 @@ def forget(location: str, state: State) -> None:
         settled = settle(value, location, state)
         if settled is not value:
             _put(values, place, settled)
+    for atom in [atom for atom in state.facts if is_about(atom, location)]:
+        if atom[0] != "first":
+            del state.facts[atom]
 
 
 def _put(values: dict[str, Value], place: str, value: Value) -> None:

@@ -137,9 +137,10 @@ class Diagnostician:
 
     def _loses_scaling(self, site: Site, state: State) -> bool:
         """A scaled loss is dropped on the path: AMP114 names that line, the cause."""
-        functions = {site.function}
-        functions |= {step[2] for step in steps_of(state.trail) if step[0] == "event"}
-        return any(_drops_scaled_loss(function, self.roles) for function in functions)
+        events = [step for step in steps_of(state.trail) if step[0] == "event"]
+        functions = {site.function, *(step[2] for step in events)}
+        plain = any(step[3][0] is Event.PLAIN_BACKWARD for step in events)
+        return any(_drops_scaled_loss(function, self.roles, plain) for function in functions)
 
     def _guards_step_by_gradient(self, function: Function) -> bool:
         """Whether a step of the function runs only if some gradient exists."""
@@ -254,8 +255,12 @@ def _flush_without_update(state: State, site: Site) -> Site | None:
     return None
 
 
-def _drops_scaled_loss(function: Function, roles: Roles) -> bool:
-    """Whether a function scales a loss and never uses the result."""
+def _drops_scaled_loss(function: Function, roles: Roles, plain: bool) -> bool:
+    """Whether a function scales a loss and never uses the result.
+
+    Args:
+        plain: the path runs a plain backward; only then does a forgotten variable count.
+    """
     read = {
         node.id
         for node in function.nodes
@@ -267,7 +272,7 @@ def _drops_scaled_loss(function: Function, roles: Roles) -> bool:
                 return True
         elif isinstance(node, ast.Expr) and _is_scaling(node.value, function, roles):
             return True
-        elif isinstance(node, ast.Assign) and _is_scaling(node.value, function, roles):
+        elif plain and isinstance(node, ast.Assign) and _is_scaling(node.value, function, roles):
             target = node.targets[0]
             if isinstance(target, ast.Name) and target.id not in read:
                 return True

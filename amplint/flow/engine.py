@@ -90,14 +90,11 @@ def _distinct(found: list[Found]) -> list[Found]:
         other = places.get(id(item.site.node))
         if other is None or _priority(item) < _priority(other):
             places[id(item.site.node)] = item
-    defects = set(places)
-    return [item for item in places.values() if not _follows_from(item, defects)]
-
-
-def _follows_from(item: Found, defects: set[int]) -> bool:
-    """Whether the cause of a finding is itself the place of another one."""
-    cause = cause_of(item.slug, item.site, item.state)
-    return cause != id(item.site.node) and cause in defects
+    defects: dict[int, Found] = {}
+    for item in sorted(places.values(), key=_priority):
+        if cause_of(item.slug, item.site, item.state) not in defects:
+            defects[id(item.site.node)] = item
+    return list(defects.values())
 
 
 def _priority(item: Found) -> tuple[int, int]:

@@ -59,6 +59,9 @@ class Site:
 Report = Callable[[str, Site, State, dict], None]
 
 
+#: Tags under which a step after unscale_ applies nothing and changes no tag.
+NOTHING_TO_APPLY = ABSENT | {Gradient.ZERO}
+
 #: unscale_ of nothing: accepted by torch, and fatal for the step that follows.
 VOID = frozenset({"unscale-without-gradient", "unscale-of-zeros"})
 
@@ -196,7 +199,9 @@ class Transitions:
         slug = self._unscale_violation(state, site, stage, gradient, scalers)
         if slug in VOID and ("flag", "after") in state.typestate:
             return  # nothing happens here: it is the flush's step that fails
-        if slug:
+        if slug == "step-on-spent":
+            gradient = Gradient.SCALED  # zero_grad() may hide: go on as if it had run
+        elif slug:
             self._report(slug, site, state, carried)
             return
         if stage is None:
@@ -231,7 +236,8 @@ class Transitions:
             self._report(slug, site, state, carried)
             if slug != "step-on-spent":
                 return
-        self._set_tag(state, site.optimizer, Gradient.SPENT)
+        if gradient not in NOTHING_TO_APPLY or stage is not Stage.UNSCALED:
+            self._set_tag(state, site.optimizer, Gradient.SPENT)
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.STEPPED, False)
         state.typestate[("checked", site.scaler)] = True
 
@@ -367,7 +373,8 @@ class Transitions:
             for other in scalers:
                 state.typestate[("havoc", other)] = True
                 state.typestate.pop(("checked", other), None)
-        self._set_tag(state, site.optimizer, None if gradient is None else Gradient.SPENT)
+        if gradient is None or find_row(Event.OPTIMIZER_STEP, Stage.READY, gradient).gradient:
+            self._set_tag(state, site.optimizer, None if gradient is None else Gradient.SPENT)
 
     def _optimizer_step_violation(
         self, gradient: Gradient | None, stage: Stage | None

@@ -202,6 +202,8 @@ class Interpreter:
         forget(location, state)
         if value is None:
             return
+        if value[0] == "tuple":
+            value = ("tuple", tuple(self._named(item, location, i) for i, item in enumerate(value[1])))
         if value[0] in ("scaler", "optimizer") and value[1].startswith("new@"):
             self.calls.events.rename(value[1], location)
             if value[0] == "optimizer":
@@ -213,6 +215,13 @@ class Interpreter:
                 )
             value = (value[0], location)
         state.values[location] = value
+
+    def _named(self, item: Value, location: str, index: int) -> Value:
+        """A participant in a display is known by its place in the container."""
+        if item is None or item[0] not in ("scaler", "optimizer") or not item[1].startswith("new@"):
+            return item
+        self.calls.events.rename(item[1], f"{location}[{index}]")
+        return (item[0], f"{location}[{index}]")
 
     def _target_location(self, target: ast.expr, state: State, frame: Frame) -> str | None:
         """Where an assignment writes: a name rebinds, so its alias is not followed."""
@@ -570,9 +579,12 @@ class Interpreter:
             running = following
             for test in generator.ifs:
                 running = self.branch(test, running, frame)[0]
-        return [
-            pair for current in running for pair in self.expression(node.elt, current, frame)
-        ] or [(state, None)]
+        results: Valued = []
+        for current in running:
+            for after, value in self.expression(node.elt, current, frame):
+                scaled = value is not None and value[0] in ("scaled", "opaque")
+                results.append((after, value if scaled else None))
+        return results or [(state, None)]
 
     def _sequence(self, node: ast.expr, state: State, frame: Frame) -> Valued:
         """Evaluate the operands in order; a sum that holds a scaled loss is scaled."""

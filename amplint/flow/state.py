@@ -100,7 +100,9 @@ class State:
                 or (value[0] in GUARD_KINDS and last_part(location) in guard_names)
             )
         )
-        return (frozenset(self.typestate.items()), kept)
+        # The last iteration never goes round again: it must not merge with others.
+        last = frozenset(atom for atom, truth in self.facts.items() if atom[0] == "last" and truth)
+        return (frozenset(self.typestate.items()), kept, last)
 
 
 @lru_cache(maxsize=65536)
