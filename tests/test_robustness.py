@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -119,27 +120,99 @@ def assert_sane(result: FileResult, text: str) -> None:
     """No internal error, and every position lies inside the file."""
     assert not [error for error in result.errors if "internal error" in error.message]
     lines = split_lines(text)
+
+    def assert_inside(row: int, column: int) -> None:
+        assert 1 <= row <= len(lines)
+        assert 1 <= column <= len(lines[row - 1]) + 1
+
     for finding in result.findings:
         for position in (finding.span.start, finding.span.end):
-            assert 1 <= position.row <= len(lines)
-            assert 1 <= position.column <= len(lines[position.row - 1]) + 1
+            assert_inside(position.row, position.column)
+        for step in finding.path:
+            assert step.filename == result.filename
+            assert_inside(step.row, step.column)
     for error in result.errors:
-        assert 1 <= error.row <= len(lines)
-        assert 1 <= error.column <= len(lines[error.row - 1]) + 1
+        assert_inside(error.row, error.column)
+
+
+# -- generated and mutated programs, about 2,000: deselect them with -k "not large" -------------
+
+FIXTURES = sorted((ROOT / "fixtures").rglob("*.py"))
+MUTANTS = 1_900
 
 
 @given(hypothesmith.from_node())
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_program(source: str) -> None:
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+def test_large_any_program(source: str) -> None:
     assert_sane(check_source("a.py", source.encode(), EVERY_RULE), source)
 
 
-WORDS = st.sampled_from(
+@pytest.mark.parametrize("part", range(10))
+def test_large_mutants_of_the_fixtures(part: int) -> None:
+    """Statements deleted, doubled and moved, all over the fixtures: whatever is left runs."""
+    for number in range(part, MUTANTS, 10):
+        chance = random.Random(number)
+        tree = ast.parse(FIXTURES[number % len(FIXTURES)].read_text("utf-8"))
+        for _ in range(chance.randint(1, 4)):
+            _mutate(tree, chance)
+        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+        result = check_source("a.py", text.encode(), EVERY_RULE)
+        assert_sane(result, text)
+        # A mutant such as a `return` outside of a function is still a syntax tree.
+        assert not result.errors or not _parses(text)
+
+
+def _mutate(tree: ast.Module, chance: random.Random) -> None:
+    """Delete, double or move one statement, in place; a block never becomes empty."""
+    blocks = [
+        block
+        for node in ast.walk(tree)
+        for name in ("body", "orelse", "finalbody")
+        if isinstance(block := getattr(node, name, None), list) and block
+    ]
+    source, target = chance.choice(blocks), chance.choice(blocks)
+    index = chance.randrange(len(source))
+    statement = source[index]
+    kind = chance.choice(("delete", "double", "swap", "move"))
+    if kind == "double":
+        source.insert(index, statement)
+    elif kind == "swap":
+        other = chance.randrange(len(source))
+        source[index], source[other] = source[other], statement
+    elif kind == "delete":
+        source[index : index + 1] = [] if len(source) > 1 else [ast.Pass()]
+    elif all(block is not target for block in _blocks_in(statement)):
+        source[index : index + 1] = [] if len(source) > 1 else [ast.Pass()]
+        target.insert(chance.randrange(len(target) + 1), statement)
+
+
+def _blocks_in(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks inside a statement: moving it there would make a cycle."""
+    found = [
+        getattr(node, name, None)
+        for node in ast.walk(statement)
+        for name in ("body", "orelse", "finalbody")
+    ]
+    return [block for block in found if isinstance(block, list)]
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+VOCABULARY = (
     "scaler optimizer loss model .step( .update() .unscale_( .scale( .backward() ) ( , : = with "
     "autocast if else: for in while try: except: def return yield await async lambda * ** @ \n "
     "\n\t \n\t\t \t # noqa:AMP110 torch.amp. GradScaler() None True 'x' \" ''' \\ \r \f é 😀 \0 _ "
-    "class : self. [ ] { } not and is == ; import from as global del match case f'{".split(" ")  # noqa: SIM905 - a list would be sixty lines
+    "class : self. [ ] { } not and is == ; import from as global del match case f'{"
 )
+WORDS = st.sampled_from(VOCABULARY.split(" "))
 
 
 @given(st.lists(WORDS, max_size=40).map(" ".join))

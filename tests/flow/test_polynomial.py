@@ -1,0 +1,103 @@
+"""The cost of a function grows with its length, not with the number of its paths.
+
+Counted in statement visits, which do not depend on the machine; benchmarks/check.py takes
+the time of the same shapes.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amplint.analysis import analyse
+from amplint.flow.interpreter import VISIT_LIMIT, BudgetExceeded, Interpreter
+
+SHAPES_FILE = Path(__file__).parents[2] / "benchmarks" / "shapes.py"
+
+
+def _shapes() -> dict[str, Callable[[int], str]]:
+    spec = importlib.util.spec_from_file_location("benchmark_shapes", SHAPES_FILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.SHAPES
+
+
+SHAPES = _shapes()
+#: Followed to their end. Twenty flags that are stored first and tested later are not: their
+#: values are told apart until there are too many of them, and the budget ends the rest.
+FOLLOWED = sorted(SHAPES.keys() - {"independent"})
+
+
+@pytest.fixture
+def visits(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[int, list[str]]]:
+    """Count the visits of an analysis: (visits of its largest entry, codes found)."""
+    started: list[Interpreter] = []
+    run = Interpreter.run
+
+    def recording(self: Interpreter, *arguments):
+        started.append(self)
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Interpreter, "run", recording)
+
+    def count(source: str) -> tuple[int, list[str]]:
+        started.clear()
+        view = analyse("train.py", source, ast.parse(source))
+        most = max(item.visits for item in started)
+        return most, [misuse.code for misuse in view.flow_misuses]
+
+    return count
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_twice_the_tests_cost_at_most_four_times_as_much(shape: str, visits) -> None:
+    short, _ = visits(SHAPES[shape](20))
+    long, _ = visits(SHAPES[shape](40))
+    assert 20 < short < long <= 4 * short
+
+
+@pytest.mark.parametrize("shape", FOLLOWED)
+def test_no_limit_is_hit(shape: str, visits) -> None:
+    most, found = visits(SHAPES[shape](40))
+    assert most <= VISIT_LIMIT
+    assert found == []
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_a_mistake_behind_many_tests_is_found(shape: str, visits) -> None:
+    source = SHAPES[shape](40).replace("scaler.update()", "pass")
+    assert "AMP105" in visits(source)[1]
+
+
+def test_what_was_found_before_the_limit_stands(
+    visits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget ends the analysis of an entry; it neither fails nor takes back a finding."""
+    exceeded: list[int] = []
+
+    def count(self: Interpreter, states: int) -> None:
+        self.visits += states
+        if self.visits > 400:
+            exceeded.append(self.visits)
+            raise BudgetExceeded
+
+    monkeypatch.setattr(Interpreter, "_count", count)
+    source = (
+        "import torch\n"
+        "def train(model, optimizer, loader):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        "    for batch in loader:\n"
+        "        loss = model(batch)\n"
+        "        scaler.scale(loss).backward()\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.update()\n" + "        optimizer.zero_grad()\n" * 500
+    )
+    _, found = visits(source)
+    assert exceeded
+    assert found == ["AMP104"]
