@@ -120,10 +120,10 @@ def check(view: FileView) -> Iterator[Finding]:
         return
     if any(item.arg is None for item in built[0].call.keywords):
         return
-    for site in scaler_calls(view, "scale"):
-        for autocast in view.module.calls:
-            if autocast.function is not site.function or not _is_float16(view, autocast):
-                continue
+    for autocast in view.module.calls:
+        if not _is_float16(view, autocast):
+            continue
+        for site in scaler_calls(view, "scale", within=autocast.function):
             finding = _compare(view, built[0], site, autocast)
             if finding is not None:
                 yield finding

@@ -207,16 +207,16 @@ def _uncovered_updates(view: FileView, site: CallSite, branch: ast.If) -> Iterat
     optimizer = ast.unparse(site.node.args[0])
     if any(isinstance(statement, EXITS) for statement in branch.orelse):
         return
-    for other in scaler_calls(view, "step", "unscale_"):
-        is_here = other.function is site.function and receiver(other.node) == scaler
+    for other in scaler_calls(view, "step", "unscale_", within=site.function):
+        is_here = receiver(other.node) == scaler
         arguments = [ast.unparse(argument) for argument in other.node.args[:1]]
         if is_here and arguments != [optimizer]:
             return
         if is_here and other.method == "step" and not layout.holds(branch, other.node):
             return
     around = layout.conditions(branch)
-    for other in scaler_calls(view, "update"):
-        if other.function is not site.function or receiver(other.node) != scaler:
+    for other in scaler_calls(view, "update", within=site.function):
+        if receiver(other.node) != scaler:
             continue
         is_plain = not other.node.args and not other.node.keywords
         follows = layout.reaches(branch, other.node)

@@ -105,6 +105,8 @@ RULE = Rule(
 RECORDS = SHOWS | {"append", "update"}
 #: Words that show that the function takes care of the scale.
 EXCUSES = frozenset(("get_scale", "_get_scale_async", "inv_scale"))
+#: Gradients looked at in one function; what is followed from each costs its length.
+MAX_READS = 40
 ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 
 SCALED = "the gradients are still multiplied by the loss scale: "
@@ -119,12 +121,12 @@ DIVIDED = (
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report reads of scaled gradients that something depends on."""
-    for site in scaler_calls(view, "step"):
-        if site.node in layout_of(site.function) and site.node.args:
-            yield from _divisions(view, site)
-    for function in dict.fromkeys(site.function for site in scaler_calls(view, "scale")):
+    for function in dict.fromkeys(site.function for site in scaler_calls(view, "scale", "step")):
         layout = layout_of(function)
-        if not words_of(layout.nodes) & EXCUSES:
+        words = words_of(layout.nodes)
+        if "get_scale" in words:
+            yield from _divisions(view, layout)
+        elif not words & EXCUSES:
             yield from _penalties(view, layout)
             yield from _norms(view, layout)
 
@@ -132,18 +134,17 @@ def check(view: FileView) -> Iterator[Finding]:
 def _norms(view: FileView, layout: Layout) -> Iterator[Finding]:
     """The first size of gradients taken between a scaled backward and the step, and used."""
     scales, steps = (
-        [site for site in scaler_calls(view, method) if site.function is layout.function]
-        for method in ("scale", "step")
+        list(scaler_calls(view, method, within=layout.function)) for method in ("scale", "step")
     )
-    for read in layout.nodes:
-        if not isinstance(read, ast.Attribute) or read.attr != "grad":
+    scales.reverse()
+    reads = [node for node in layout.nodes if getattr(node, "attr", "") == "grad"]
+    for read in reads[:MAX_READS]:
+        before = next((site for site in scales if layout.reaches(site.node, read)), None)
+        after = next((site for site in steps if layout.reaches(read, site.node)), None)
+        if before is None or after is None or not is_measured(layout, read):
             continue
-        before = [site for site in scales if layout.reaches(site.node, read)]
-        after = [site for site in steps if site.node.args and layout.reaches(read, site.node)]
-        if not before or not after or not is_measured(layout, read):
-            continue
-        if not _may_unscale(view, layout, before[-1], read):
-            found = _used(view, layout, layout.statement(read), after[0])
+        if after.node.args and not _may_unscale(view, layout, before, read):
+            found = _used(view, layout, layout.statement(read), after)
             if found is not None:
                 yield found
                 return
@@ -224,19 +225,18 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
                 break
 
 
-def _divisions(view: FileView, step: CallSite) -> Iterator[Finding]:
-    """Divisions of gradients by the scale that the step repeats."""
-    layout = layout_of(step.function)
-    if "get_scale" not in words_of(layout.nodes):
+def _divisions(view: FileView, layout: Layout) -> Iterator[Finding]:
+    """The only division of gradients by the scale, if a step of the scaler repeats it."""
+    changes = [(node, scale_change(layout, node)) for node in layout.nodes]
+    changes = [(node, kind) for node, kind in changes if kind]
+    if [kind for _, kind in changes] != ["divides"] or _steps_plainly(view, layout, changes[0][0]):
         return
-    changes = {node: scale_change(layout, node) for node in layout.nodes}
-    reaching = [node for node, kind in changes.items() if kind and layout.reaches(node, step.node)]
-    if [changes[node] for node in reaching] != ["divides"]:
-        return
-    if not _steps_plainly(view, layout, reaching[0]):
-        scaler, optimizer = receiver(step.node), view.source_of(step.node.args[0])
-        help = f"call `{scaler}.unscale_({optimizer})` instead of dividing by hand"
-        yield view.finding(RULE, reaching[0], DIVIDED.format(scaler=scaler), help)
+    for step in scaler_calls(view, "step", within=layout.function):
+        if step.node.args and layout.reaches(changes[0][0], step.node):
+            scaler, optimizer = receiver(step.node), view.source_of(step.node.args[0])
+            help = f"call `{scaler}.unscale_({optimizer})` instead of dividing by hand"
+            yield view.finding(RULE, changes[0][0], DIVIDED.format(scaler=scaler), help)
+            return
 
 
 def _steps_plainly(view: FileView, layout: Layout, change: ast.AST) -> bool:

@@ -77,6 +77,7 @@ file gives to an optimizer, and nothing detaches it.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -126,11 +127,15 @@ def _again(
     view: FileView, function: Function, backwards: list[Backward]
 ) -> Iterator[tuple[Finding, ast.Call]]:
     layout = layout_of(function)
-    for first in backwards:
+    for index, first in enumerate(backwards):
         if first.keeps:
             continue
-        for second in backwards:
-            if second.loss == first.loss and _same_value(layout, first, second):
+        for second in backwards[index + 1 :]:
+            if second.loss != first.loss:
+                continue
+            if _is_rebound(layout, first, second):
+                break
+            if _both_run(layout, first, second):
                 message = AGAIN.format(loss=first.loss, row=first.call.lineno)
                 help = "delete one of the two, or compute the loss again before the second"
                 yield view.finding(RULE, second.call, message, help), second.call
@@ -141,18 +146,20 @@ def _again(
             yield view.finding(RULE, first.call, message, help), first.call
 
 
-def _same_value(layout: Layout, first: Backward, second: Backward) -> bool:
-    if not layout.reaches(first.call, second.call):
-        return False
-    ours, theirs = (set(layout.conditions(backward.call)) for backward in (first, second))
-    if ours - theirs and theirs - ours:
-        return False  # two conditions, which may exclude each other
+def _is_rebound(layout: Layout, first: Backward, second: Backward) -> bool:
+    """Whether the loss gets another value between the two, or has none in this function."""
     bindings = bindings_of(layout.function).get(first.loss, [])
-    return bool(bindings) and not any(
+    return not bindings or any(
         layout.before(first.call, binding.statement)
         and layout.before(binding.statement, second.call)
         for binding in bindings
     )
+
+
+def _both_run(layout: Layout, first: Backward, second: Backward) -> bool:
+    """Whether one path runs both; two conditions of their own may exclude each other."""
+    ours, theirs = (set(layout.conditions(backward.call)) for backward in (first, second))
+    return not (ours - theirs and theirs - ours) and layout.reaches(first.call, second.call)
 
 
 def _loop_over_one_loss(layout: Layout, backward: Backward) -> ast.For | ast.While | None:
@@ -177,17 +184,16 @@ def _shared(
     layout = layout_of(function)
     if any(getattr(node, "attr", "").startswith("requires_grad") for node in layout.nodes):
         return
-    for first in backwards:
-        for second in backwards:
-            if first.keeps or first.loss == second.loss:
-                continue
-            if not layout.dominates(first.call, second.call):
-                continue
-            output = _common_output(view, layout, first, second)
-            if output:
-                words = {"loss": second.loss, "output": output, "row": first.call.lineno}
-                help = f"add the losses and call backward once: `{first.loss} + {second.loss}`"
-                yield view.finding(RULE, second.call, SHARED.format_map(words), help), second.call
+    for first, second in itertools.combinations(backwards, 2):
+        if first.keeps or first.loss == second.loss:
+            continue
+        if not layout.dominates(first.call, second.call):
+            continue
+        output = _common_output(view, layout, first, second)
+        if output:
+            words = {"loss": second.loss, "output": output, "row": first.call.lineno}
+            help = f"add the losses and call backward once: `{first.loss} + {second.loss}`"
+            yield view.finding(RULE, second.call, SHARED.format_map(words), help), second.call
 
 
 def _common_output(view: FileView, layout: Layout, first: Backward, second: Backward) -> str:

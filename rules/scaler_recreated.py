@@ -182,8 +182,8 @@ def _is_alone(view: FileView, built: ScalerConstruction) -> bool:
     """Whether the function runs the protocol with a scaler that nothing else sees."""
     calls = [
         site
-        for site in scaler_calls(view, "scale", "step", "load_state_dict")
-        if site.function is built.function and receiver(site.node) == built.target
+        for site in scaler_calls(view, "scale", "step", "load_state_dict", within=built.function)
+        if receiver(site.node) == built.target
     ]
     return {site.method for site in calls} == {"scale", "step"} and not _escapes(built)
 
@@ -204,8 +204,8 @@ def _escapes(built: ScalerConstruction) -> bool:
 def _outside_optimizers(view: FileView, built: ScalerConstruction) -> set[str]:
     """Root names of the stepped optimizers; none if the function builds one of them."""
     function, roots = built.function, set()
-    for site in scaler_calls(view, "step"):
-        if site.function is not function or receiver(site.node) != built.target:
+    for site in scaler_calls(view, "step", within=function):
+        if receiver(site.node) != built.target:
             continue
         path = path_text(site.node.args[0]) if site.node.args else None
         bindings = bindings_of(function).get(path or "", [])

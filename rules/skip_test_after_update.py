@@ -140,10 +140,8 @@ def _side(view: FileView, layout: Layout, first: ast.Call, second: ast.Call) -> 
         return ""
     updates = [
         site.node
-        for site in scaler_calls(view, "update")
-        if site.function is layout.function
-        and receiver(site.node) == receiver(first)
-        and layout.loops(site.node) == layout.loops(first)
+        for site in scaler_calls(view, "update", within=layout.function)
+        if receiver(site.node) == receiver(first) and layout.loops(site.node) == layout.loops(first)
     ]
     if any(layout.dominates(update, first) for update in updates):
         return "after"

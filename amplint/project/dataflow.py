@@ -229,7 +229,10 @@ def _scaler_calls(view: FileView) -> dict[Function | None, list[CallSite]]:
         callee = site.node.func
         if site.method not in SCALER_METHODS or not isinstance(callee, ast.Attribute):
             continue
-        if view.roles.is_scaler(callee.value, site.function) and not expects_error(site):
+        is_statement = site.node in layout_of(site.function)  # not in a class body or a decorator
+        if not is_statement or not view.roles.is_scaler(callee.value, site.function):
+            continue
+        if not expects_error(site):
             found[None].append(site)
             found.setdefault(site.function, []).append(site)
     return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from amplint.project.module import Function
@@ -11,6 +13,20 @@ from amplint.project.module import Function
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """A list of statements, with the order of each and the indices of those that leave it."""
+
+    statements: list[ast.stmt]
+    starts: list[int]
+    exits: list[int]
+
+    def leaves_between(self, index: int, end: int) -> bool:
+        """Whether a statement behind `index` and before `end` leaves the block."""
+        following = bisect_right(self.exits, index)
+        return following < len(self.exits) and self.exits[following] < end
 
 
 class Layout:
@@ -25,28 +41,34 @@ class Layout:
         self.parents: dict[ast.AST, ast.AST] = {}
         self._order: dict[ast.AST, int] = {}
         self._last: dict[ast.AST, int] = {}
-        self._block: dict[ast.stmt, tuple[list[ast.stmt], int]] = {}
-        self._visit_block(function.body, function.node)
+        self._branch: dict[ast.AST, str] = {}
+        self._block: dict[ast.AST, tuple[_Block, int]] = {}
+        self._visit_block(function.body, function.node, "body")
 
-    def _visit_block(self, block: list[ast.stmt], parent: ast.AST) -> None:
-        for index, statement in enumerate(block):
+    def _visit_block(self, statements: list[ast.stmt], parent: ast.AST, branch: str) -> None:
+        block = _Block(statements, [], [])
+        for index, statement in enumerate(statements):
             self._block[statement] = (block, index)
-            self._visit(statement, parent)
+            block.starts.append(len(self.nodes))
+            if isinstance(statement, EXITS):
+                block.exits.append(index)
+            self._visit(statement, parent, branch)
 
-    def _visit(self, node: ast.AST, parent: ast.AST) -> None:
+    def _visit(self, node: ast.AST, parent: ast.AST, branch: str) -> None:
         self.parents[node] = parent
+        self._branch[node] = branch
         self._order[node] = len(self.nodes)
         self.nodes.append(node)
         if not isinstance(node, SCOPES):
-            for _, value in ast.iter_fields(node):
+            for name, value in ast.iter_fields(node):
                 if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                    self._visit_block(value, node)
+                    self._visit_block(value, node, name)
                 elif isinstance(value, list):
-                    for item in value:
+                    for index, item in enumerate(value):
                         if isinstance(item, ast.AST):
-                            self._visit(item, node)
+                            self._visit(item, node, f"{name} {index}")
                 elif isinstance(value, ast.AST):
-                    self._visit(value, node)
+                    self._visit(value, node, name)
         self._last[node] = len(self.nodes) - 1
 
     def __contains__(self, node: ast.AST) -> bool:
@@ -62,6 +84,7 @@ class Layout:
         """The innermost statement that holds `node`."""
         while node not in self._block:
             node = self.parents[node]
+        assert isinstance(node, ast.stmt)
         return node
 
     def loops(self, node: ast.AST) -> list[ast.AST]:
@@ -103,7 +126,7 @@ class Layout:
         fork = self.parents[here]
         while self.parents[there] is not fork:
             there = self.parents[there]
-        return _field(fork, here) != _field(fork, there) and _forks(fork, here, there)
+        return self._branch[here] != self._branch[there] and _forks(fork, here, there)
 
     def reaches(self, first: ast.AST, second: ast.AST) -> bool:
         """Whether control can run from `first` straight down to `second`.
@@ -117,11 +140,11 @@ class Layout:
             return True
         while isinstance(node, ast.stmt):
             block, index = self._block[node]
-            for follower in block[index + 1 :]:
-                if self.holds(follower, second):
-                    return True
-                if isinstance(follower, EXITS):
-                    return False
+            place = bisect_right(block.starts, self._order[second]) - 1
+            if place > index and self.holds(block.statements[place], second):
+                return not block.leaves_between(index, place)
+            if block.leaves_between(index, len(block.statements)):
+                return False
             node = self.parents[node]
             while not isinstance(node, (ast.stmt, ast.Module, ast.Lambda)):
                 node = self.parents[node]  # an except handler or a match case
@@ -151,16 +174,6 @@ class Layout:
                 found.append(outer.test)
             inner = outer
         return found
-
-
-def _field(parent: ast.AST, child: ast.AST) -> str:
-    for name, value in ast.iter_fields(parent):
-        if value is child:
-            return name
-        if isinstance(value, list) and any(item is child for item in value):
-            alternative = isinstance(child, (ast.ExceptHandler, ast.match_case))
-            return f"{name}{value.index(child)}" if alternative else name
-    return ""
 
 
 def _forks(parent: ast.AST, first: ast.AST, second: ast.AST) -> bool:
