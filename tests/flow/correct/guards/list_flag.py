@@ -1,0 +1,21 @@
+import torch
+
+
+def main(model, loader, amp, clip, accum):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    flags = []
+    if amp:
+        flags.append(1)
+    scaler = torch.amp.GradScaler("cuda") if amp else None
+    for x in loader:
+        optimizer.zero_grad()
+        loss = model.forward(x)
+        if flags:
+            scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        if amp:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()

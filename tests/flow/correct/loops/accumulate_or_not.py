@@ -1,0 +1,20 @@
+import torch
+
+
+def main(model, loader, amp, clip, accum):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for i, x in enumerate(loader):
+        loss = model.forward(x)
+        if accum > 1:
+            loss = loss / accum
+            scaler.scale(loss).backward()
+            if (i + 1) % accum == 0:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+        else:
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()

@@ -1,0 +1,17 @@
+import torch
+
+
+def main(model, loader, amp, clip, accum):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for x in loader:
+        optimizer.zero_grad()
+        loss = model.forward(x)
+        ok = bool(torch.isfinite(loss))
+        if ok:
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if ok is True:
+            scaler.step(optimizer)
+            scaler.update()

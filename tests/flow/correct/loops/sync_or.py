@@ -1,0 +1,15 @@
+import torch
+
+
+def main(model, loader, amp, clip, accum):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    total = len(loader)
+    for i, x in enumerate(loader):
+        scaler.scale(model.forward(x)).backward()
+        if i % accum == accum - 1 or i == total - 1:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()

@@ -1,0 +1,17 @@
+import torch
+
+
+def main(model, loader, amp, clip, accum):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda") if amp else None
+    for x in loader:
+        optimizer.zero_grad()
+        loss = model.forward(x)
+        if amp:
+            assert scaler is not None
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            optimizer.step()
