@@ -68,11 +68,10 @@ passes `None`.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Misuse, Rule
+from amplint.rule import FileView, Rule
 from amplint.wording import choose, fields
 
 RULE = Rule(
@@ -97,15 +96,8 @@ HELPS = {
 def check(view: FileView) -> Iterator[Finding]:
     """Report the uses of a scaler that can be None."""
     for misuse in view.misuses(RULE.code):
-        words = {**fields(view, misuse), "attribute": _attribute_of_scaler(misuse)}
+        attribute = misuse.details.get("method", "step")
+        words = {**fields(view, misuse), "attribute": attribute}
         message = choose(MESSAGES, misuse).format_map(words)
         help = choose(HELPS, misuse).format_map(words)
         yield view.finding(RULE, misuse.node, message, help, path=misuse.path)
-
-
-def _attribute_of_scaler(misuse: Misuse) -> str:
-    """What the code reads from the scaler first: "scale" in `scaler.scale(loss).backward()`."""
-    for node in ast.walk(misuse.node):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == misuse.scaler:
-            return node.attr
-    return "step"

@@ -131,11 +131,16 @@ def _misuse(item: Found, place_of: PlaceOf) -> Misuse:
 
 
 class _Engine:
-    """Runs the interpreter from every entry of one module."""
+    """Runs the interpreter from every entry of one module.
 
-    def __init__(self, program: Program, unit: Unit) -> None:
+    Args:
+        home: the module whose findings are wanted, if not that of the entries.
+    """
+
+    def __init__(self, program: Program, unit: Unit, home: Module | None = None) -> None:
         self.program = program
         self.module = unit.module
+        self.home = home or unit.module
         self.roles = unit.roles
         self.facts = unit.facts
         self.slicer = unit.slicer
@@ -162,7 +167,29 @@ class _Engine:
             if function not in self.inlined and self._holds_a_protocol(function):
                 found += self._judge(function, self._entry_states(function))
         found += self._judge_split_classes()
+        found = [item for item in found if not self._callers_refute(item)]
         return found + list(self._never_done({item.site.node for item in found}))
+
+    def _callers_refute(self, item: Found) -> bool:
+        """Whether callers in other files tie the guards that this file leaves untied.
+
+        `if use_amp:` against `if scaler is not None:` is right as long as every caller passes
+        a scaler exactly when it passes the flag. Without any caller in sight the file stands
+        for itself.
+        """
+        function = item.site.function
+        if item.verdict.code != "AMP201" or self.home is not self.module:
+            return False
+        seen = False
+        for unit in self.program.importers(function):
+            caller = _Engine(self.program, unit, home=self.module)
+            found = caller.follow()
+            if function not in caller.inlined:
+                continue
+            seen = True
+            if any(other.site.node is item.site.node for other in found):
+                return False
+        return seen
 
     def _never_done(self, reported: set[ast.expr]) -> Iterator[Found]:
         """Scalers that nothing in the file ever scales with, or updates."""
@@ -284,14 +311,14 @@ class _Engine:
         What a function of another file does wrong by itself is reported there. Here stands
         what only its caller makes wrong, at the call that leads to it.
         """
-        if site.function.module is self.module:
+        if site.function.module is self.home:
             return site
         steps = relevant_steps(state.trail, slug, site)
-        shared = any(step[0] == "event" and step[2].module is self.module for step in steps)
+        shared = any(step[0] == "event" and step[2].module is self.home for step in steps)
         if not shared and slug != "scaler-is-none":
             return None
         for step in reversed(steps_of(state.trail)):
-            if step[0] == "call" and step[2].module is self.module:
+            if step[0] == "call" and step[2].module is self.home:
                 return replace(site, node=step[1], function=step[2])
         return None
 

@@ -150,6 +150,18 @@ class Program:
         facts = self._units[function.module].facts.get(function)
         return facts.reach if facts is not None else set()
 
+    def importers(self, function: Function) -> Iterator[Unit]:
+        """Units of other files that may call a function."""
+        if self._project is None:
+            return
+        for module in self._project.importers(function):
+            if module not in self._units:
+                roles = self._project.roles_of(module)
+                if roles is None:
+                    continue
+                self.add(module, roles)
+            yield self._units[module]
+
     def ancestry(self, owner: Class) -> list[Class]:
         """The class and its bases, in whatever file, nearest first, each one once."""
         found: list[Class] = []

@@ -8,7 +8,7 @@ import re
 from amplint.flow.call import Call, argument_expressions, callee_name, keeps_zeros
 from amplint.flow.conditions import assume, evaluate
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import SCALER_METHODS
+from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import Value, kind_of
@@ -50,7 +50,9 @@ class ProtocolCalls:
 
     def scaler_is_none(self, call: Call) -> Valued:
         """A method of a scaler that is None on this path: the path ends here."""
-        site = Site(call.node, call.function, scaler_text=ast.unparse(call.place))
+        words = {"method": call.name}
+        text = ast.unparse(call.place)
+        site = Site(call.node, call.function, scaler_text=text, details=words)
         self.transitions.report("scaler-is-none", site, call.state, {})
         return []
 
@@ -139,11 +141,16 @@ class ProtocolCalls:
             return self._fed(call, scaled[0])
         autograd = ast.unparse(call.place) in ("torch.autograd", "autograd")
         opaque = kind_of(call.receiver) == "opaque"
-        # A plain backward in another file is often an attack's or a plot's own affair.
-        elsewhere = call.function.module is not call.frame.entry
-        if framework or opaque or elsewhere or (call.node.args and not autograd):
+        private = self._is_private(call)
+        if framework or opaque or private or (call.node.args and not autograd):
             return self.havoc(call.state)
         return self._fed(call, None)
+
+    def _is_private(self, call: Call) -> bool:
+        """A plain backward in a helper of another file is often an attack's or a plot's own."""
+        if call.function.module is call.frame.entry:
+            return False
+        return not self.reader.program.facts(call.function).reach & {SCALE, STEP}
 
     def _fed(self, call: Call, scaler: str | None) -> Valued:
         state = call.state.copy()

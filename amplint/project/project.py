@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Iterator
 
 from amplint.errors import UnreadableFile
 from amplint.project.module import Class, Function, Module, build_module
@@ -21,6 +22,11 @@ _PROTOCOL_WORDS = re.compile(
     rb"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
 )
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
+#: Folders in which no caller is looked for.
+_SKIPPED = frozenset({"node_modules", "build", "dist", "site-packages", "venv", "__pycache__"})
+#: Callers are looked for only in projects of at most this many Python files.
+_SEARCH_LIMIT = 5_000
+_READ_LIMIT = 1_000_000
 #: Re-exports are followed through this many files.
 _REEXPORT_DEPTH = 5
 
@@ -112,12 +118,34 @@ class Project:
                 return found
         return None
 
+    def importers(self, function: Function) -> Iterator[Module]:
+        """Modules of the project that may call a function of another module by its name.
+
+        Only files that mention both the function and its module are read; with
+        `_SEARCH_LIMIT` files in the project the search ends without an answer.
+        """
+        path = self._paths.get(function.module, "")
+        stem = os.path.splitext(os.path.basename(path))[0]
+        if not path:
+            return
+        if stem == "__init__":
+            stem = os.path.basename(os.path.dirname(path))
+        words = (function.name.encode(), stem.encode())
+        root = self._root or _project_root(os.path.dirname(path))
+        for other in sorted(_python_files(root)):
+            if other == path or not _mentions(other, words):
+                continue
+            module = self._module_at(other, _dotted_below(other, root))
+            if module is not None:
+                yield module
+
     # -- files -----------------------------------------------------------------------------
 
     def _module(self, dotted: str, importer: Module) -> Module | None:
         path = self._find(dotted, importer)
-        if path is None:
-            return None
+        return self._module_at(path, dotted) if path is not None else None
+
+    def _module_at(self, path: str, dotted: str) -> Module | None:
         if path not in self._modules:
             self._modules[path] = None  # an import cycle ends here
             loaded = self._load(path, dotted)
@@ -187,6 +215,30 @@ def _index(
 ) -> tuple[Module, Roles]:
     module = build_module(filename, source, tree, name=name, package=package)
     return module, build_roles(module)
+
+
+def _python_files(root: str) -> list[str]:
+    """Python files below a folder; none at all if there are too many to look through."""
+    found: list[str] = []
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if not name.startswith(".") and name not in _SKIPPED]
+        found += [os.path.realpath(os.path.join(folder, name)) for name in files if name.endswith(".py")]
+        if len(found) > _SEARCH_LIMIT:
+            return []
+    return found
+
+
+def _mentions(path: str, words: tuple[bytes, ...]) -> bool:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_READ_LIMIT)
+    except OSError:
+        return False
+    return all(word in data for word in words)
+
+
+def _dotted_below(path: str, root: str) -> str:
+    return os.path.splitext(os.path.relpath(path, root))[0].replace(os.sep, ".")
 
 
 def _above_package(folder: str) -> str:
