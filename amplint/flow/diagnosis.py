@@ -24,6 +24,8 @@ AMP_GUARD = re.compile(
     r"amp|fp16|half|mixed|precision|scaler|autocast|bf16|float16|16", re.IGNORECASE
 )
 
+#: A test whether some parameter has a gradient, inline or through a flag.
+GRADIENT_GUARD = re.compile(r"\.grad is not None|(?:has|have|any|got)_?grad", re.IGNORECASE)
 #: A test around a call, and whether it holds there.
 Guard = tuple[ast.expr, bool]
 
@@ -145,7 +147,7 @@ class Diagnostician:
     def _guards_step_by_gradient(self, function: Function) -> bool:
         """Whether a step of the function runs only if some gradient exists."""
         return any(
-            "grad" in _text(test)
+            GRADIENT_GUARD.search(_text(test)) is not None
             for node, other in self.sites(STEP)
             if other is function
             for test, _ in self.guards_of(node)
