@@ -12,21 +12,17 @@ import re
 from collections.abc import Iterator
 
 from amplint.errors import UnreadableFile
+from amplint.project.lookups import Lookups
 from amplint.project.module import Class, Function, Module, build_module
 from amplint.project.roles import Roles, build_roles
 from amplint.source.parsing import parse
-from amplint.source.reading import read_source
+from amplint.source.reading import decode
 
 #: An imported file without one of these words cannot take part in the protocol.
 _PROTOCOL_WORDS = re.compile(
     rb"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
 )
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
-#: Folders in which no caller is looked for.
-_SKIPPED = frozenset({"node_modules", "build", "dist", "site-packages", "venv", "__pycache__"})
-#: Callers are looked for only in projects of at most this many Python files.
-_SEARCH_LIMIT = 5_000
-_READ_LIMIT = 1_000_000
 #: Re-exports are followed through this many files.
 _REEXPORT_DEPTH = 5
 
@@ -37,11 +33,15 @@ class Project:
     Args:
         root: the project's folder; None looks upwards from each file for a project file.
         src: further folders that top-level packages lie in, relative to the root.
+
+    Attributes:
+        lookups: everything that was asked of the file system.
     """
 
     def __init__(self, root: str | None = None, src: tuple[str, ...] = ()) -> None:
         self._root = os.path.realpath(root) if root else None
         self._src = src
+        self.lookups = Lookups()
         self._modules: dict[str, tuple[Module, Roles] | None] = {}
         self._paths: dict[Module, str] = {}
         self._symbols: dict[tuple[str, str], Function | Class | None] = {}
@@ -130,10 +130,9 @@ class Project:
             return
         if stem == "__init__":
             stem = os.path.basename(os.path.dirname(path))
-        words = (function.name.encode(), stem.encode())
-        root = self._root or _project_root(os.path.dirname(path))
-        for other in sorted(_python_files(root)):
-            if other == path or not _mentions(other, words):
+        root = self._root or self._project_root(os.path.dirname(path))
+        for other in self.lookups.mentioning(root, function.name, stem):
+            if other == path:
                 continue
             module = self._module_at(other, _dotted_below(other, root))
             if module is not None:
@@ -157,7 +156,7 @@ class Project:
     def _load(self, path: str, dotted: str) -> tuple[Module, Roles] | None:
         filename = os.path.relpath(path).replace(os.sep, "/")
         try:
-            source = read_source(path, filename)
+            source = decode(self.lookups.read(path), filename)
             if not _PROTOCOL_WORDS.search(source.text.encode("utf-8", "replace")):
                 if os.path.basename(path) != "__init__.py":
                     return None
@@ -176,11 +175,16 @@ class Project:
         relative = dotted.replace(".", os.sep)
         if not relative.strip(os.sep):
             return None
+        first, _, below = relative.partition(os.sep)
         for folder in self._search_path(importer):
+            # One question for all modules of a package that is not there.
+            if below and not self.lookups.exists(os.path.join(folder, first)):
+                continue
             base = os.path.join(folder, relative)
             for candidate in (base + ".py", os.path.join(base, "__init__.py")):
-                if os.path.isfile(candidate):
-                    return os.path.realpath(candidate)
+                path = self.lookups.file(candidate)
+                if path:
+                    return path
         return None
 
     def _search_path(self, importer: Module) -> list[str]:
@@ -194,20 +198,40 @@ class Project:
         return self._search_paths[folder]
 
     def _folders_from(self, folder: str) -> list[str]:
-        root = self._root or _project_root(folder)
+        root = self._root or self._project_root(folder)
         sources = [os.path.join(root, name) for name in (*self._src, "src")]
-        return list(dict.fromkeys((_above_package(folder), folder, root, *sources)))
+        return list(dict.fromkeys((self._above_package(folder), folder, root, *sources)))
 
     def _package_of(self, path: str) -> str:
         """The dotted package that relative imports of a file start from."""
         folder = os.path.dirname(path)
-        top = _above_package(folder)
+        top = self._above_package(folder)
         if top == folder:  # no __init__.py: a namespace package below the project's root
-            top = self._root or _project_root(folder)
+            top = self._root or self._project_root(folder)
         relative = os.path.relpath(folder, top)
         if relative == os.curdir or relative.startswith(os.pardir):
             return os.path.basename(folder)
         return relative.replace(os.sep, ".")
+
+    def _above_package(self, folder: str) -> str:
+        """The folder above the outermost package that holds `folder`; itself if it is none."""
+        while self.lookups.file(os.path.join(folder, "__init__.py")):
+            parent = os.path.dirname(folder)
+            if parent == folder:
+                break
+            folder = parent
+        return folder
+
+    def _project_root(self, folder: str) -> str:
+        """The nearest folder upwards that holds a project file; the folder itself if none does."""
+        current = folder
+        while True:
+            if any(self.lookups.exists(os.path.join(current, mark)) for mark in _PROJECT_MARKS):
+                return current
+            parent = os.path.dirname(current)
+            if parent == current:
+                return folder
+            current = parent
 
 
 def _index(
@@ -217,47 +241,5 @@ def _index(
     return module, build_roles(module)
 
 
-def _python_files(root: str) -> list[str]:
-    """Python files below a folder; none at all if there are too many to look through."""
-    found: list[str] = []
-    for folder, names, files in os.walk(root):
-        names[:] = [name for name in names if not name.startswith(".") and name not in _SKIPPED]
-        found += [os.path.realpath(os.path.join(folder, name)) for name in files if name.endswith(".py")]
-        if len(found) > _SEARCH_LIMIT:
-            return []
-    return found
-
-
-def _mentions(path: str, words: tuple[bytes, ...]) -> bool:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_READ_LIMIT)
-    except OSError:
-        return False
-    return all(word in data for word in words)
-
-
 def _dotted_below(path: str, root: str) -> str:
     return os.path.splitext(os.path.relpath(path, root))[0].replace(os.sep, ".")
-
-
-def _above_package(folder: str) -> str:
-    """The folder above the outermost package that holds `folder`; itself if it is none."""
-    while os.path.isfile(os.path.join(folder, "__init__.py")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            break
-        folder = parent
-    return folder
-
-
-def _project_root(folder: str) -> str:
-    """The nearest folder upwards that holds a project file; the folder itself if none does."""
-    current = folder
-    while True:
-        if any(os.path.exists(os.path.join(current, mark)) for mark in _PROJECT_MARKS):
-            return current
-        parent = os.path.dirname(current)
-        if parent == current:
-            return folder
-        current = parent

@@ -1,0 +1,128 @@
+"""What is asked of the file system about the files around a checked one, and the answers.
+
+The answers are what the cached result of a file depends on besides its own bytes: asked
+again, the same questions must be answered the same. A module that was looked for in vain is
+such an answer, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+
+from amplint.errors import UnreadableFile
+from amplint.source.reading import read_bytes
+
+#: Folders in which no caller is looked for.
+_SKIPPED = frozenset({"node_modules", "build", "dist", "site-packages", "venv", "__pycache__"})
+#: Callers are looked for only in projects of at most this many Python files.
+_SEARCH_LIMIT = 5_000
+_READ_LIMIT = 1_000_000
+
+Answer = bool | str | list[str]
+#: The name of a question, and what it is about.
+Question = tuple[str, ...]
+
+
+class Lookups:
+    """Asks, and keeps the answers.
+
+    Attributes:
+        answers: to every question so far, in the order of asking; JSON values.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[Question, Answer] = {}
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a folder."""
+        return bool(self._ask("exists", path))
+
+    def file(self, path: str) -> str:
+        """The real path of a file; "" where there is none."""
+        return str(self._ask("file", path))
+
+    def mentioning(self, root: str, *words: str) -> list[str]:
+        """Python files below a folder that hold all the words, sorted."""
+        found = self._ask("mentioning", root, *words)
+        return found if isinstance(found, list) else []
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file.
+
+        Raises:
+            UnreadableFile: it cannot be read.
+        """
+        self.answers["content", path] = UNREADABLE
+        data = read_bytes(path)
+        self.answers["content", path] = _digest(data)
+        return data
+
+    def _ask(self, *question: str) -> Answer:
+        if question not in self.answers:
+            self.answers[question] = answer(question)
+        return self.answers[question]
+
+
+def answer(question: Question) -> Answer:
+    """What the file system answers now.
+
+    Raises:
+        KeyError: there is no such question.
+        TypeError: it has another number of parts.
+    """
+    return _QUESTIONS[question[0]](*question[1:])
+
+
+#: Stands for the digest of a file that cannot be read.
+UNREADABLE = ""
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _file(path: str) -> str:
+    return os.path.realpath(path) if os.path.isfile(path) else ""
+
+
+def _content(path: str) -> str:
+    try:
+        return _digest(read_bytes(path))
+    except UnreadableFile:
+        return UNREADABLE
+
+
+def _mentioning(root: str, *words: str) -> list[str]:
+    wanted = tuple(word.encode("utf-8", "replace") for word in words)
+    return [path for path in sorted(_python_files(root)) if _mentions(path, wanted)]
+
+
+def _python_files(root: str) -> list[str]:
+    """Python files below a folder; none at all if there are too many to look through."""
+    found: list[str] = []
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if not name.startswith(".") and name not in _SKIPPED]
+        paths = (os.path.join(folder, name) for name in files if name.endswith(".py"))
+        found += map(os.path.realpath, paths)
+        if len(found) > _SEARCH_LIMIT:
+            return []
+    return found
+
+
+def _mentions(path: str, words: tuple[bytes, ...]) -> bool:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_READ_LIMIT)
+    except OSError:
+        return False
+    return all(word in data for word in words)
+
+
+_QUESTIONS: Mapping[str, Callable[..., Answer]] = {
+    "exists": os.path.exists,
+    "file": _file,
+    "content": _content,
+    "mentioning": _mentioning,
+}
