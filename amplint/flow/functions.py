@@ -61,7 +61,8 @@ class Functions:
         """`Class(...)`: run the constructor of classes that reach the protocol."""
         instance = ("instance", owner, f"{owner.label}@{call.node.lineno}")
         constructor = self.program.find_method(owner, "__init__")
-        if constructor is None or not self.program.is_interesting(owner):
+        decides = self.program.is_interesting(owner) or self.program.stores_tested(owner)
+        if constructor is None or not decides:
             return [(call.state, instance)]
         results = self.invoke(constructor, call, instance, force=True) or [(call.state, None)]
         return [(after, instance) for after, _ in results]

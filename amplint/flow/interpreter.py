@@ -17,8 +17,9 @@ from amplint.flow.conditions import advanced, assume, evaluate, forget, is_volat
 from amplint.flow.events import Transitions
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
+from amplint.flow.slice import fills_container
 from amplint.flow.state import State, merge
-from amplint.flow.values import NONE, POSITIVE, Value
+from amplint.flow.values import NONE, POSITIVE, ZERO, Value, is_truthy
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
 VISIT_LIMIT = 12_000
@@ -118,6 +119,8 @@ class Interpreter:
         return handler(self, node, states, frame) if handler else Outcome(normal=states)
 
     def _expression_statement(self, node: ast.Expr, states: list[State], frame: Frame) -> Outcome:
+        if fills_container(node):
+            states = [self._filled(node, state, frame) for state in states]
         return Outcome(
             normal=[
                 after for state in states for after, _ in self.expression(node.value, state, frame)
@@ -136,8 +139,30 @@ class Interpreter:
                 after = after.copy()
                 for target in targets:
                     self.bind(target, value, after, frame)
+                    if isinstance(node.value, ast.Dict):
+                        self._bind_items(target, node.value, after, frame)
                 normal.append(after)
         return Outcome(normal=normal)
+
+    def _filled(self, node: ast.Expr, state: State, frame: Frame) -> State:
+        """`pending.append(x)`: the container is not empty any more."""
+        place = node.value.func.value  # type: ignore[attr-defined]
+        location = self.reader.locate(place, state, frame.function)
+        if location is None or state.values.get(location) not in (ZERO, POSITIVE):
+            return state
+        state = state.copy()
+        state.values[location] = POSITIVE
+        return state
+
+    def _bind_items(self, target: ast.expr, node: ast.Dict, state: State, frame: Frame) -> None:
+        """Remember what a dict display holds under constant keys."""
+        location = self._target_location(target, state, frame)
+        for key, item in zip(node.keys, node.values, strict=True):
+            if location is None or not isinstance(key, ast.Constant):
+                continue
+            value = self.reader.binding(item, state, frame.function)
+            if value is not None and value[0] in ("path", "const", "formula", "none"):
+                state.values[f"{location}[{key.value!r}]"] = value
 
     def _augmented(self, node: ast.AugAssign, states: list[State], frame: Frame) -> Outcome:
         normal = []
@@ -203,7 +228,10 @@ class Interpreter:
         if value is None:
             return
         if value[0] == "tuple":
-            value = ("tuple", tuple(self._named(item, location, i) for i, item in enumerate(value[1])))
+            value = (
+                "tuple",
+                tuple(self._named(item, location, i) for i, item in enumerate(value[1])),
+            )
         if value[0] in ("scaler", "optimizer") and value[1].startswith("new@"):
             self.calls.events.rename(value[1], location)
             if value[0] == "optimizer":
@@ -273,12 +301,16 @@ class Interpreter:
             return fails, holds
         if isinstance(test, ast.BoolOp) and self._needs_steps(test, state, frame):
             return self._branch_connective(test, state, frame)
-        before = [state]
+        before: Valued = [(state, None)]
         if id(test) in self.program.slice(frame.function).calls or isinstance(test, ast.NamedExpr):
-            before = [after for after, _ in self.expression(test, state, frame)]
+            before = self.expression(test, state, frame)
         yes: list[State] = []
         no: list[State] = []
-        for current in before:
+        for current, value in before:
+            returned = is_truthy(value)
+            if returned is not None and not isinstance(test, ast.NamedExpr):
+                (yes if returned else no).append(current)
+                continue
             formula = self.reader.formula(test, current, frame.function)
             decided = evaluate(formula, current) is not None
             for truth, bucket in ((True, yes), (False, no)):
@@ -331,7 +363,8 @@ class Interpreter:
         ]
         if shape.container:
             return self._container_loop(node, states, frame)
-        outcome = Outcome(normal=[] if shape.trains else list(states))
+        surely = shape.trains or (isinstance(node.iter, (ast.Tuple, ast.List)) and node.iter.elts)
+        outcome = Outcome(normal=[] if surely else list(states))
         heads = []
         for state in states:
             state = state.copy()
@@ -533,8 +566,7 @@ class Interpreter:
         if isinstance(node, (ast.Await, ast.Starred)):
             return self.expression(node.value, state, frame, binding=binding)
         if isinstance(node, ast.BoolOp):
-            yes, no = self._branch_connective(node, state, frame)
-            return [(after, None) for after in (*yes, *no)]
+            return self._connective_value(node, state, frame)
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
             return self._comprehension(node, state, frame)
         return self._sequence(node, state, frame)
@@ -551,6 +583,20 @@ class Interpreter:
             for after in no
             for pair in self.expression(node.orelse, after, frame, binding=binding)
         ]
+        return results
+
+    def _connective_value(self, node: ast.BoolOp, state: State, frame: Frame) -> Valued:
+        """`amp and GradScaler()`: the first operand that decides is the value."""
+        results: Valued = []
+        running = [state]
+        goes_on = isinstance(node.op, ast.And)
+        for operand in node.values[:-1]:
+            yes, no = self.branch(operand, running, frame)
+            running, decided = (yes, no) if goes_on else (no, yes)
+            value: Value = ("const", False) if goes_on else None
+            results += [(after, value) for after in decided]
+        for current in running:
+            results += self.expression(node.values[-1], current, frame, binding=True)
         return results
 
     def _walrus(self, node: ast.NamedExpr, state: State, frame: Frame) -> Valued:

@@ -147,6 +147,17 @@ class LoopReader:
                 atom for atom in state.facts if atom[0] in ("first", "last") and atom[1] == location
             ]:
                 del state.facts[atom]
+        if isinstance(node.target, ast.Name):
+            item = self._scaled_item(node.iter, state, frame)
+            if item is not None:
+                state.values[self.reader.name_location(node.target.id, frame.function)] = item
+
+    def _scaled_item(self, iterable: ast.expr, state: State, frame) -> Value:
+        """What a loop over scaled losses takes out: one of them."""
+        value = self.reader.value(iterable, state, frame.function)
+        items = value[1] if value is not None and value[0] == "tuple" else (value,)
+        scaled = [item for item in items if item is not None and item[0] in ("scaled", "opaque")]
+        return scaled[0] if scaled else None
 
     def _counter(self, node: ast.For, state: State, frame) -> str | None:
         """The location of the loop's index, registered with its first value."""

@@ -22,7 +22,8 @@ def never_done(module: Module, roles: Roles) -> Iterator[tuple[CallSite, str]]:
     The word is `SCALE` or `UPDATE`; at most one site per scaler and word.
     """
     sites = sites_by_word(module, roles)
-    missing = [word for word in (SCALE, UPDATE) if word not in sites]
+    read = _methods_read(module, roles)
+    missing = [word for word in (SCALE, UPDATE) if word not in sites and word not in read]
     if not missing or STEP not in sites or _escapes(module, roles):
         return
     for construction in roles.constructions:
@@ -31,6 +32,16 @@ def never_done(module: Module, roles: Roles) -> Iterator[tuple[CallSite, str]]:
         steps = [site for site in sites[STEP] if _receiver(site) == construction.target]
         if steps:
             yield steps[0], missing[0]
+
+
+def _methods_read(module: Module, roles: Roles) -> set[str]:
+    """Attributes of scalers that the file reads, called or not: `run = scaler.scale`."""
+    return {
+        node.attr
+        for function in module.functions
+        for node in function.nodes
+        if isinstance(node, ast.Attribute) and roles.is_scaler(node.value, function)
+    }
 
 
 def _receiver(site: CallSite) -> str | None:

@@ -54,12 +54,25 @@ class Program:
         facts = collect_facts(module, roles, self._imported_reach(module))
         imported = frozenset(self._imported_reach(module))
         slicer = Slicer(roles, _interesting_names(module, facts) | imported)
+        slicer.interesting |= {
+            owner.name
+            for owner in module.classes.values()
+            if _stores_tested(owner, facts, slicer.lasting_names)
+        }
         reach = _reach_by_name(facts)
         for name, words in self._imported_reach(module).items():
             reach[name] = reach.get(name, frozenset()) | words
         unit = Unit(module, roles, facts, scaler_like_paths(roles), slicer, reach)
         self._units[module] = unit
         return unit
+
+    def stores_tested(self, owner: Class) -> bool:
+        """Whether running the constructor of a class may decide a test."""
+        constructor = self.find_method(owner, "__init__")
+        if constructor is None:
+            return False
+        unit = self.unit(constructor)
+        return bool(unit.facts[constructor].self_stores & unit.slicer.lasting_names)
 
     def unit(self, function: Function) -> Unit:
         """The unit that holds a function."""
@@ -217,3 +230,11 @@ def _interesting_names(module: Module, facts: dict[Function, FunctionFacts]) -> 
         if any(facts[method].reach for method in owner.methods.values()):
             names.add(owner.name)
     return frozenset(names - {"__init__", "<module>"})
+
+
+def _stores_tested(
+    owner: Class, facts: dict[Function, FunctionFacts], tested: frozenset[str]
+) -> bool:
+    """Whether the constructor of a class stores an attribute that some test reads."""
+    constructor = owner.methods.get("__init__")
+    return constructor is not None and bool(facts[constructor].self_stores & tested)

@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass, field
 
 from amplint.flow.call import callee_name
-from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, negate
+from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.program import Program
 from amplint.flow.state import State
-from amplint.flow.values import OPAQUE, Value, is_not_none
+from amplint.flow.values import OPAQUE, ZERO, Value, is_not_none
 from amplint.project.module import Function
 from amplint.project.roles import (
     Role,
@@ -75,6 +75,10 @@ BOOLEAN_CALLS = frozenset(
         "startswith",
     }
 )
+#: A callee of this name may scale a loss; what it returns is nobody's plain loss.
+SCALE_NAME = re.compile(r"(?:^|_)scale(?:_|$)", re.IGNORECASE)
+#: Predicates are read through this many calls.
+PREDICATE_DEPTH = 3
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 _TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
 
@@ -93,6 +97,7 @@ class Reader:
     windows: dict[str, str] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     _judged: dict[int, str] = field(default_factory=dict)
+    _depth: int = 0
 
     # -- locations -------------------------------------------------------------------
 
@@ -122,6 +127,11 @@ class Reader:
             location = (
                 f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
             )
+        elif isinstance(node, ast.Call) and self._is_get(node):
+            base = self.locate(node.func.value, state, function)  # type: ignore[attr-defined]
+            if base is None:
+                return None
+            location = f"{base}[{node.args[0].value!r}]"  # type: ignore[attr-defined]
         elif isinstance(node, ast.Call) and self._is_getattr(node):
             base = self.locate(node.args[0], state, function)
             return None if base is None else f"{base}.{_attribute_pattern(node.args[1])}"
@@ -141,6 +151,11 @@ class Reader:
             return value[2]
         return location
 
+    def _is_get(self, node: ast.Call) -> bool:
+        """`config.get("amp", False)`: the same place as `config["amp"]`."""
+        constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
+        return constant and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
+
     def _is_getattr(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2
 
@@ -154,7 +169,10 @@ class Reader:
             return (
                 ("const", node.value) if isinstance(node.value, (bool, int, float, str)) else None
             )
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Subscript):
+            known = self._element(node, state, function)
+            return known if known is not None else self.place(node, state, function)
+        if isinstance(node, (ast.Name, ast.Attribute)):
             return self.place(node, state, function)
         if isinstance(node, (ast.BoolOp, ast.Compare)) or (
             isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
@@ -162,8 +180,10 @@ class Reader:
             formula = self.formula(node, state, function)
             if formula is None:
                 return None
-            known = evaluate(formula, state)
-            return ("const", known) if known is not None else ("formula", formula)
+            truth = evaluate(formula, state)
+            return ("const", truth) if truth is not None else ("formula", formula)
+        if isinstance(node, (ast.List, ast.Dict)) and not _parts(node):
+            return ZERO  # an empty container is falsy until something is put into it
         if isinstance(node, (ast.Tuple, ast.List)):
             return ("tuple", tuple(self.value(item, state, function) for item in node.elts))
         if isinstance(node, ast.BinOp):
@@ -191,9 +211,37 @@ class Reader:
 
     def binding(self, node: ast.expr, state: State, function: Function) -> Value:
         """The value to bind when an expression is assigned or passed: aliases stay aliases."""
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        if _is_enumerator(node):
+            return ("const", f"<{ast.unparse(node)}>")
+        if isinstance(node, (ast.Name, ast.Attribute)):
             return self.raw(node, state, function)
+        if isinstance(node, ast.Subscript):
+            known = self._element(node, state, function)
+            return known if known is not None else self.raw(node, state, function)
         return self.value(node, state, function)
+
+    def _element(self, node: ast.Subscript, state: State, function: Function) -> Value:
+        """An element of a display: `{"a": 1}[key]`, `pair[0]`, `losses[1:]`."""
+        if isinstance(node.value, ast.Dict):
+            key = self.value(node.slice, state, function)
+            for name, item in zip(node.value.keys, node.value.values, strict=True):
+                if (
+                    key is not None
+                    and name is not None
+                    and self.value(name, state, function) == key
+                ):
+                    return self.value(item, state, function)
+            return None
+        whole = self.raw(node.value, state, function) if _is_place(node.value) else None
+        if whole is None or whole[0] not in ("tuple", "scaled", "opaque"):
+            return None
+        if whole[0] != "tuple":
+            return whole
+        index = _literal(node.slice)
+        if isinstance(index, int) and index < len(whole[1]):
+            return whole[1][index]
+        scaled = [item for item in whole[1] if item is not None and item[0] in ("scaled", "opaque")]
+        return scaled[0] if scaled else None
 
     def place(self, node: ast.expr, state: State, function: Function) -> Value:
         """The value at a place; unknown places are judged by role, then by name."""
@@ -239,8 +287,9 @@ class Reader:
 
     def _call_value(self, node: ast.Call, state: State, function: Function) -> Value:
         callee = node.func
-        if isinstance(callee, ast.Name) and callee.id == "bool" and len(node.args) == 1:
-            return ("formula", self.formula(node.args[0], state, function))
+        if isinstance(callee, ast.Name) and callee.id in ("bool", "int") and len(node.args) == 1:
+            truth = self.formula(node.args[0], state, function)
+            return ("formula", truth) if truth is not None and truth is not True else None
         if self._is_getattr(node):
             location = self.locate(node, state, function)
             return state.values.get(location, ("path", location)) if location else None
@@ -248,11 +297,18 @@ class Reader:
             value = self.value(callee.value, state, function)
             if value is not None and value[0] in ("scaled", "opaque"):
                 return value
+            if value is not None and value[0] == "scaler" and callee.attr == "scale":
+                return ("scaled", value[1])
         for argument in node.args:
             value = self.value(argument, state, function)
             if value is not None and value[0] in ("scaled", "opaque"):
                 return value if callee_name(node) in ("sum", "cast") else OPAQUE
-        if callee_name(node) not in BOOLEAN_CALLS:
+        if SCALE_NAME.search(callee_name(node)) or self._is_bound_scale(callee, state, function):
+            return OPAQUE
+        if (
+            callee_name(node) not in BOOLEAN_CALLS
+            and self._predicate(node, state, function) is None
+        ):
             return None
         formula = self.formula(node, state, function)
         return ("formula", formula) if formula is not None else None
@@ -296,6 +352,9 @@ class Reader:
         location = self.locate(node, state, function)
         if location is None:
             return None
+        read = self._property(node, state, function)
+        if read is not None:
+            return read
         judged = self.place(node, state, function)
         # A GradScaler has no __bool__: its truth is that it is not None.
         return ("some" if judged is not None and judged[0] == "scaler" else "true", location)
@@ -305,7 +364,9 @@ class Reader:
         if name == "is_enabled" and isinstance(node.func, ast.Attribute):
             value = self.value(node.func.value, state, function)
             if value is not None and value[0] == "scaler":
-                return ("true", f"{value[1]}.<enabled>")
+                place = f"{value[1]}.<enabled>"
+                known = state.values.get(place)
+                return known[1] if known is not None and known[0] == "formula" else ("true", place)
         if name == "any" and _asks_for_gradients(node):
             return ("gradient",)
         if name == "bool" and len(node.args) == 1:
@@ -317,10 +378,85 @@ class Reader:
                 return value[1]
             return ("true", location) if location else None
         if name == "len" and len(node.args) == 1:
-            text = self.text(node.args[0], state, function)
-            return ("positive", f"len({text})") if text else None
+            return self._is_filled(node, state, function)
+        predicate = self._predicate(node, state, function)
+        if predicate is not None:
+            return predicate
+        if self._is_get(node):
+            location = self.locate(node, state, function)
+            return self._truth_at(location, state) if location else None
         text = self.text(node, state, function)
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+    def _truth_at(self, location: str, state: State) -> Formula:
+        value = state.values.get(location)
+        return value[1] if value is not None and value[0] == "formula" else ("true", location)
+
+    def _is_bound_scale(self, callee: ast.expr, state: State, function: Function) -> bool:
+        """`run = scaler.scale`, then `run(loss)`."""
+        if not isinstance(callee, ast.Name):
+            return False
+        value = self.raw(callee, state, function)
+        return value is not None and value[0] == "path" and value[1].endswith(".scale")
+
+    # -- predicates: functions that only return a condition --------------------------------
+
+    def _predicate(self, node: ast.Call, state: State, function: Function) -> Formula:
+        """The condition that a call of a one-line predicate of the program stands for."""
+        found = self._predicate_called(node, state, function)
+        if found is None:
+            return None
+        callee, instance = found
+        arguments = [self.raw(a, state, function) if _is_place(a) else None for a in node.args]
+        if node.keywords or None in arguments:
+            return None
+        return self._predicate_formula(callee, instance, arguments, state)
+
+    def _predicate_called(
+        self, node: ast.Call, state: State, function: Function
+    ) -> tuple[Function, Value] | None:
+        if isinstance(node.func, ast.Name):
+            callee = self._function_named(node.func.id, function)
+            callee = callee or self.program.find_function(node.func, function)
+            return (callee, None) if callee is not None else None
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            instance = self.raw(node.func.value, state, function)
+            if instance is not None and instance[0] == "instance":
+                method = self.program.find_method(instance[1], node.func.attr)
+                return (method, instance) if method is not None else None
+        return None
+
+    def _property(self, node: ast.expr, state: State, function: Function) -> Formula:
+        """The condition that a property of an object of the program stands for."""
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            return None
+        instance = self.raw(node.value, state, function)
+        if instance is None or instance[0] != "instance":
+            return None
+        method = self.program.find_method(instance[1], node.attr)
+        if method is None or not _is_property(method):
+            return None
+        return self._predicate_formula(method, instance, [], state)
+
+    def _predicate_formula(
+        self, callee: Function, instance: Value, arguments: list[Value], state: State
+    ) -> Formula:
+        returned = _only_return(callee)
+        if returned is None or self._depth >= PREDICATE_DEPTH:
+            return None
+        parameters = getattr(callee.node, "args", None)
+        names = [argument.arg for argument in parameters.args] if parameters else []
+        inner = state.copy()
+        values = [instance, *arguments] if instance is not None else arguments
+        for name, value in zip(names, values, strict=False):
+            inner.values[f"{callee.label}:{name}"] = value
+        self._depth += 1
+        formula = self.formula(returned, inner, callee)
+        self._depth -= 1
+        prefix = f"{callee.label}:"
+        if any(mention.startswith(prefix) for mention in mentions(formula)):
+            return None
+        return formula
 
     def _comparison(self, node: ast.Compare, state: State, function: Function) -> Formula:
         if len(node.ops) != 1:
@@ -338,6 +474,11 @@ class Reader:
             formula = self._membership(left, right, state, function)
             return negate(formula) if isinstance(operator, ast.NotIn) else formula
         return self._order(left, operator, right, state, function)
+
+    def _is_filled(self, node: ast.Call, state: State, function: Function) -> Formula:
+        """`len(x)` as a condition: the container is not empty."""
+        text = self.text(node.args[0], state, function)
+        return ("positive", text) if text else None
 
     def _none_test(
         self, left: ast.expr, operator: ast.cmpop, state: State, function: Function
@@ -372,11 +513,16 @@ class Reader:
     ) -> Formula:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             return disjoin([self._equality(left, item, state, function) for item in right.elts])
+        part, whole = _literal(left), self.raw(right, state, function) if _is_place(right) else None
+        if isinstance(part, str) and whole is not None and whole[0] == "const":
+            return part in whole[1] if isinstance(whole[1], str) else None
         return self._generic("in", left, right, state, function)
 
     def _order(self, left, operator, right, state: State, function: Function) -> Formula:
         number = right.value if isinstance(right, ast.Constant) else None
         text = self.text(left, state, function)
+        if isinstance(left, ast.Call) and callee_name(left) == "len" and left.args:
+            text = self.locate(left.args[0], state, function) or text
         if number == 0 and text and isinstance(operator, (ast.Gt, ast.LtE)):
             positive = ("positive", text)
             return positive if isinstance(operator, ast.Gt) else negate(positive)
@@ -395,6 +541,8 @@ class Reader:
         one, two = self.text(left, state, function), self.text(right, state, function)
         if one is None or two is None:
             return None
+        if one == two:
+            return operator in ("==", "in")
         places = self.mentioned(left, state, function) | self.mentioned(right, state, function)
         return ("other", f"{one}{operator}{two}", frozenset(places))
 
@@ -545,6 +693,44 @@ def _literal(node: ast.expr) -> object | None:
             root = root.value
         if isinstance(root, ast.Name) and (root.id[:1].isupper() or root.id == "torch"):
             return f"<{ast.unparse(node)}>"
+    return None
+
+
+def _is_place(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
+
+
+def _is_enumerator(node: ast.expr) -> bool:
+    """`Mode.AMP`, `torch.float16`: a constant that is told apart by its name."""
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+        return False
+    root = node.value.id
+    return (root[:1].isupper() and node.attr.isupper()) or (
+        root == "torch" and "float" in node.attr
+    )
+
+
+def _parts(node: ast.List | ast.Dict) -> list:
+    return node.elts if isinstance(node, ast.List) else node.values
+
+
+def _is_property(method: Function) -> bool:
+    decorators = getattr(method.node, "decorator_list", [])
+    return any(
+        isinstance(item, ast.Name) and item.id in ("property", "cached_property")
+        for item in decorators
+    )
+
+
+def _only_return(function: Function) -> ast.expr | None:
+    """What a function returns that does nothing else."""
+    body = [
+        statement
+        for statement in function.body
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+    ]
+    if len(body) == 1 and isinstance(body[0], ast.Return):
+        return body[0].value
     return None
 
 

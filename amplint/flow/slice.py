@@ -212,6 +212,9 @@ class _Work:
                 if targets & self.relevant and not sources <= self.relevant:
                     self.relevant |= sources
                     changed = True
+                if targets & self.guards and not sources <= self.guards:
+                    self.guards |= sources
+                    changed = True
 
     def keep(self, body: Iterable[ast.stmt]) -> Iterator[int]:
         """Ids of the statements to interpret, enclosing ones included."""
@@ -228,12 +231,22 @@ class _Work:
             return True
         if any(id(expression) in self.calls for expression in expressions_of(statement)):
             return True
+        if fills_container(statement):
+            return bool(names_in(statement.value.func.value) & self.relevant)  # type: ignore
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
         return any(
             names_in(target) & self.relevant or _is_gradient(target)
             for target, _ in assignments_of(statement)
         )
+
+
+def fills_container(statement: ast.stmt) -> bool:
+    """Whether a statement only puts something into a container: `pending.append(x)`."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    callee = statement.value.func
+    return isinstance(callee, ast.Attribute) and callee.attr in ("append", "add", "extend")
 
 
 def _is_gradient(target: ast.expr) -> bool:

@@ -47,7 +47,8 @@ def is_truthy(value: Value) -> bool | None:
     if kind == "none":
         return False
     if kind == "const":
-        return bool(value[1])
+        # An enumerator is known by its name only; its value may be falsy.
+        return None if str(value[1]).startswith("<") else bool(value[1])
     if kind in ("scaler", "optimizer", "instance", "function", "autocast", "positive"):
         return True
     if kind == "tuple":

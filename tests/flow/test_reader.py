@@ -67,7 +67,6 @@ DIFFERENT = [
     ("i % k == 0", "i % n == 0"),
     ("x < y", "y < x"),
     ("x and y", "x or y"),
-    ("len(x) > 0", "x > 0"),
 ]
 
 
@@ -79,8 +78,16 @@ def test_two_conditions(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "torch.isnan(x)", "x.item() > 3", "compute(x)", "not compute(x)", "compute() is None",
-        "(lambda: x)()", "{'a': 1}", "[x for x in y]", "x + y", "compute(x) and compute(x)",
+        "torch.isnan(x)",
+        "x.item() > 3",
+        "compute(x)",
+        "not compute(x)",
+        "compute() is None",
+        "(lambda: x)()",
+        "{'a': 1}",
+        "[x for x in y]",
+        "x + y",
+        "compute(x) and compute(x)",
     ],
 )
 def test_what_may_change_by_itself_is_never_remembered(text: str) -> None:
@@ -90,8 +97,15 @@ def test_what_may_change_by_itself_is_never_remembered(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "torch.cuda.is_available()", "hasattr(x, 'amp')", "isinstance(x, int)", "len(x) == k",
-        "x.startswith('fp')", "x < y", "x < y < k", "x in cfg", "min(x, y) > k",
+        "torch.cuda.is_available()",
+        "hasattr(x, 'amp')",
+        "isinstance(x, int)",
+        "len(x) == k",
+        "x.startswith('fp')",
+        "x < y",
+        "x < y < k",
+        "x in cfg",
+        "min(x, y) > k",
     ],
 )
 def test_what_stays_as_it_is_makes_a_fact(text: str) -> None:
