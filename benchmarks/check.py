@@ -145,8 +145,12 @@ def one_file(text: str, repetitions: int) -> list[Row]:
             repetitions, _check(str(script)), _check(str(empty)), lambda: libcst.parse_module(text)
         )
     rows = [
-        Row("one script, start-up subtracted / LibCST parse", (whole - nothing) / parse, "times",
-            LIBCST_BUDGET),
+        Row(
+            "one script, start-up subtracted / LibCST parse",
+            (whole - nothing) / parse,
+            "times",
+            LIBCST_BUDGET,
+        ),
         Row("one script, start-up included / LibCST parse", whole / parse, "times"),
     ]
     return rows + _parts(text, parse, repetitions)
@@ -184,14 +188,19 @@ def many_tests(repetitions: int) -> list[Row]:
         programs = [(text, ast.parse(text)) for text in map(write, COUNTS)]
         seconds = medians(
             repetitions,
-            *(lambda text=text, tree=tree: analyse("train.py", text, tree) for text, tree in programs),
+            *(
+                lambda text=text, tree=tree: analyse("train.py", text, tree)
+                for text, tree in programs
+            ),
         )
         budgets = {40: DOUBLING_BUDGET}
         for index in range(1, len(COUNTS)):
             rows.append(
                 Row(
                     f"{COUNTS[index]} against {COUNTS[index - 1]} tests, {name.replace('_', ' ')}",
-                    seconds[index] / seconds[index - 1], "times", budgets.get(COUNTS[index]),
+                    seconds[index] / seconds[index - 1],
+                    "times",
+                    budgets.get(COUNTS[index]),
                 )
             )
     return rows

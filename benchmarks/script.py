@@ -163,14 +163,34 @@ def {name}(values, default={default}):
 
 FLAGS = ("amp", "ema", "cache", "checkpointing", "stop-on-nan")
 NUMBERS = {
-    "epochs": 90, "batch-size": 128, "workers": 8, "seed": 0, "channels": 96, "classes": 1000,
-    "accumulate": 1, "log-every": 50, "keep": 3, "max-steps": 0, "evaluate-every": 1,
-    "lr": 1e-3, "weight-decay": 0.05, "label-smoothing": 0.1, "ema-decay": 0.9999,
-    "mixup": 0.0, "mixup-chance": 0.5, "entropy-weight": 0.0,
+    "epochs": 90,
+    "batch-size": 128,
+    "workers": 8,
+    "seed": 0,
+    "channels": 96,
+    "classes": 1000,
+    "accumulate": 1,
+    "log-every": 50,
+    "keep": 3,
+    "max-steps": 0,
+    "evaluate-every": 1,
+    "lr": 1e-3,
+    "weight-decay": 0.05,
+    "label-smoothing": 0.1,
+    "ema-decay": 0.9999,
+    "mixup": 0.0,
+    "mixup-chance": 0.5,
+    "entropy-weight": 0.0,
 }
 NAMES = {
-    "output": "runs", "data": "data", "optimizer": "adamw", "schedule": "cosine0",
-    "monitor": "accuracy0", "dataset": "train0", "valid-dataset": "valid0", "resume": "",
+    "output": "runs",
+    "data": "data",
+    "optimizer": "adamw",
+    "schedule": "cosine0",
+    "monitor": "accuracy0",
+    "dataset": "train0",
+    "valid-dataset": "valid0",
+    "resume": "",
 }
 NORMS = (("BatchNorm2d", "channels"), ("GroupNorm", "8, channels"), ("InstanceNorm2d", "channels"))
 ACTIVATIONS = ("ReLU", "GELU", "SiLU")
@@ -192,9 +212,14 @@ def _blocks() -> tuple[str, str]:
         norm, arguments = NORMS[number % 3]
         parts.append(
             BLOCK.format(
-                name=f"Block{number}", norm=norm, norm_arguments=arguments,
-                activation=ACTIVATIONS[number // 3 % 3], expansion=2 + number % 3,
-                dropout=0.1 * (number % 2), kernel=3 + 2 * (number % 3), padding=1 + number % 3,
+                name=f"Block{number}",
+                norm=norm,
+                norm_arguments=arguments,
+                activation=ACTIVATIONS[number // 3 % 3],
+                expansion=2 + number % 3,
+                dropout=0.1 * (number % 2),
+                kernel=3 + 2 * (number % 3),
+                padding=1 + number % 3,
             )
         )
         table.append(f'    "block{number}": Block{number},')
@@ -208,7 +233,10 @@ def _datasets() -> tuple[str, str]:
         name = f"{split.title()}{number // 2}"
         parts.append(
             DATASET.format(
-                name=name, split=split, what="random crops and flips", size=160 + 32 * number,
+                name=name,
+                split=split,
+                what="random crops and flips",
+                size=160 + 32 * number,
                 chance=0.25 * (number % 3 + 1),
             )
         )
@@ -231,7 +259,9 @@ def _schedules() -> tuple[str, str]:
     for number in range(9):
         key, what, formula = SCHEDULE_FORMULAS[number % 3]
         name = f"{key}{number // 3}"
-        parts.append(SCHEDULE.format(name=name, what=what, formula=formula, warmup=500 * (number + 1)))
+        parts.append(
+            SCHEDULE.format(name=name, what=what, formula=formula, warmup=500 * (number + 1))
+        )
         table.append(f'    "{name}": {name},')
     return "\n".join(parts), "\nSCHEDULES = {\n" + "\n".join(table) + "\n}\n"
 
@@ -243,7 +273,9 @@ def _helpers() -> str:
         ("rounded", "Rounded pairs", "key, round(value, 4)"),
     )
     return "\n".join(
-        HELPER.format(name=f"{name}{number}", what=what, default=float(number), expression=expression)
+        HELPER.format(
+            name=f"{name}{number}", what=what, default=float(number), expression=expression
+        )
         for number in range(4)
         for name, what, expression in kinds
     )
@@ -256,7 +288,9 @@ def _arguments() -> str:
         f'    parser.add_argument("--{name}", type={type(value).__name__}, default={value})'
         for name, value in NUMBERS.items()
     ]
-    lines += [f'    parser.add_argument("--{name}", default="{value}")' for name, value in NAMES.items()]
+    lines += [
+        f'    parser.add_argument("--{name}", default="{value}")' for name, value in NAMES.items()
+    ]
     lines += [
         '    parser.add_argument("--clip-norm", type=float, default=None)',
         '    parser.add_argument("--blocks", nargs="+", default=["block0"])',

@@ -271,7 +271,7 @@ class Trainer:
         return self.best
 '''
 
-MAIN = '''
+MAIN = """
 def seed_everything(seed):
     random.seed(seed)
     torch.manual_seed(seed)
@@ -301,4 +301,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-'''
+"""

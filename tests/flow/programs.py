@@ -12,7 +12,12 @@ from collections.abc import Callable
 Lines = list[str]
 
 PROTOCOL_CALLS = (
-    ".backward()", ".step(", ".update()", ".unscale_(", "zero_grad()", "clip_grad_norm_(",
+    ".backward()",
+    ".step(",
+    ".update()",
+    ".unscale_(",
+    "zero_grad()",
+    "clip_grad_norm_(",
 )
 
 
@@ -37,9 +42,13 @@ class Author:
         self.window = self.pick(
             "no", "no", "window", "or last", "leftover", "counter", "pending", "inner loop"
         )
-        self.clears = self.pick("end", "start") if self.window in ("no", "window", "or last") else "end"
+        self.clears = (
+            self.pick("end", "start") if self.window in ("no", "window", "or last") else "end"
+        )
         self.guard = self.pick("no", "no", "no", "loss", "norm", "norm clears")
-        self.layout = self.pick("function", "function", "module helpers", "class", "methods", "closure")
+        self.layout = self.pick(
+            "function", "function", "module helpers", "class", "methods", "closure"
+        )
         self.epochs = self.pick(False, False, True)
         self.flag = self.pick("amp", "amp", "use_amp", "on_gpu") if self.amp == "none" else "amp"
         self._make_consistent()
@@ -138,7 +147,9 @@ class Author:
 
     def loop(self) -> Lines:
         body = {
-            "no": self._single, "inner loop": self._inner_loop, "counter": self._counted,
+            "no": self._single,
+            "inner loop": self._inner_loop,
+            "counter": self._counted,
             "pending": self._pending,
         }.get(self.window, self._windowed)()
         return block("for epoch in range(2):", body) if self.epochs else body
@@ -171,9 +182,7 @@ class Author:
         return lines
 
     def _inner_loop(self) -> Lines:
-        inner = block(
-            f"for _ in range({self.name('accum')}):", [*self.forward(), *self.backward()]
-        )
+        inner = block(f"for _ in range({self.name('accum')}):", [*self.forward(), *self.backward()])
         return block("for x in loader:", [*inner, *self.finish()])
 
     def _counted(self) -> Lines:
@@ -209,8 +218,11 @@ class Author:
 
     def program(self) -> Lines:
         write: dict[str, Callable[[], Lines]] = {
-            "function": self._function, "module helpers": self._helpers, "class": self._class,
-            "methods": self._methods, "closure": self._closure,
+            "function": self._function,
+            "module helpers": self._helpers,
+            "class": self._class,
+            "methods": self._methods,
+            "closure": self._closure,
         }
         return ["import torch", *write[self.layout]()]
 

@@ -56,12 +56,10 @@ class Pairs:
         return [f"{self.optimizer(index)}.zero_grad()"]
 
     def backward(self, index: int) -> Lines:
-        autocast = 'with torch.autocast("cuda"):' if not self.flags else (
-            'with torch.autocast("cuda", enabled=amp):' if self.holder != "self"
-            else 'with torch.autocast("cuda", enabled=self.amp):'
-        )
+        amp = "self.amp" if self.holder == "self" else "amp"
+        enabled = f", enabled={amp}" if self.flags else ""
         loss = ("loss_g", "loss_d")[index]
-        forward = block(autocast, [f"{loss} = model.forward(x)"])
+        forward = block(f'with torch.autocast("cuda"{enabled}):', [f"{loss} = model.forward(x)"])
         return [*forward, f"{self.scaler(index)}.scale({loss}).backward()"]
 
     def unscale(self, index: int) -> Lines:
@@ -104,29 +102,34 @@ class Pairs:
     def shared(self) -> Lines:
         """One loss for both optimizers."""
         self.scalers = "one"
-        together = self.pick(True, False)
-        container = self.container()
-        lines = [*self.clear(0), *self.clear(1)] if not together else block(
-            f"for optimizer in {container}:", ["optimizer.zero_grad()"]
-        )
-        lines += self.backward(0)
         clip = ["torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"] if self.clip else []
-        if together:
-            unscale = block(f"for optimizer in {container}:", [f"{self.scaler(0)}.unscale_(optimizer)"])
-            step = block(f"for optimizer in {container}:", [f"{self.scaler(0)}.step(optimizer)"])
+        if self.pick(True, False):
+            head = f"for optimizer in {self.container()}:"
+            clear = block(head, ["optimizer.zero_grad()"])
+            unscale = block(head, [f"{self.scaler(0)}.unscale_(optimizer)"])
+            step = block(head, [f"{self.scaler(0)}.step(optimizer)"])
         else:
+            clear = [*self.clear(0), *self.clear(1)]
             unscale = [*self.unscale(0)[:1], *self.unscale(1)[:1]]
             step = [*self.step(0), *self.step(1)]
+        lines = [*clear, *self.backward(0)]
         return [*lines, *(unscale if self.clip else []), *clip, *step, *self.update(0)]
 
     def program(self) -> Lines:
         iteration = self.iteration()
         loop = block("for i, x in enumerate(loader):", iteration)
         if self.holder != "self":
-            return ["import torch", *block("def main(model, loader, amp, clip, accum):", [*self.setup(), *loop])]
+            return [
+                "import torch",
+                *block("def main(model, loader, amp, clip, accum):", [*self.setup(), *loop]),
+            ]
         members = [
             *block("def __init__(self, model, amp):", ["self.amp = amp", *self.setup()]),
             *block("def fit(self, model, loader):", loop),
         ]
         start = ["trainer = Trainer(model, amp)", "trainer.fit(model, loader)"]
-        return ["import torch", *block("class Trainer:", members), *block("def main(model, loader, amp, clip, accum):", start)]
+        return [
+            "import torch",
+            *block("class Trainer:", members),
+            *block("def main(model, loader, amp, clip, accum):", start),
+        ]

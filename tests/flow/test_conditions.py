@@ -67,9 +67,7 @@ def meaning(formula: Formula, valuation: dict) -> bool:
 
 def allows(state: State, valuation: dict) -> bool:
     """Whether what a state assumed of single atoms agrees with a full valuation."""
-    return all(
-        valuation[atom] == truth for atom, truth in state.facts.items() if atom in valuation
-    )
+    return all(valuation[atom] == truth for atom, truth in state.facts.items() if atom in valuation)
 
 
 # -- properties over random formulas -----------------------------------------------------

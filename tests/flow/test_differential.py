@@ -61,9 +61,7 @@ Word = tuple[Event, ...]
 
 def words(length: int) -> list[Word]:
     """All words of at most this length."""
-    return [
-        word for size in range(1, length + 1) for word in itertools.product(Event, repeat=size)
-    ]
+    return [word for size in range(1, length + 1) for word in itertools.product(Event, repeat=size)]
 
 
 def random_words(count: int) -> list[Word]:
@@ -71,10 +69,24 @@ def random_words(count: int) -> list[Word]:
     chance = random.Random(0)
     right = [
         (Event.ZERO_GRAD, Event.SCALED_BACKWARD, Event.STEP, Event.UPDATE),
-        (Event.SCALED_BACKWARD, Event.UNSCALE, Event.CLIP, Event.STEP, Event.UPDATE, Event.ZERO_GRAD),
+        (
+            Event.SCALED_BACKWARD,
+            Event.UNSCALE,
+            Event.CLIP,
+            Event.STEP,
+            Event.UPDATE,
+            Event.ZERO_GRAD,
+        ),
         (Event.SCALED_BACKWARD, Event.SCALED_BACKWARD, Event.STEP, Event.UPDATE, Event.ZERO_GRAD),
-        (Event.PLAIN_BACKWARD, Event.OPTIMIZER_STEP, Event.ZERO_GRAD, Event.SCALED_BACKWARD,
-         Event.STEP, Event.UPDATE, Event.ZERO_GRAD),
+        (
+            Event.PLAIN_BACKWARD,
+            Event.OPTIMIZER_STEP,
+            Event.ZERO_GRAD,
+            Event.SCALED_BACKWARD,
+            Event.STEP,
+            Event.UPDATE,
+            Event.ZERO_GRAD,
+        ),
         (Event.SCALED_BACKWARD, Event.UNSCALE, Event.ZERO_GRAD, Event.STEP, Event.UPDATE),
     ]
     return [_disturbed(chance.choice(right), chance) for _ in range(count)]
@@ -179,9 +191,7 @@ SILENT_STOPS = {
 def _findings(source: str) -> list[str]:
     result = check_source("program.py", source.encode(), Settings())
     assert result.errors == ()
-    return [
-        f"{item.span.start.row}: {item.code} {item.message}" for item in result.findings
-    ]
+    return [f"{item.span.start.row}: {item.code} {item.message}" for item in result.findings]
 
 
 @pytest.mark.parametrize("author", AUTHORS)

@@ -149,7 +149,10 @@ def test_continue_between_step_and_update_leaves_the_round_open() -> None:
 
 
 def test_break_keeps_what_the_iteration_did() -> None:
-    loop = f"for x in loader:\n    {CLEAR}\n    {BACKWARD}\n    if n:\n        break\n    {STEP}\n    {UPDATE}"
+    loop = (
+        f"for x in loader:\n    {CLEAR}\n    {BACKWARD}\n"
+        f"    if n:\n        break\n    {STEP}\n    {UPDATE}"
+    )
     assert codes(loop, after=f"{STEP}\n{UPDATE}") == ["AMP103"]
     assert codes(loop.replace("if n:", "if model(x):")) == []
 

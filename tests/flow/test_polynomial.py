@@ -74,9 +74,7 @@ def test_a_mistake_behind_many_tests_is_found(shape: str, visits) -> None:
     assert "AMP105" in visits(source)[1]
 
 
-def test_what_was_found_before_the_limit_stands(
-    visits, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_before_the_limit_stands(visits, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget ends the analysis of an entry; it neither fails nor takes back a finding."""
     exceeded: list[int] = []
 

@@ -78,7 +78,12 @@ def test_too_many_guard_values_leave_the_key_first() -> None:
 
 def test_too_many_typestates_are_widened_to_one_state() -> None:
     states = [
-        State({TAG: (Gradient.SCALED, frozenset()), ("gradient", f"o{n}"): (Gradient.PLAIN, frozenset())})
+        State(
+            {
+                TAG: (Gradient.SCALED, frozenset()),
+                ("gradient", f"o{n}"): (Gradient.PLAIN, frozenset()),
+            }
+        )
         for n in range(STATE_LIMIT + 1)
     ]
     [widened] = merge(states, frozenset())
