@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
 
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
@@ -19,6 +20,9 @@ from amplint.selection import Selection
 from amplint.source.discovery import STDIN, Discovered, discover
 from amplint.source.reading import decode, read_bytes
 from amplint.source.screen import mentions_amp
+
+if TYPE_CHECKING:
+    from amplint.cache import Cache
 
 #: Starting worker processes costs about as much as analysing this many characters.
 WORTH_PROCESSES = 200_000
@@ -38,6 +42,7 @@ class Report:
             status 2.
         files: number of files found, those screened out and unreadable ones included.
         screened_out: number of files in which no rule can fire, judged by their bytes.
+        reused: number of files whose result came from the cache.
         seconds: wall time of the run.
     """
 
@@ -45,6 +50,7 @@ class Report:
     errors: tuple[FileError, ...] = ()
     files: int = 0
     screened_out: int = 0
+    reused: int = 0
     seconds: float = 0.0
 
 
@@ -54,6 +60,7 @@ def check_paths(
     *,
     stdin: bytes | None = None,
     progress: Progress | None = None,
+    cache: Cache | None = None,
 ) -> Report:
     """Check files and folders.
 
@@ -62,6 +69,7 @@ def check_paths(
         settings: what to check and how.
         stdin: the content of standard input; None reads it where "-" is among the paths.
         progress: called with the number of finished files and the number of all files.
+        cache: where results of earlier runs are looked for, and those of this run are kept.
 
     Raises:
         ConfigError: a pattern of the settings is malformed.
@@ -75,14 +83,16 @@ def check_paths(
         if isinstance(found, FileError):
             errors.append(found)
             continue
-        prepared = _prepare(found, settings, selection, stdin)
+        prepared = _prepare(found, settings, selection, stdin, cache)
         if isinstance(prepared, Task):
             tasks.append(prepared)
         else:
             results.append(prepared)
     total = len(results) + len(tasks)
-    for result in _inspect_all(tasks, settings.jobs):
+    for task, result in _inspect_all(tasks, settings.jobs):
         results.append(result)
+        if cache is not None and task.key:
+            cache.put(task.key, result)
         if progress is not None:
             progress(len(results), total)
     return _report(results, errors, time.perf_counter() - started)
@@ -99,7 +109,11 @@ def check_source(filename: str, data: bytes, settings: Settings) -> FileResult:
 
 
 def _prepare(
-    found: Discovered, settings: Settings, selection: Selection, stdin: bytes | None
+    found: Discovered,
+    settings: Settings,
+    selection: Selection,
+    stdin: bytes | None,
+    cache: Cache | None,
 ) -> Task | FileResult:
     """Read one file; a result where there is nothing left to inspect."""
     try:
@@ -113,16 +127,22 @@ def _prepare(
     # What the user names is parsed in any case: a broken file must not look checked.
     if not found.explicit and not mentions_amp(data):
         return FileResult(found.filename, screened_out=True)
-    path = settings.stdin_filename if found.path == STDIN else found.path
-    codes = selection.codes_for(path or found.filename)
-    on_disk = "" if found.path == STDIN else found.path
-    return Task(source, codes, selection.off_by_default, on_disk)
+    if found.path == STDIN:
+        codes = selection.codes_for(settings.stdin_filename or found.filename)
+        return Task(source, codes, selection.off_by_default)
+    key = cache.key(found.filename, found.path, data) if cache is not None else ""
+    known = cache.get(key) if cache is not None else None
+    if known is not None:
+        return known
+    # Only now: which rules are off by default is known when all of them are imported.
+    codes = selection.codes_for(found.path)
+    return Task(source, codes, selection.off_by_default, found.path, key)
 
 
-def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[FileResult]:
+def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, FileResult]]:
     characters = sum(len(task.source.text) for task in tasks)
     if jobs == 1 or len(tasks) < 2 or (not jobs and characters < WORTH_PROCESSES):
-        yield from map(inspect, tasks)
+        yield from ((task, inspect(task)) for task in tasks)
         return
     from amplint import workers
 
@@ -133,7 +153,7 @@ def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[FileResult]:
         if isinstance(result, workers.Died):
             filename = task.source.filename
             result = FileResult(filename, errors=(FileError(filename, CRASHED),))
-        yield result
+        yield task, result
 
 
 def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds: float) -> Report:
@@ -145,5 +165,6 @@ def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds:
         errors=tuple(sorted(all_errors, key=astuple)),
         files=len(results),
         screened_out=sum(result.screened_out for result in results),
+        reused=sum(result.reused for result in results),
         seconds=seconds,
     )

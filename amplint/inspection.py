@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from amplint.findings import FileError, Finding
 from amplint.source.reading import SourceFile
 
 if TYPE_CHECKING:
+    from amplint.project.lookups import Answer, Question
     from amplint.rule import FileView
     from amplint.source.suppressions import Suppressions
 
@@ -31,6 +32,7 @@ class Task:
     Args:
         source: the decoded file.
         path: where it lies on disk, "" for standard input.
+        key: of its result in the cache, "" where that is not kept.
         codes: of the rules to run.
         off_by_default: codes that run only if selected; see `Suppressions.unused`.
     """
@@ -39,6 +41,7 @@ class Task:
     codes: frozenset[str]
     off_by_default: frozenset[str] = frozenset()
     path: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,16 @@ class FileResult:
         findings: sorted by row, column and code.
         errors: why the file, or one rule in it, could not be checked.
         screened_out: nothing in the file's bytes mentions AMP, so it was not parsed.
+        lookups: what the analysis asked of the file system about other files.
+        reused: it comes from the cache.
     """
 
     filename: str
     findings: tuple[Finding, ...] = ()
     errors: tuple[FileError, ...] = ()
     screened_out: bool = False
+    lookups: Mapping[Question, Answer] = field(default_factory=dict, compare=False)
+    reused: bool = field(default=False, compare=False)
 
 
 def inspect(task: Task) -> FileResult:
@@ -85,6 +92,7 @@ def unreadable(filename: str, error: UnreadableFile) -> FileError:
 
 def _inspect(task: Task) -> FileResult:
     from amplint.analysis import analyse
+    from amplint.project.project import Project
     from amplint.source.parsing import parse
     from amplint.source.suppressions import collect
 
@@ -93,13 +101,15 @@ def _inspect(task: Task) -> FileResult:
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)
-    view = analyse(source.filename, source.text, tree, path=task.path)
+    project = Project()
+    view = analyse(source.filename, source.text, tree, path=task.path, project=project)
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
     kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]
     if not errors:  # a rule that failed might have needed a suppression
         kept += _fingerprinted(_unused_suppressions(task, suppressions), view)
-    return FileResult(source.filename, tuple(sorted(kept, key=place)), tuple(errors))
+    findings = tuple(sorted(kept, key=place))
+    return FileResult(source.filename, findings, tuple(errors), lookups=project.lookups.answers)
 
 
 def place(finding: Finding) -> tuple[str, int, int, str]:

@@ -11,6 +11,7 @@ import click
 from amplint.cli.output import FORMATS, TEXT_FORMATS
 
 if TYPE_CHECKING:
+    from amplint.cache import Cache
     from amplint.checker import Report
     from amplint.config import Settings
 
@@ -102,6 +103,7 @@ def _named_paths(paths: tuple[str, ...], stdin_filename: str | None) -> tuple[st
 
 
 def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) -> int:
+    from amplint.cache import open_cache
     from amplint.checker import check_paths
     from amplint.cli import output
     from amplint.cli.terminal import Progress, is_terminal
@@ -110,9 +112,10 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     if options["statistics"] and form not in TEXT_FORMATS:
         raise click.UsageError(f"--statistics prints text; it cannot be had as {form}.")
     stdin = sys.stdin.buffer.read() if _STDIN in paths else None
+    cache = open_cache(settings)
     watched = is_terminal(sys.stderr) and not options["quiet"]
     with Progress(sys.stderr, enabled=watched) as progress:
-        report = check_paths(paths, settings, stdin=stdin, progress=progress)
+        report = check_paths(paths, settings, stdin=stdin, progress=progress, cache=cache)
     lines = output.render(
         report,
         form,
@@ -123,6 +126,8 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     )
     output.write(lines, options["output_file"])
     _tell(report, settings, verbose=options["verbose"])
+    if cache is not None:
+        _tell_of_cache(cache, report, options)
     return exit_status(report, settings.fail_on, exit_zero=options["exit_zero"])
 
 
@@ -148,6 +153,13 @@ def _tell(report: Report, settings: Settings, *, verbose: bool) -> None:
             f"{report.files} files, {report.screened_out} without AMP, {report.seconds:.2f} s",
             err=True,
         )
+
+
+def _tell_of_cache(cache: Cache, report: Report, options: dict[str, Any]) -> None:
+    if cache.failure is not None and not options["quiet"]:
+        click.echo(f"note: results are not kept for the next run: {cache.failure}", err=True)
+    if options["verbose"]:
+        click.echo(f"cache: {cache.folder}, {report.reused} results reused", err=True)
 
 
 def _show_files(paths: Sequence[str], settings: Settings) -> int:

@@ -96,7 +96,8 @@ def _content(path: str) -> str:
 
 def _mentioning(root: str, *words: str) -> list[str]:
     wanted = tuple(word.encode("utf-8", "replace") for word in words)
-    return [path for path in sorted(_python_files(root)) if _mentions(path, wanted)]
+    found = [path for path in _python_files(root) if _mentions(path, wanted)]
+    return sorted(map(os.path.realpath, found))
 
 
 def _python_files(root: str) -> list[str]:
@@ -104,8 +105,7 @@ def _python_files(root: str) -> list[str]:
     found: list[str] = []
     for folder, names, files in os.walk(root):
         names[:] = [name for name in names if not name.startswith(".") and name not in _SKIPPED]
-        paths = (os.path.join(folder, name) for name in files if name.endswith(".py"))
-        found += map(os.path.realpath, paths)
+        found += [os.path.join(folder, name) for name in files if name.endswith(".py")]
         if len(found) > _SEARCH_LIMIT:
             return []
     return found

@@ -1,0 +1,385 @@
+"""Results of checked files, kept between runs in `.amplint_cache`.
+
+An entry is found by everything that is known before a file is parsed: amplint's own code,
+the interpreter, the settings, the file's place and its bytes. It counts only while every
+question that its analysis asked of the file system has the answer it had then
+(`amplint.project.lookups`). Entries are JSON: reading one cannot execute anything, and what
+is not exactly an entry is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import astuple, fields
+from typing import Any
+
+import amplint
+from amplint.config import Settings
+from amplint.findings import (
+    Edit,
+    Evidence,
+    Finding,
+    Fix,
+    PathStep,
+    Position,
+    Severity,
+    Span,
+)
+from amplint.inspection import FileResult
+from amplint.project import lookups
+
+FOLDER = ".amplint_cache"
+#: Marks a folder as a cache, for backup programs (https://bford.info/cachedir/) and for us.
+TAG = "CACHEDIR.TAG"
+TAG_TEXT = """\
+Signature: 8a477f597d28d172789f06886806bc55
+# This file marks a cache of amplint; `amplint clean` removes the folder.
+"""
+_TEMPORARY = ".tmp-"
+
+DAY = 24 * 60 * 60
+#: Entries that no run has used for so long are removed, in seconds.
+MAX_AGE = 30 * DAY
+
+#: Settings that decide which files are checked or how they are reported, but not what is
+#: found in a file. Any other one, and so each new one, is part of an entry's key.
+_IRRELEVANT = frozenset(
+    {
+        *("exclude", "extend_exclude", "force_exclude", "respect_gitignore", "max_file_size"),
+        *("jobs", "cache", "fail_on", "output_format", "stdin_filename", "origin"),
+    }
+)
+
+
+def open_cache(settings: Settings) -> Cache | None:
+    """The cache of a run; None where results are not to be reused.
+
+    `AMPLINT_DEBUG=1` is for looking at the analysis, so it must take place.
+    """
+    if not settings.cache or os.environ.get("AMPLINT_DEBUG") == "1":
+        return None
+    return Cache(folder_for(settings), settings)
+
+
+def folder_for(settings: Settings) -> str:
+    """Where results are kept: `AMPLINT_CACHE_DIR`, or a folder of the project.
+
+    That is the folder of the configuration file, if it lies in the working directory or
+    above; a shared file from somewhere else does not draw the cache there.
+    """
+    chosen = os.environ.get("AMPLINT_CACHE_DIR")
+    if chosen:
+        return os.path.abspath(chosen)
+    here = os.getcwd()
+    root = os.path.abspath(settings.root or here)
+    inside = here == root or here.startswith(root.rstrip(os.sep) + os.sep)
+    return os.path.join(root if inside else here, FOLDER)
+
+
+def is_cache(folder: str) -> bool:
+    """Whether a folder carries the tag that amplint writes into its caches."""
+    try:
+        with open(os.path.join(folder, TAG), encoding="utf-8") as stream:
+            return stream.read(len(TAG_TEXT) + 1) == TAG_TEXT
+    except (OSError, ValueError):
+        return False
+
+
+class Cache:
+    """Results in a folder, which is made when the first one is put in.
+
+    Args:
+        folder: see `folder_for`.
+        settings: of the run.
+
+    Attributes:
+        failure: why nothing more is written, or None.
+    """
+
+    def __init__(self, folder: str, settings: Settings) -> None:
+        self.folder = folder
+        self.failure: str | None = None
+        self._settings = settings
+        # Files do not change during a run, or else the next run notices.
+        self._answer = functools.cache(lookups.answer)
+        self._prepared = False
+
+    def key(self, filename: str, path: str, data: bytes) -> str:
+        """What identifies the result of a file: 64 hexadecimal digits.
+
+        Args:
+            filename: as findings print it.
+            path: where it lies on disk.
+            data: its content.
+        """
+        parts = (self._run, filename, os.path.realpath(path), hashlib.sha256(data).hexdigest())
+        return hashlib.sha256(_dumped(parts)).hexdigest()
+
+    @functools.cached_property
+    def _run(self) -> str:
+        settings = {
+            item.name: getattr(self._settings, item.name)
+            for item in fields(self._settings)
+            if item.name not in _IRRELEVANT
+        }
+        parts = (code_digest(), sys.implementation.cache_tag, os.getcwd(), settings)
+        return hashlib.sha256(_dumped(parts)).hexdigest()
+
+    def get(self, key: str) -> FileResult | None:
+        """A result that still holds; None where there is none."""
+        path = self._path(key)
+        try:
+            with open(path, "rb") as stream:
+                text = stream.read()
+            result = decode(text)
+            if not self._holds(result):
+                return None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        _mark_used(path)
+        return result
+
+    def put(self, key: str, result: FileResult) -> None:
+        """Keep a result, unless something went wrong in it or with the folder."""
+        if self.failure is not None or result.errors:
+            return
+        try:
+            if not self._prepared:
+                prepare(self.folder)
+                self._prepared = True
+            write(self._path(key), encode(result))
+        except OSError as error:
+            self.failure = f"cannot write {self.folder}: {error.strerror or error}"
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.folder, amplint.__version__, key[:2], f"{key}.json")
+
+    def _holds(self, result: FileResult) -> bool:
+        return all(self._answer(question) == answer for question, answer in result.lookups.items())
+
+
+@functools.cache
+def code_digest() -> str:
+    """A digest of amplint's own modules.
+
+    A version number does not tell two states of a development checkout apart.
+    """
+    from amplint import rules
+
+    digest = hashlib.sha256()
+    for package in (amplint, rules):
+        top = os.path.dirname(str(package.__file__))
+        for path in sorted(_modules(top)):
+            with open(path, "rb") as stream:
+                data = stream.read()
+            digest.update(b"%s %d\n%s" % (os.fsencode(os.path.relpath(path, top)), len(data), data))
+    return digest.hexdigest()
+
+
+def _modules(top: str) -> Iterator[str]:
+    for folder, _, names in os.walk(top):
+        yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
+
+
+# -- the folder ------------------------------------------------------------------------------
+
+
+def prepare(folder: str) -> None:
+    """Make the folder, or clean up in it once a day.
+
+    Raises:
+        OSError: it cannot be written, or it is somebody else's.
+    """
+    os.makedirs(folder, exist_ok=True)
+    names = os.listdir(folder)
+    if is_cache(folder):
+        _clean_up(folder)
+    elif all(name.startswith(_TEMPORARY) for name in names):
+        # The tag comes first, so that a folder with anything else in it is ours by its tag.
+        write(os.path.join(folder, TAG), TAG_TEXT.encode())
+        write(os.path.join(folder, ".gitignore"), b"*\n")
+    else:
+        raise OSError("the folder holds other things")
+
+
+def write(path: str, data: bytes) -> None:
+    """Write a file that appears whole or not at all, with the folder it lies in.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, f"{_TEMPORARY}{os.urandom(8).hex()}")
+    try:
+        with open(temporary, "xb") as stream:
+            stream.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise
+
+
+def _mark_used(path: str) -> None:
+    with contextlib.suppress(OSError):
+        if _age(path) > DAY:
+            os.utime(path)
+
+
+def _age(path: str) -> float:
+    return time.time() - os.stat(path).st_mtime
+
+
+def _clean_up(folder: str) -> None:
+    """Remove what no run has used for long, whichever version wrote it.
+
+    The tag's time is that of the last clean-up.
+    """
+    tag = os.path.join(folder, TAG)
+    if _age(tag) < DAY:
+        return
+    os.utime(tag)
+    for version in os.scandir(folder):
+        if version.is_dir(follow_symlinks=False):
+            _remove_old(version.path)
+
+
+def _remove_old(top: str) -> None:
+    for folder, _, names in os.walk(top, topdown=False):
+        # Another run may be doing the same, or filling a folder that was empty just now.
+        with contextlib.suppress(OSError):
+            for path in (os.path.join(folder, name) for name in names):
+                if _age(path) > MAX_AGE:
+                    os.remove(path)
+            os.rmdir(folder)
+
+
+# -- entries -----------------------------------------------------------------------------------
+
+
+def encode(result: FileResult) -> bytes:
+    """An entry: the digest of the second line, and the result as JSON."""
+    body = _dumped(
+        {
+            "filename": result.filename,
+            "findings": [astuple(finding) for finding in result.findings],
+            "lookups": list(result.lookups.items()),
+        }
+    )
+    return b'"%s"\n%s\n' % (hashlib.sha256(body).hexdigest().encode(), body)
+
+
+def decode(data: bytes) -> FileResult:
+    """The result of an entry.
+
+    Raises:
+        ValueError, TypeError, KeyError, RecursionError: it is no whole entry.
+    """
+    digest, _, body = data.partition(b"\n")
+    body = body[:-1]
+    if digest.decode("ascii") != f'"{hashlib.sha256(body).hexdigest()}"':
+        raise ValueError("damaged")
+    entry = json.loads(body.decode("utf-8", "surrogatepass"))
+    return FileResult(
+        filename=_text(entry["filename"]),
+        findings=tuple(map(_finding, _list(entry["findings"]))),
+        lookups=dict(map(_lookup, _list(entry["lookups"]))),
+        reused=True,
+    )
+
+
+def _dumped(value: object) -> bytes:
+    # A name or a message may hold half a surrogate pair; as an escape it would be joined
+    # with a neighbour.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Severity):
+        return value.value
+    raise TypeError(f"no JSON value: {value!r}")
+
+
+def _finding(value: Any) -> Finding:
+    code, name, severity, message, help_, filename, span, path, *rest = _list(value)
+    cell, evidence, fix, fingerprint = rest
+    return Finding(
+        code=_text(code),
+        name=_text(name),
+        severity=Severity(severity),
+        message=_text(message),
+        help=_text(help_),
+        filename=_text(filename),
+        span=_span(span),
+        path=tuple(map(_step, _list(path))),
+        cell=None if cell is None else _number(cell),
+        evidence=_evidence(evidence),
+        fix=None if fix is None else _fix(fix),
+        fingerprint=_text(fingerprint),
+    )
+
+
+def _span(value: Any) -> Span:
+    start, end = _list(value)
+    return Span(Position(*map(_number, _list(start))), Position(*map(_number, _list(end))))
+
+
+def _step(value: Any) -> PathStep:
+    filename, row, column, message, state = _list(value)
+    return PathStep(_text(filename), _number(row), _number(column), _text(message), _text(state))
+
+
+def _evidence(value: Any) -> Evidence:
+    status, device, kind, detail, assumptions = _list(value)
+    return Evidence(
+        status=_text(status),
+        device=None if device is None else _text(device),
+        kind=None if kind is None else _text(kind),
+        detail=None if detail is None else _text(detail),
+        assumptions=tuple(map(_text, _list(assumptions))),
+    )
+
+
+def _fix(value: Any) -> Fix:
+    applicability, edits = _list(value)
+    return Fix(_text(applicability), tuple(map(_edit, _list(edits))))
+
+
+def _edit(value: Any) -> Edit:
+    span, content = _list(value)
+    return Edit(_span(span), _text(content))
+
+
+def _lookup(value: Any) -> tuple[lookups.Question, lookups.Answer]:
+    question, answer = _list(value)
+    known = tuple(map(_text, _list(question)))
+    if isinstance(answer, list):
+        return known, list(map(_text, answer))
+    return known, answer if isinstance(answer, bool) else _text(answer)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("no number")
+    return value
