@@ -141,7 +141,7 @@ class Cache:
             result = decode(text)
             if not self._holds(result):
                 return None
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):
             return None
         _mark_used(path)
         return result
@@ -281,7 +281,7 @@ def decode(data: bytes) -> FileResult:
     """The result of an entry.
 
     Raises:
-        ValueError, TypeError, KeyError, RecursionError: it is no whole entry.
+        ValueError, TypeError, LookupError, RecursionError: it is no whole entry.
     """
     digest, _, body = data.partition(b"\n")
     body = body[:-1]

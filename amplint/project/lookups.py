@@ -69,7 +69,7 @@ def answer(question: Question) -> Answer:
     """What the file system answers now.
 
     Raises:
-        KeyError: there is no such question.
+        LookupError: there is no such question.
         TypeError: it has another number of parts.
     """
     return _QUESTIONS[question[0]](*question[1:])

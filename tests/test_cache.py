@@ -1,0 +1,714 @@
+"""The cache: a result is reused exactly while nothing that it depends on has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amplint
+from amplint import cache as caching
+from amplint.cache import Cache, decode, encode, folder_for, open_cache
+from amplint.checker import Report, check_paths
+from amplint.cli.main import cli
+from amplint.config import Settings, load_settings
+from amplint.findings import (
+    Edit,
+    Evidence,
+    FileError,
+    Finding,
+    Fix,
+    PathStep,
+    Position,
+    Severity,
+    Span,
+)
+from amplint.inspection import FileResult
+
+ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = Settings(jobs=1)
+
+#: Clips scaled gradients, AMP110, whatever `helper` does.
+CLIPS = """\
+import torch
+from torch.amp import GradScaler
+scaler = GradScaler("cuda")
+def train(model, loader, optimizer):
+    for batch in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(batch).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+#: Right or wrong with `helper.prepare`, which may or may not unscale.
+ASKS_HELPER = CLIPS.replace("import torch\n", "import torch\nfrom helper import prepare\n").replace(
+    "        torch.nn", "        prepare(scaler, optimizer)\n        torch.nn"
+)
+UNSCALES = "def prepare(scaler, optimizer):\n    scaler.unscale_(optimizer)\n"
+LEAVES = "def prepare(scaler, optimizer):\n    scaler.get_scale()\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of its own for every test, without variables of the caller."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text("[tool.amplint]\n")
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("AMPLINT_CACHE_DIR", raising=False)
+    monkeypatch.delenv("AMPLINT_DEBUG", raising=False)
+    return project
+
+
+def check(*paths: str, settings: Settings = SETTINGS) -> Report:
+    """A run with a cache, as the command line makes it."""
+    return check_paths(paths or (".",), settings, cache=open_cache(settings))
+
+
+def codes(report: Report) -> list[str]:
+    assert report.errors == ()
+    return [finding.code for finding in report.findings]
+
+
+def write(name: str, text: str) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def entries() -> list[Path]:
+    return sorted(Path(".amplint_cache").rglob("*.json"))
+
+
+# -- reuse and its end -------------------------------------------------------------------------
+
+
+def test_the_second_run_reuses_and_reports_the_same() -> None:
+    write("train.py", CLIPS)
+    cold, warm = check(), check()
+    assert (cold.reused, warm.reused) == (0, 1)
+    assert codes(cold) == ["AMP110"]
+    assert replace(warm, seconds=0.0, reused=0) == replace(cold, seconds=0.0)
+    assert codes(check_paths(["."], SETTINGS)) == ["AMP110"]
+
+
+def test_several_processes_fill_the_same_cache() -> None:
+    for number in range(3):
+        write(f"train{number}.py", CLIPS)
+    assert check(settings=replace(SETTINGS, jobs=2)).reused == 0
+    assert check().reused == 3
+
+
+def test_an_edit_is_seen() -> None:
+    path = write("train.py", CLIPS)
+    assert codes(check()) == ["AMP110"]
+    write(
+        "train.py",
+        CLIPS.replace("        torch.nn", "        scaler.unscale_(optimizer)\n        torch.nn"),
+    )
+    report = check()
+    assert (report.reused, codes(report)) == (0, [])
+    path.write_text(CLIPS)
+    report = check()
+    assert (report.reused, codes(report)) == (1, ["AMP110"])
+
+
+def test_an_edit_of_an_imported_file_judges_its_importers_again() -> None:
+    write("train.py", ASKS_HELPER)
+    helper = write("helper.py", UNSCALES)
+    assert codes(check("train.py")) == []
+    assert check("train.py").reused == 1
+    helper.write_text(LEAVES)
+    report = check("train.py")
+    assert (report.reused, codes(report)) == (0, ["AMP110"])
+    helper.write_text(UNSCALES)
+    assert codes(check("train.py")) == []
+
+
+def test_a_module_that_appears_or_goes_away_is_seen() -> None:
+    write("train.py", ASKS_HELPER)
+    assert codes(check("train.py")) == []  # an unknown function may do anything
+    assert check("train.py").reused == 1
+    helper = write("helper.py", LEAVES)
+    assert codes(check("train.py")) == ["AMP110"]
+    helper.unlink()
+    assert codes(check("train.py")) == []
+
+
+def test_a_module_that_comes_first_on_the_search_path_is_seen() -> None:
+    write("src/helper.py", UNSCALES)
+    write("train.py", ASKS_HELPER)
+    assert codes(check("train.py")) == []
+    write("helper/__init__.py", LEAVES)
+    assert codes(check("train.py")) == ["AMP110"]
+
+
+def test_a_module_in_a_package_that_was_not_there_is_seen() -> None:
+    write("train.py", ASKS_HELPER.replace("from helper", "from tools.amp.helper"))
+    assert codes(check("train.py")) == []
+    write("tools/amp/helper.py", LEAVES)
+    assert codes(check("train.py")) == ["AMP110"]
+
+
+def test_what_a_package_reexports_is_followed() -> None:
+    write("train.py", ASKS_HELPER)
+    write("helper/__init__.py", "from .parts import prepare\n")
+    parts = write("helper/parts.py", UNSCALES)
+    assert codes(check("train.py")) == []
+    parts.write_text(LEAVES)
+    assert codes(check("train.py")) == ["AMP110"]
+
+
+def test_a_moved_project_root_is_seen() -> None:
+    write("lib/run/train.py", ASKS_HELPER)
+    write("helper.py", LEAVES)
+    assert codes(check("lib")) == ["AMP110"]
+    write("lib/setup.py", "")
+    assert codes(check("lib")) == []
+
+
+def test_a_caller_that_appears_is_seen() -> None:
+    """Guards that a file leaves untied are judged through their callers in other files."""
+    example = ROOT / "fixtures" / "projects" / "guards_tied_by_caller"
+    write("engine.py", (example / "engine.py").read_text())
+    alone = check("engine.py")
+    assert codes(alone)
+    assert check("engine.py").reused == 1
+    write("main.py", (example / "main.py").read_text())
+    assert codes(check("engine.py")) == []
+    Path("main.py").unlink()
+    assert codes(check("engine.py")) == codes(alone)
+
+
+def test_an_edit_elsewhere_changes_nothing() -> None:
+    write("train.py", ASKS_HELPER)
+    write("helper.py", UNSCALES)
+    other = write("other.py", CLIPS)
+    check()
+    other.write_text("# new\n" + CLIPS)
+    report = check()
+    assert report.files - report.reused == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"select": ("AMP2",)},
+        {"ignore": ("AMP110",)},
+        {"extend_select": ("AMP128",)},
+        {"per_file_ignores": (("*.py", ("AMP110",)),)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_another_selection_has_results_of_its_own(changed: dict[str, object]) -> None:
+    write("train.py", CLIPS)
+    check()
+    other = replace(SETTINGS, **changed)
+    report = check(settings=other)
+    assert report.reused == 0
+    assert report.findings == check_paths(["."], other).findings
+    assert check(settings=other).reused == check().reused == 1
+
+
+def test_settings_of_the_output_do_not_matter() -> None:
+    write("train.py", CLIPS)
+    check()
+    other = replace(SETTINGS, fail_on="never", output_format="json", exclude=())
+    assert check(settings=other).reused == 1
+
+
+def test_another_version_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", CLIPS)
+    check()
+    monkeypatch.setattr(amplint, "__version__", "99.0")
+    assert check().reused == 0
+    assert {entry.parts[1] for entry in entries()} > {"99.0"}
+
+
+def test_another_state_of_the_code_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", CLIPS)
+    check()
+    monkeypatch.setattr(caching, "code_digest", lambda: "changed")
+    assert check().reused == 0
+
+
+def test_the_digest_of_the_code_covers_the_rules(tmp_path: Path) -> None:
+    """A copy whose rule differs in one comment has another digest."""
+
+    def digest_of(root: Path) -> str:
+        program = "from amplint.cache import code_digest; print(code_digest())"
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", program],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    import shutil
+
+    copy = tmp_path / "copy"
+    for name in ("amplint", "rules"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    before = digest_of(copy)
+    rule = copy / "rules" / "step_twice.py"
+    rule.write_text(rule.read_text() + "# changed\n")
+    assert digest_of(copy) != before
+
+
+def test_two_folders_with_equal_files_do_not_share_results(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same printed name and the same bytes, but another helper beside it."""
+    monkeypatch.setenv("AMPLINT_CACHE_DIR", str(folder / "shared"))
+    for name, helper in (("a", UNSCALES), ("b", LEAVES)):
+        write(f"{name}/train.py", ASKS_HELPER)
+        write(f"{name}/helper.py", helper)
+    monkeypatch.chdir(folder / "a")
+    assert codes(check("train.py")) == []
+    monkeypatch.chdir(folder / "b")
+    assert codes(check("train.py")) == ["AMP110"]
+
+
+def test_errors_are_not_kept() -> None:
+    path = write("train.py", CLIPS + "def broken(:\n")
+    assert check().errors
+    assert check().errors
+    assert entries() == []
+    path.write_text(CLIPS)
+    assert codes(check()) == ["AMP110"]
+
+
+def test_standard_input_and_files_without_amp_are_not_kept() -> None:
+    write("plain.py", "x = 1\n")
+    report = check_paths([".", "-"], SETTINGS, stdin=CLIPS.encode(), cache=open_cache(SETTINGS))
+    assert codes(report) == ["AMP110"]
+    assert not Path(".amplint_cache").exists()
+
+
+# -- where it is -------------------------------------------------------------------------------
+
+
+def test_the_cache_lies_beside_the_configuration(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(root=str(folder))
+    (folder / "deeper").mkdir()
+    monkeypatch.chdir(folder / "deeper")
+    assert folder_for(settings) == str(folder / ".amplint_cache")
+    assert folder_for(Settings()) == str(folder / "deeper" / ".amplint_cache")
+
+
+def test_a_configuration_from_elsewhere_does_not_draw_the_cache_there(
+    folder: Path, tmp_path: Path
+) -> None:
+    assert folder_for(Settings(root=str(tmp_path / "proj"))) == str(folder / ".amplint_cache")
+
+
+def test_the_variable_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPLINT_CACHE_DIR", str(tmp_path / "elsewhere" / "cache"))
+    write("train.py", CLIPS)
+    check()
+    assert check().reused == 1
+    assert list((tmp_path / "elsewhere" / "cache").rglob("*.json"))
+    assert not Path(".amplint_cache").exists()
+
+
+def test_backups_and_git_pass_it_over() -> None:
+    write("train.py", CLIPS)
+    check()
+    tag = Path(".amplint_cache", "CACHEDIR.TAG").read_text()
+    # The first 43 bytes that https://bford.info/cachedir/ prescribes.
+    assert tag.startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+    assert Path(".amplint_cache", ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize("off", ["setting", "variable"])
+def test_it_can_be_turned_off(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if off == "variable":
+        monkeypatch.setenv("AMPLINT_DEBUG", "1")
+    assert open_cache(replace(SETTINGS, cache=off != "setting")) is None
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def _signed(value: object) -> bytes:
+    body = json.dumps(value).encode()
+    return b'"%s"\n%s\n' % (hashlib.sha256(body).hexdigest().encode(), body)
+
+
+WRONG = {
+    "empty": b"",
+    "null bytes": bytes(500),
+    "other JSON": b"{}",
+    "no digest": b'""\n{}\n',
+    "list": _signed([]),
+    "no findings": _signed({"filename": "train.py"}),
+    "number as name": _signed({"filename": 1, "findings": [], "lookups": []}),
+    "object as findings": _signed({"filename": "a.py", "findings": {}, "lookups": []}),
+    "short finding": _signed({"filename": "a.py", "findings": [["AMP110"]], "lookups": []}),
+    "unknown question": _signed(
+        {"filename": "a.py", "findings": [], "lookups": [[["rm", "/"], ""]]}
+    ),
+    "empty question": _signed({"filename": "a.py", "findings": [], "lookups": [[[], ""]]}),
+    "question about nothing": _signed(
+        {"filename": "a", "findings": [], "lookups": [[["file"], ""]]}
+    ),
+    "answer of another type": _signed(
+        {"filename": "a", "findings": [], "lookups": [[["exists", "/"], 1]]}
+    ),
+    "deep": _signed(0).replace(b"0", b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
+def test_what_is_no_entry_is_a_miss(data: bytes) -> None:
+    write("train.py", CLIPS)
+    check()
+    (entry,) = entries()
+    entry.write_bytes(data)
+    report = check()
+    assert (report.reused, codes(report)) == (0, ["AMP110"])
+    assert check().reused == 1  # written anew
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_damage_is_a_miss(data: st.DataObject) -> None:
+    entry = encode(FileResult("a.py", (FINDING,), lookups={("exists", "/x"): False}))
+    start = data.draw(st.integers(0, len(entry)))
+    end = data.draw(st.integers(start, len(entry)))
+    damaged = entry[:start] + data.draw(st.binary(max_size=20)) + entry[end:]
+    if damaged == entry:
+        return
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        decode(damaged)
+
+
+def test_a_folder_in_place_of_an_entry_is_a_miss() -> None:
+    write("train.py", CLIPS)
+    check()
+    (entry,) = entries()
+    entry.unlink()
+    entry.mkdir()
+    report = check()
+    assert (report.reused, codes(report)) == (0, ["AMP110"])
+
+
+def test_a_file_in_place_of_the_folder() -> None:
+    write("train.py", CLIPS)
+    Path(".amplint_cache").write_text("in the way")
+    cache = open_cache(SETTINGS)
+    assert cache is not None
+    assert codes(check_paths(["."], SETTINGS, cache=cache)) == ["AMP110"]
+    assert cache.failure is not None
+    assert Path(".amplint_cache").read_text() == "in the way"
+
+
+def test_a_folder_with_other_things_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`AMPLINT_CACHE_DIR=~` must not make `amplint clean` remove a home folder."""
+    write("train.py", CLIPS)
+    write("home/diary.txt", "dear diary")
+    monkeypatch.setenv("AMPLINT_CACHE_DIR", "home")
+    cache = open_cache(SETTINGS)
+    assert cache is not None
+    check_paths(["."], SETTINGS, cache=cache)
+    assert "holds other things" in (cache.failure or "")
+    assert os.listdir("home") == ["diary.txt"]
+
+
+def test_a_run_that_was_killed_while_writing() -> None:
+    """Its temporary file is neither an entry nor in the way."""
+    write("train.py", CLIPS)
+    write(".amplint_cache/.tmp-0123", "half of the t")
+    assert codes(check()) == ["AMP110"]
+    (entry,) = entries()
+    (entry.parent / ".tmp-4567").write_bytes(entry.read_bytes()[:40])
+    assert check().reused == 1
+
+
+def test_a_failed_write_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    write("train.py", CLIPS)
+    cache = open_cache(SETTINGS)
+    assert cache is not None
+    assert codes(check_paths(["."], SETTINGS, cache=cache)) == ["AMP110"]
+    assert cache.failure is not None
+    assert cache.failure.endswith("No space left on device")
+    assert [path for path in Path(".amplint_cache").rglob("*") if path.is_file()] == []
+
+
+# -- several runs at once, old entries ---------------------------------------------------------
+
+
+def test_two_runs_at_once(folder: Path) -> None:
+    for number in range(20):
+        write(f"train{number}.py", CLIPS)
+    command = [sys.executable, "-m", "amplint", "check", "--output-format", "json", "."]
+    runs = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    outputs = [run.communicate(timeout=120) for run in runs]
+    assert [run.returncode for run in runs] == [1, 1]
+    assert [errors for _, errors in outputs] == [b"", b""]
+    assert check(settings=load_settings()).reused == 20
+    names = [path.name for path in Path(".amplint_cache").rglob("*") if path.is_file()]
+    assert len([name for name in names if name.startswith(".tmp-")]) == 0
+
+
+def _age(path: Path, days: float) -> None:
+    then = time.time() - days * caching.DAY
+    os.utime(path, (then, then))
+
+
+def test_entries_that_no_run_uses_are_removed() -> None:
+    write("train.py", CLIPS)
+    check()
+    (used,) = entries()
+    _age(used, 40)
+    forgotten = [write(f".amplint_cache/0.0.{n}/ab/{'ab' * 32}.json", "") for n in (1, 2)]
+    _age(forgotten[0], 40)
+    _age(forgotten[1], 20)
+    tag = Path(".amplint_cache", "CACHEDIR.TAG")
+    _age(tag, 2)
+    write("new.py", CLIPS)
+    assert check().reused == 1
+    assert [path.exists() for path in forgotten] == [False, True]
+    assert not forgotten[0].parent.parent.exists()
+    assert used.exists()
+    assert time.time() - tag.stat().st_mtime < caching.DAY
+
+
+def test_cleaning_up_happens_once_a_day() -> None:
+    write("train.py", CLIPS)
+    check()
+    forgotten = write(f".amplint_cache/0.0.1/ab/{'ab' * 32}.json", "")
+    _age(forgotten, 40)
+    write("new.py", CLIPS)
+    check()
+    assert forgotten.exists()
+
+
+# -- entries -----------------------------------------------------------------------------------
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=8)  # with lone surrogates
+POSITIONS = st.builds(Position, st.integers(), st.integers())
+SPANS = st.builds(Span, POSITIONS, POSITIONS)
+STEPS = st.builds(PathStep, TEXT, st.integers(), st.integers(), TEXT, TEXT)
+EDITS = st.builds(Edit, SPANS, TEXT)
+OPTIONAL_TEXT = st.none() | TEXT
+
+
+def tuples(items: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.lists(items, max_size=3).map(tuple)
+
+
+VALUES = {
+    "code": TEXT,
+    "name": TEXT,
+    "severity": st.sampled_from(Severity),
+    "message": TEXT,
+    "help": TEXT,
+    "filename": TEXT,
+    "span": SPANS,
+    "path": tuples(STEPS),
+    "cell": st.none() | st.integers(),
+    "evidence": st.builds(
+        Evidence, TEXT, OPTIONAL_TEXT, OPTIONAL_TEXT, OPTIONAL_TEXT, tuples(TEXT)
+    ),
+    "fix": st.none() | st.builds(Fix, TEXT, tuples(EDITS)),
+    "fingerprint": TEXT,
+}
+LOOKUPS = st.dictionaries(
+    tuples(TEXT), st.booleans() | TEXT | st.lists(TEXT, max_size=3), max_size=3
+)
+PLACE = Span(Position(1, 1), Position(1, 2))
+FINDING = Finding("AMP110", "a", Severity.ERROR, "b", "c", "a.py", PLACE)
+
+
+def test_every_field_of_a_finding_is_drawn() -> None:
+    assert list(VALUES) == [item.name for item in fields(Finding)]
+
+
+@given(TEXT, tuples(st.builds(Finding, **VALUES)), LOOKUPS)
+@settings(deadline=None)
+def test_results_come_back_as_they_were(
+    filename: str, findings: tuple[Finding, ...], lookups: dict[tuple[str, ...], object]
+) -> None:
+    back = decode(encode(FileResult(filename, findings, lookups=lookups)))
+    assert back == FileResult(filename, findings)
+    assert back.lookups == lookups
+    assert back.reused
+
+
+def test_a_result_with_an_error_is_not_put(folder: Path) -> None:
+    cache = Cache(str(folder / "kept"), SETTINGS)
+    cache.put("00" * 32, FileResult("a.py", errors=(FileError("a.py", "internal error"),)))
+    assert not (folder / "kept").exists()
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run() -> Callable[..., tuple[int, str]]:
+    def invoke(*args: str) -> tuple[int, str]:
+        result = CliRunner().invoke(cli, args)
+        return result.exit_code, result.output
+
+    return invoke
+
+
+def test_check_uses_it_and_no_cache_does_not(run: Callable[..., tuple[int, str]]) -> None:
+    write("train.py", CLIPS)
+    assert run("check", "--no-cache")[0] == 1
+    assert not Path(".amplint_cache").exists()
+    assert run("check")[0] == 1
+    assert ".amplint_cache, 1 results reused" in run("check", "-v")[1]
+    assert "cache" not in run("check", "-v", "--no-cache")[1]
+
+
+def test_one_note_where_nothing_can_be_written(run: Callable[..., tuple[int, str]]) -> None:
+    write("train.py", CLIPS)
+    write("more.py", CLIPS)
+    Path(".amplint_cache").write_text("in the way")
+    status, output = run("check")
+    assert status == 1
+    assert output.count("note: results are not kept") == 1
+    assert "note" not in run("check", "--quiet")[1]
+    assert "note" not in run("check", "--no-cache")[1]
+
+
+def test_clean(run: Callable[..., tuple[int, str]], folder: Path) -> None:
+    write("train.py", CLIPS)
+    run("check")
+    before = set(folder.iterdir())
+    assert run("clean") == (0, f"removed {folder / '.amplint_cache'}\n")
+    assert before - set(folder.iterdir()) == {folder / ".amplint_cache"}
+    status, output = run("clean")
+    assert (status, output.startswith("nothing to remove")) == (0, True)
+
+
+def test_clean_removes_only_what_carries_the_tag(run: Callable[..., tuple[int, str]]) -> None:
+    precious = write(".amplint_cache/precious.txt", "")
+    assert run("clean")[0] == 0
+    write(".amplint_cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n# of others")
+    assert run("clean")[0] == 0
+    assert precious.exists()
+
+
+def test_clean_finds_both_places(
+    run: Callable[..., tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("deeper/train.py", CLIPS)
+    monkeypatch.chdir(folder / "deeper")
+    run("check")
+    run("check", "--isolated")
+    caches = [folder / ".amplint_cache", folder / "deeper" / ".amplint_cache"]
+    assert all(path.is_dir() for path in caches)
+    assert run("clean")[1] == "".join(f"removed {path}\n" for path in sorted(caches))
+    assert not any(path.exists() for path in caches)
+
+
+def test_clean_follows_the_variable(
+    run: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("train.py", CLIPS)
+    run("check")
+    monkeypatch.setenv("AMPLINT_CACHE_DIR", str(tmp_path / "elsewhere"))
+    run("check")
+    assert run("clean") == (0, f"removed {tmp_path / 'elsewhere'}\n")
+    assert Path(".amplint_cache").is_dir()
+
+
+# -- what a run does -----------------------------------------------------------------------------
+
+#: Runs the command line and prints the modules it imported, the texts it compiled, and what it
+#: wrote.
+WATCHED = """
+import os, sys
+from amplint.cli.main import main
+events, watching = [], [True]
+def hook(event, args):
+    if not watching:
+        return
+    if event == "compile" and args[1] in ("train.py", "helper.py"):
+        events.append("parsed")
+    elif event == "open" and isinstance(args[2], int):
+        if args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            events.append(f"wrote {os.path.abspath(args[0])}")
+    elif event in ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.utime"):
+        events.append(f"wrote {os.path.abspath(args[0])}")
+sys.dont_write_bytecode = True
+sys.addaudithook(hook)
+try:
+    main()
+finally:
+    watching.clear()
+    print(*events, *sorted(sys.modules), sep="\\n", file=sys.stderr)
+"""
+
+
+def watch(*args: str) -> tuple[str, list[str]]:
+    """stdout of a run, and its events and modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, "check", *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    return done.stdout, done.stderr.splitlines()
+
+
+def test_a_warm_run_neither_parses_nor_imports_the_analysis() -> None:
+    write("train.py", ASKS_HELPER)
+    write("helper.py", LEAVES)
+    cold_output, cold = watch()
+    warm_output, warm = watch()
+    assert warm_output == cold_output
+    heavy = ("amplint.analysis", "amplint.flow", "amplint.rules.", "amplint.project.project")
+    heavy = (*heavy, "amplint.source.parsing", "libcst", "torch")
+    assert "parsed" in cold
+    assert "amplint.analysis" in cold
+    assert [line for line in warm if line == "parsed" or line.startswith(heavy)] == []
+
+
+def test_check_writes_nothing_outside_its_cache(folder: Path) -> None:
+    write("train.py", CLIPS)
+    inside = f"wrote {folder / '.amplint_cache'}"
+    _, events = watch()
+    written = [line for line in events if line.startswith("wrote ")]
+    assert written
+    assert [line for line in written if not line.startswith(inside)] == []
+    _, events = watch()
+    assert [line for line in events if line.startswith("wrote ")] == []
