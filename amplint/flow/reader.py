@@ -1,8 +1,4 @@
-"""Reading expressions without side effects: locations, values, formulas.
-
-Locations are canonical strings, so that a guard in a callee and a guard in its caller are
-the same atom: "function:name", "Class.attribute", "...['key']", "...[*]".
-"""
+"""Reading expressions without side effects: their values and their formulas."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from dataclasses import dataclass, field
 
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
-from amplint.flow.program import Program
 from amplint.flow.state import State
 from amplint.flow.values import OPAQUE, ZERO, Value, is_not_none
+from amplint.flow.windows import Windows, literal_of
 from amplint.project.module import Function
 from amplint.project.roles import (
     Role,
@@ -24,39 +20,6 @@ from amplint.project.roles import (
     scaler_name,
 )
 
-STABLE_CALLS = frozenset(
-    {
-        "is_available",
-        "len",
-        "isinstance",
-        "hasattr",
-        "get_world_size",
-        "get_rank",
-        "is_initialized",
-        "startswith",
-        "endswith",
-        "lower",
-        "upper",
-        "strip",
-        "get",
-        "getenv",
-        "bool",
-        "int",
-        "str",
-        "float",
-        "getattr",
-        "is_bf16_supported",
-        "device_count",
-        "type",
-        "is_main_process",
-        "is_main",
-        "callable",
-        "max",
-        "min",
-        "abs",
-        "is_distributed",
-    }
-)
 #: Stable calls whose result is a bool; of any other the value itself is unknown.
 BOOLEAN_CALLS = frozenset(
     {
@@ -80,84 +43,14 @@ SCALE_NAME = re.compile(r"(?:^|_)scale(?:_|$)", re.IGNORECASE)
 #: Predicates are read through this many calls.
 PREDICATE_DEPTH = 3
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
-_TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
-    """Evaluates expressions against a state.
+class Reader(Windows):
+    """Evaluates expressions against a state: their values and the conditions they stand for."""
 
-    Args:
-        program: the functions and roles that expressions refer to.
-        windows: iterable text -> counter location, for `len(loader) % k` after the loop.
-        counters: counter location -> first value (0 or 1).
-    """
-
-    program: Program
-    windows: dict[str, str] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=dict)
     _judged: dict[int, str] = field(default_factory=dict)
     _depth: int = 0
-
-    # -- locations -------------------------------------------------------------------
-
-    def name_location(self, name: str, function: Function) -> str:
-        """Where a name of `function` lives."""
-        scope: Function | None = function
-        while scope is not None:
-            if name in self.program.facts(scope).locals:
-                return f"{scope.label}:{name}"
-            scope = scope.parent
-        return f"{function.module.body.label}:{name}"
-
-    def locate(self, node: ast.expr, state: State, function: Function) -> str | None:
-        """Canonical location of a name, attribute or subscript; aliases are followed."""
-        if isinstance(node, ast.Name):
-            location = self.name_location(node.id, function)
-        elif isinstance(node, ast.Attribute):
-            base = self.locate(node.value, state, function)
-            if base is None:
-                return None
-            location = f"{base}.{node.attr}"
-        elif isinstance(node, ast.Subscript):
-            base = self.locate(node.value, state, function)
-            if base is None:
-                return None
-            index = node.slice
-            location = (
-                f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
-            )
-        elif isinstance(node, ast.Call) and self._is_get(node):
-            base = self.locate(node.func.value, state, function)  # type: ignore[attr-defined]
-            if base is None:
-                return None
-            location = f"{base}[{node.args[0].value!r}]"  # type: ignore[attr-defined]
-        elif isinstance(node, ast.Call) and self._is_getattr(node):
-            base = self.locate(node.args[0], state, function)
-            return None if base is None else f"{base}.{_attribute_pattern(node.args[1])}"
-        elif isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
-            return self.locate(
-                node.target if isinstance(node, ast.NamedExpr) else node.value, state, function
-            )
-        else:
-            return None
-        return self._follow(location, state)
-
-    def _follow(self, location: str, state: State) -> str:
-        value = state.values.get(location)
-        if value is not None and value[0] == "path":
-            return value[1]
-        if value is not None and value[0] == "instance":
-            return value[2]
-        return location
-
-    def _is_get(self, node: ast.Call) -> bool:
-        """`config.get("amp", False)`: the same place as `config["amp"]`."""
-        constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
-        return constant and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
-
-    def _is_getattr(self, node: ast.Call) -> bool:
-        return isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2
 
     # -- values ----------------------------------------------------------------------
 
@@ -194,21 +87,6 @@ class Reader:
             return self.value(node.value, state, function)
         return None
 
-    def raw(self, node: ast.expr, state: State, function: Function) -> Value:
-        """What the path knows about a place, without judging it by role or name."""
-        if isinstance(node, ast.Name):
-            known = state.values.get(self.name_location(node.id, function))
-            if known is not None and known[0] != "path":
-                return known
-            nested = self._function_named(node.id, function)
-            if nested is not None:
-                return ("function", nested)
-        location = self.locate(node, state, function)
-        if location is None:
-            return None
-        value = state.values.get(location)
-        return value if value is not None else ("path", location)
-
     def binding(self, node: ast.expr, state: State, function: Function) -> Value:
         """The value to bind when an expression is assigned or passed: aliases stay aliases."""
         if _is_enumerator(node):
@@ -237,7 +115,7 @@ class Reader:
             return None
         if whole[0] != "tuple":
             return whole
-        index = _literal(node.slice)
+        index = literal_of(node.slice)
         if isinstance(index, int) and index < len(whole[1]):
             return whole[1][index]
         scaled = [item for item in whole[1] if item is not None and item[0] in ("scaled", "opaque")]
@@ -266,17 +144,6 @@ class Reader:
         if scaler_name(last_name(node)):
             return True
         return path_text(node) in self.program.unit(function).scaler_like
-
-    def _function_named(self, name: str, function: Function) -> Function | None:
-        scope: Function | None = function
-        while scope is not None:
-            if name in scope.nested:
-                return None if name in scope.redefined else scope.nested[name]
-            scope = scope.parent
-        body = function.module.body
-        if name in function.module.imports.aliases or name in body.redefined:
-            return None
-        return body.nested.get(name)
 
     def _arithmetic(self, node: ast.BinOp, state: State, function: Function) -> Value:
         for side in (node.left, node.right):
@@ -495,7 +362,7 @@ class Reader:
     ) -> Formula:
         if isinstance(left, ast.Constant):
             left, right = right, left
-        literal = _literal(right)
+        literal = literal_of(right)
         location = self.locate(left, state, function)
         if literal is not None and location is not None:
             if literal is True or literal is False:
@@ -513,7 +380,8 @@ class Reader:
     ) -> Formula:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             return disjoin([self._equality(left, item, state, function) for item in right.elts])
-        part, whole = _literal(left), self.raw(right, state, function) if _is_place(right) else None
+        part = literal_of(left)
+        whole = self.raw(right, state, function) if _is_place(right) else None
         if isinstance(part, str) and whole is not None and whole[0] == "const":
             return part in whole[1] if isinstance(whole[1], str) else None
         return self._generic("in", left, right, state, function)
@@ -549,151 +417,6 @@ class Reader:
     def _opaque_comparison(self, node: ast.Compare, state: State, function: Function) -> Formula:
         text = self.text(node, state, function)
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
-
-    def _window_test(self, left, operator, right, state: State, function: Function) -> Formula:
-        """`i % k == 0` and its relatives; `i == 0`; `i == len(loader) - 1`."""
-        if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
-            return self._modulo(left, operator, right, state, function)
-        if not isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt, ast.GtE)):
-            return None
-        counter, offset = self._counter(left, state, function)
-        if counter is None:
-            return None
-        literal = _literal(right)
-        if literal is not None:
-            if literal != self.counters[counter] + offset:
-                return None
-            first = ("first", counter)
-            return first if isinstance(operator, ast.Eq) else negate(first)
-        if isinstance(operator, (ast.Eq, ast.NotEq)) and any(
-            map(_TOTAL_NAME.search, _names(right))
-        ):
-            last = ("last", counter)
-            return last if isinstance(operator, ast.Eq) else negate(last)
-        return None
-
-    def _modulo(
-        self, left: ast.BinOp, operator, right, state: State, function: Function
-    ) -> Formula:
-        period = self.text(left.right, state, function)
-        if period is None:
-            return None
-        place, end = self._window_counter(left.left, state, function)
-        if place is None:
-            return None
-        literal = _literal(right)
-        if literal == 0 and isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt)):
-            atom: Formula = ("boundary", place, period, end)
-            return atom if isinstance(operator, ast.Eq) else negate(atom)
-        if (
-            isinstance(right, ast.BinOp)
-            and isinstance(right.op, ast.Sub)
-            and isinstance(operator, (ast.Eq, ast.NotEq))
-        ):
-            if self.text(right.left, state, function) == period and _literal(right.right) == 1:
-                atom = ("boundary", place, period, True)
-                return atom if isinstance(operator, ast.Eq) else negate(atom)
-        return None
-
-    def _window_counter(
-        self, node: ast.expr, state: State, function: Function
-    ) -> tuple[str | None, bool | str]:
-        """(counter, whether `counter % k == 0` marks the end of a window)."""
-        if isinstance(node, ast.Call) and callee_name(node) == "len" and node.args:
-            text = self.text(node.args[0], state, function)
-            return (self.windows.get(text or "", f"len({text})"), True) if text else (None, True)
-        counter, offset = self._counter(node, state, function)
-        if counter is not None:
-            return counter, self.counters[counter] - offset == 1 or offset == 1
-        text = self.text(node, state, function)
-        if text is None:
-            return None, True
-        if (
-            isinstance(node, ast.BinOp)
-            and isinstance(node.op, ast.Add)
-            and _literal(node.right) == 1
-        ):
-            place = self.locate(node.left, state, function)
-            return (place, "next") if place else (text, "next")
-        place = self.locate(node, state, function)
-        return place or next(iter(self.mentioned(node, state, function)), text), "now"
-
-    def _counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, int]:
-        offset = 0
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            if _literal(node.right) == 1:
-                node, offset = node.left, 1
-            elif _literal(node.left) == 1:
-                node, offset = node.right, 1
-        location = self.locate(node, state, function)
-        return (location, offset) if location in self.counters else (None, 0)
-
-    # -- text ------------------------------------------------------------------------
-
-    def text(self, node: ast.expr, state: State, function: Function) -> str | None:
-        """Canonical text of a stable expression, None if it may change by itself."""
-        location = self.locate(node, state, function)
-        if location is not None:
-            return location
-        if isinstance(node, ast.Constant):
-            return repr(node.value)
-        if isinstance(
-            node, (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
-        ):
-            parts = [
-                self.text(child, state, function)
-                for child in ast.iter_child_nodes(node)
-                if isinstance(child, ast.expr)
-            ]
-            if None in parts:
-                return None
-            operators = "".join(
-                type(child).__name__
-                for child in ast.iter_child_nodes(node)
-                if not isinstance(child, ast.expr)
-            )
-            return f"{type(node).__name__}{operators}({','.join(part or '' for part in parts)})"
-        if isinstance(node, ast.Call) and callee_name(node) in STABLE_CALLS:
-            return self._call_text(node, state, function)
-        return None
-
-    def _call_text(self, node: ast.Call, state: State, function: Function) -> str | None:
-        parts = [self.text(argument, state, function) for argument in node.args]
-        parts += [self.text(keyword.value, state, function) for keyword in node.keywords]
-        callee = self.text(node.func, state, function)
-        if None in parts or callee is None:
-            return None
-        return f"{callee}({','.join(part or '' for part in parts)})"
-
-    def mentioned(self, node: ast.expr, state: State, function: Function) -> set[str]:
-        """Locations that an expression reads."""
-        location = self.locate(node, state, function)
-        if location is not None:
-            return {location}
-        found: set[str] = set()
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.expr):
-                found |= self.mentioned(child, state, function)
-        return found
-
-
-def _literal(node: ast.expr) -> object | None:
-    """A literal of the code; enum members (`Precision.FP16`, `torch.float16`) count too."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if (
-        isinstance(node, ast.UnaryOp)
-        and isinstance(node.op, ast.USub)
-        and isinstance(node.operand, ast.Constant)
-    ):
-        return f"-{node.operand.value!r}"
-    if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
-        root: ast.expr = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        if isinstance(root, ast.Name) and (root.id[:1].isupper() or root.id == "torch"):
-            return f"<{ast.unparse(node)}>"
-    return None
 
 
 def _is_place(node: ast.expr) -> bool:
@@ -732,24 +455,6 @@ def _only_return(function: Function) -> ast.expr | None:
     if len(body) == 1 and isinstance(body[0], ast.Return):
         return body[0].value
     return None
-
-
-def _names(node: ast.expr) -> list[str]:
-    return [
-        child.id if isinstance(child, ast.Name) else child.attr
-        for child in ast.walk(node)
-        if isinstance(child, (ast.Name, ast.Attribute))
-    ]
-
-
-def _attribute_pattern(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(
-            str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values
-        )
-    return "*"
 
 
 def _asks_for_gradients(node: ast.Call) -> bool:

@@ -1,0 +1,266 @@
+"""Interprets expressions: events in evaluation order, branches, assignments to targets."""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.flow.call import Frame
+from amplint.flow.calls import Calls
+from amplint.flow.conditions import assume, evaluate, forget, is_volatile, settle
+from amplint.flow.events import Transitions
+from amplint.flow.functions import Run
+from amplint.flow.loops import LoopReader
+from amplint.flow.reader import Reader
+from amplint.flow.state import State
+from amplint.flow.values import Value, is_truthy
+
+Valued = list[tuple[State, Value]]
+
+
+class Expressions:
+    """Evaluates expressions that may hold protocol calls.
+
+    Args:
+        reader: reads expressions without side effects.
+        transitions: applies protocol events.
+        run: interprets the body of a called function.
+    """
+
+    def __init__(self, reader: Reader, transitions: Transitions, run: Run) -> None:
+        self.reader = reader
+        self.program = reader.program
+        self.transitions = transitions
+        self.loops = LoopReader(reader)
+        self.calls = Calls(reader, transitions, self.expression, run)
+        self._walruses: dict[int, bool] = {}
+
+    def bind(self, target: ast.expr, value: Value, state: State, frame: Frame) -> None:
+        """Assign, in place: forget the old value, remember the new one."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = value[1] if value is not None and value[0] == "tuple" else ()
+            for index, item in enumerate(target.elts):
+                known = parts[index] if len(parts) == len(target.elts) else None
+                self.bind(item, known, state, frame)
+            return
+        if isinstance(target, ast.Starred):
+            self.bind(target.value, None, state, frame)
+            return
+        location = self._target_location(target, state, frame)
+        if location is None:
+            return
+        self.calls.assign_gradient(target, value, state, frame)
+        if value is not None and value[0] == "path" and value[1] == location:
+            return
+        value = settle(value, location, state)
+        enabled = (
+            value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None
+        )
+        forget(location, state)
+        if value is None:
+            return
+        if value[0] == "tuple":
+            value = (
+                "tuple",
+                tuple(self._named(item, location, i) for i, item in enumerate(value[1])),
+            )
+        if value[0] in ("scaler", "optimizer") and value[1].startswith("new@"):
+            self.calls.events.rename(value[1], location)
+            if value[0] == "optimizer":
+                self.transitions.renew(state, location)
+            if value[0] == "scaler":
+                self.transitions.fresh_scaler(state, location)
+                state.values[f"{location}.<enabled>"] = settle(
+                    ("formula", enabled), location, state
+                )
+            value = (value[0], location)
+        state.values[location] = value
+
+    def _named(self, item: Value, location: str, index: int) -> Value:
+        """A participant in a display is known by its place in the container."""
+        if item is None or item[0] not in ("scaler", "optimizer") or not item[1].startswith("new@"):
+            return item
+        self.calls.events.rename(item[1], f"{location}[{index}]")
+        return (item[0], f"{location}[{index}]")
+
+    def _target_location(self, target: ast.expr, state: State, frame: Frame) -> str | None:
+        """Where an assignment writes: a name rebinds, so its alias is not followed."""
+        if isinstance(target, ast.Name):
+            return self.reader.name_location(target.id, frame.function)
+        if isinstance(target, ast.Attribute):
+            base = self.reader.locate(target.value, state, frame.function)
+            return None if base is None else f"{base}.{target.attr}"
+        return self.reader.locate(target, state, frame.function)
+
+    def branch(
+        self, test: ast.expr, states: list[State], frame: Frame
+    ) -> tuple[list[State], list[State]]:
+        """Split states on a test, events inside the test included."""
+        yes: list[State] = []
+        no: list[State] = []
+        for state in states:
+            one, two = self._branch_state(test, state, frame)
+            yes += one
+            no += two
+        return yes, no
+
+    def _branch_state(
+        self, test: ast.expr, state: State, frame: Frame
+    ) -> tuple[list[State], list[State]]:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            holds, fails = self._branch_state(test.operand, state, frame)
+            return fails, holds
+        if isinstance(test, ast.BoolOp) and self._needs_steps(test, state, frame):
+            return self._branch_connective(test, state, frame)
+        before: Valued = [(state, None)]
+        if id(test) in self.program.slice(frame.function).calls or isinstance(test, ast.NamedExpr):
+            before = self.expression(test, state, frame)
+        yes: list[State] = []
+        no: list[State] = []
+        for current, value in before:
+            returned = is_truthy(value)
+            if returned is not None and not isinstance(test, ast.NamedExpr):
+                (yes if returned else no).append(current)
+                continue
+            formula = self.reader.formula(test, current, frame.function)
+            decided = evaluate(formula, current) is not None
+            for truth, bucket in ((True, yes), (False, no)):
+                for after in assume(formula, truth, current):
+                    bucket.append(after if decided else _noted(after, test, frame, truth))
+        return yes, no
+
+    def _needs_steps(self, test: ast.BoolOp, state: State, frame: Frame) -> bool:
+        """Whether the operands must be evaluated one by one: events, walrus, volatile parts."""
+        if id(test) in self.program.slice(frame.function).calls:
+            return True
+        if self._has_walrus(test):
+            return True
+        return is_volatile(self.reader.formula(test, state, frame.function))
+
+    def _has_walrus(self, test: ast.expr) -> bool:
+        found = self._walruses.get(id(test))
+        if found is None:
+            found = any(isinstance(node, ast.NamedExpr) for node in ast.walk(test))
+            self._walruses[id(test)] = found
+        return found
+
+    def _branch_connective(
+        self, test: ast.BoolOp, state: State, frame: Frame
+    ) -> tuple[list[State], list[State]]:
+        going_on = isinstance(test.op, ast.And)
+        running, stopped = [state], []
+        for part in test.values:
+            following: list[State] = []
+            for current in running:
+                yes, no = self._branch_state(part, current, frame)
+                following += yes if going_on else no
+                stopped += no if going_on else yes
+            running = following
+        return (running, stopped) if going_on else (stopped, running)
+
+    def expression(
+        self, node: ast.expr, state: State, frame: Frame, *, binding: bool = False
+    ) -> Valued:
+        """Evaluate an expression: the states after it, each with its value.
+
+        Args:
+            binding: the value is about to be bound, so a place stays an alias.
+        """
+        matters = id(node) in self.program.slice(frame.function).calls
+        if isinstance(node, ast.IfExp) and (matters or binding):
+            return self._conditional(node, state, frame, binding)
+        if isinstance(node, ast.NamedExpr):
+            return self._walrus(node, state, frame)
+        if not matters:
+            read = self.reader.binding if binding else self.reader.value
+            return [(state, read(node, state, frame.function))]
+        if isinstance(node, ast.Call):
+            return self.calls.call(node, state, frame)
+        if isinstance(node, (ast.Await, ast.Starred)):
+            return self.expression(node.value, state, frame, binding=binding)
+        if isinstance(node, ast.BoolOp):
+            return self._connective_value(node, state, frame)
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            return self._comprehension(node, state, frame)
+        return self._sequence(node, state, frame)
+
+    def _conditional(self, node: ast.IfExp, state: State, frame: Frame, binding: bool) -> Valued:
+        yes, no = self.branch(node.test, [state], frame)
+        results = [
+            pair
+            for after in yes
+            for pair in self.expression(node.body, after, frame, binding=binding)
+        ]
+        results += [
+            pair
+            for after in no
+            for pair in self.expression(node.orelse, after, frame, binding=binding)
+        ]
+        return results
+
+    def _connective_value(self, node: ast.BoolOp, state: State, frame: Frame) -> Valued:
+        """`amp and GradScaler()`: the first operand that decides is the value."""
+        results: Valued = []
+        running = [state]
+        goes_on = isinstance(node.op, ast.And)
+        for operand in node.values[:-1]:
+            yes, no = self.branch(operand, running, frame)
+            running, decided = (yes, no) if goes_on else (no, yes)
+            value: Value = ("const", False) if goes_on else None
+            results += [(after, value) for after in decided]
+        for current in running:
+            results += self.expression(node.values[-1], current, frame, binding=True)
+        return results
+
+    def _walrus(self, node: ast.NamedExpr, state: State, frame: Frame) -> Valued:
+        results = []
+        for after, value in self.expression(node.value, state, frame, binding=True):
+            after = after.copy()
+            self.bind(node.target, value, after, frame)
+            results.append((after, value))
+        return results
+
+    def _comprehension(self, node, state: State, frame: Frame) -> Valued:
+        """`[scaler.step(opt) for opt in opts]`: one round stands for all elements."""
+        running = [state]
+        for generator in node.generators:
+            following = []
+            for current in running:
+                for after, _ in self.expression(generator.iter, current, frame):
+                    after = after.copy()
+                    self.bind(
+                        generator.target,
+                        self.loops.element(generator.iter, after, frame),
+                        after,
+                        frame,
+                    )
+                    following.append(after)
+            running = following
+            for test in generator.ifs:
+                running = self.branch(test, running, frame)[0]
+        results: Valued = []
+        for current in running:
+            for after, value in self.expression(node.elt, current, frame):
+                scaled = value is not None and value[0] in ("scaled", "opaque")
+                results.append((after, value if scaled else None))
+        return results or [(state, None)]
+
+    def _sequence(self, node: ast.expr, state: State, frame: Frame) -> Valued:
+        """Evaluate the operands in order; a sum that holds a scaled loss is scaled."""
+        running: list[tuple[State, tuple[Value, ...]]] = [(state, ())]
+        operands = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        for child in operands:
+            running = [
+                (after, (*values, value))
+                for current, values in running
+                for after, value in self.expression(child, current, frame)
+            ]
+        return [
+            (after, self.calls.combine(node, operands, values, after, frame))
+            for after, values in running
+        ]
+
+
+def _noted(state: State, test: ast.expr, frame: Frame, truth: bool) -> State:
+    state = State(state.typestate, state.values, state.facts, state.trail)
+    state.note("assume", test, frame.function, truth)
+    return state

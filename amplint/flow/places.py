@@ -1,0 +1,202 @@
+"""Places of a program: where names and attributes live, and what is known about them.
+
+Locations are canonical strings, so that a guard in a callee and a guard in its caller are
+the same atom: "function:name", "Class.attribute", "...['key']", "...[*]".
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from amplint.flow.call import callee_name
+from amplint.flow.program import Program
+from amplint.flow.state import State
+from amplint.flow.values import Value
+from amplint.project.module import Function
+
+#: Calls whose result is the same whenever their arguments are.
+STABLE_CALLS = frozenset(
+    {
+        "is_available",
+        "len",
+        "isinstance",
+        "hasattr",
+        "get_world_size",
+        "get_rank",
+        "is_initialized",
+        "startswith",
+        "endswith",
+        "lower",
+        "upper",
+        "strip",
+        "get",
+        "getenv",
+        "bool",
+        "int",
+        "str",
+        "float",
+        "getattr",
+        "is_bf16_supported",
+        "device_count",
+        "type",
+        "is_main_process",
+        "is_main",
+        "callable",
+        "max",
+        "min",
+        "abs",
+        "is_distributed",
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class Places:
+    """Locations, raw values and canonical texts of expressions.
+
+    Args:
+        program: the functions and roles that expressions refer to.
+    """
+
+    program: Program
+
+    def name_location(self, name: str, function: Function) -> str:
+        """Where a name of `function` lives."""
+        scope: Function | None = function
+        while scope is not None:
+            if name in self.program.facts(scope).locals:
+                return f"{scope.label}:{name}"
+            scope = scope.parent
+        return f"{function.module.body.label}:{name}"
+
+    def locate(self, node: ast.expr, state: State, function: Function) -> str | None:
+        """Canonical location of a name, attribute or subscript; aliases are followed."""
+        if isinstance(node, ast.Name):
+            location = self.name_location(node.id, function)
+        elif isinstance(node, ast.Attribute):
+            base = self.locate(node.value, state, function)
+            if base is None:
+                return None
+            location = f"{base}.{node.attr}"
+        elif isinstance(node, ast.Subscript):
+            base = self.locate(node.value, state, function)
+            if base is None:
+                return None
+            index = node.slice
+            location = (
+                f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
+            )
+        elif isinstance(node, ast.Call) and self._is_get(node):
+            base = self.locate(node.func.value, state, function)  # type: ignore[attr-defined]
+            if base is None:
+                return None
+            location = f"{base}[{node.args[0].value!r}]"  # type: ignore[attr-defined]
+        elif isinstance(node, ast.Call) and self._is_getattr(node):
+            base = self.locate(node.args[0], state, function)
+            return None if base is None else f"{base}.{_attribute_pattern(node.args[1])}"
+        elif isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
+            return self.locate(
+                node.target if isinstance(node, ast.NamedExpr) else node.value, state, function
+            )
+        else:
+            return None
+        return self._follow(location, state)
+
+    def _follow(self, location: str, state: State) -> str:
+        value = state.values.get(location)
+        if value is not None and value[0] == "path":
+            return value[1]
+        if value is not None and value[0] == "instance":
+            return value[2]
+        return location
+
+    def _is_get(self, node: ast.Call) -> bool:
+        """`config.get("amp", False)`: the same place as `config["amp"]`."""
+        constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
+        return constant and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
+
+    def _is_getattr(self, node: ast.Call) -> bool:
+        return isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2
+
+    def raw(self, node: ast.expr, state: State, function: Function) -> Value:
+        """What the path knows about a place, without judging it by role or name."""
+        if isinstance(node, ast.Name):
+            known = state.values.get(self.name_location(node.id, function))
+            if known is not None and known[0] != "path":
+                return known
+            nested = self._function_named(node.id, function)
+            if nested is not None:
+                return ("function", nested)
+        location = self.locate(node, state, function)
+        if location is None:
+            return None
+        value = state.values.get(location)
+        return value if value is not None else ("path", location)
+
+    def _function_named(self, name: str, function: Function) -> Function | None:
+        scope: Function | None = function
+        while scope is not None:
+            if name in scope.nested:
+                return None if name in scope.redefined else scope.nested[name]
+            scope = scope.parent
+        body = function.module.body
+        if name in function.module.imports.aliases or name in body.redefined:
+            return None
+        return body.nested.get(name)
+
+    def text(self, node: ast.expr, state: State, function: Function) -> str | None:
+        """Canonical text of a stable expression, None if it may change by itself."""
+        location = self.locate(node, state, function)
+        if location is not None:
+            return location
+        if isinstance(node, ast.Constant):
+            return repr(node.value)
+        if isinstance(
+            node, (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
+        ):
+            parts = [
+                self.text(child, state, function)
+                for child in ast.iter_child_nodes(node)
+                if isinstance(child, ast.expr)
+            ]
+            if None in parts:
+                return None
+            operators = "".join(
+                type(child).__name__
+                for child in ast.iter_child_nodes(node)
+                if not isinstance(child, ast.expr)
+            )
+            return f"{type(node).__name__}{operators}({','.join(part or '' for part in parts)})"
+        if isinstance(node, ast.Call) and callee_name(node) in STABLE_CALLS:
+            return self._call_text(node, state, function)
+        return None
+
+    def _call_text(self, node: ast.Call, state: State, function: Function) -> str | None:
+        parts = [self.text(argument, state, function) for argument in node.args]
+        parts += [self.text(keyword.value, state, function) for keyword in node.keywords]
+        callee = self.text(node.func, state, function)
+        if None in parts or callee is None:
+            return None
+        return f"{callee}({','.join(part or '' for part in parts)})"
+
+    def mentioned(self, node: ast.expr, state: State, function: Function) -> set[str]:
+        """Locations that an expression reads."""
+        location = self.locate(node, state, function)
+        if location is not None:
+            return {location}
+        found: set[str] = set()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                found |= self.mentioned(child, state, function)
+        return found
+
+
+def _attribute_pattern(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values
+        )
+    return "*"

@@ -1,0 +1,133 @@
+"""Accumulation windows: `i % k == 0` and its relatives, first and last iterations."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+from amplint.flow.call import callee_name
+from amplint.flow.conditions import Formula, negate
+from amplint.flow.places import Places
+from amplint.flow.state import State
+from amplint.project.module import Function
+
+_TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
+
+
+@dataclass(slots=True, eq=False)
+class Windows(Places):
+    """Conditions on loop counters.
+
+    Args:
+        windows: iterable text -> counter location, for `len(loader) % k` after the loop.
+        counters: counter location -> first value (0 or 1).
+    """
+
+    windows: dict[str, str] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+
+    def _window_test(self, left, operator, right, state: State, function: Function) -> Formula:
+        """`i % k == 0` and its relatives; `i == 0`; `i == len(loader) - 1`."""
+        if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
+            return self._modulo(left, operator, right, state, function)
+        if not isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt, ast.GtE)):
+            return None
+        counter, offset = self._counter(left, state, function)
+        if counter is None:
+            return None
+        literal = literal_of(right)
+        if literal is not None:
+            if literal != self.counters[counter] + offset:
+                return None
+            first = ("first", counter)
+            return first if isinstance(operator, ast.Eq) else negate(first)
+        if isinstance(operator, (ast.Eq, ast.NotEq)) and any(
+            map(_TOTAL_NAME.search, _names(right))
+        ):
+            last = ("last", counter)
+            return last if isinstance(operator, ast.Eq) else negate(last)
+        return None
+
+    def _modulo(
+        self, left: ast.BinOp, operator, right, state: State, function: Function
+    ) -> Formula:
+        period = self.text(left.right, state, function)
+        if period is None:
+            return None
+        place, end = self._window_counter(left.left, state, function)
+        if place is None:
+            return None
+        literal = literal_of(right)
+        if literal == 0 and isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt)):
+            atom: Formula = ("boundary", place, period, end)
+            return atom if isinstance(operator, ast.Eq) else negate(atom)
+        if (
+            isinstance(right, ast.BinOp)
+            and isinstance(right.op, ast.Sub)
+            and isinstance(operator, (ast.Eq, ast.NotEq))
+        ):
+            if self.text(right.left, state, function) == period and literal_of(right.right) == 1:
+                atom = ("boundary", place, period, True)
+                return atom if isinstance(operator, ast.Eq) else negate(atom)
+        return None
+
+    def _window_counter(
+        self, node: ast.expr, state: State, function: Function
+    ) -> tuple[str | None, bool | str]:
+        """(counter, whether `counter % k == 0` marks the end of a window)."""
+        if isinstance(node, ast.Call) and callee_name(node) == "len" and node.args:
+            text = self.text(node.args[0], state, function)
+            return (self.windows.get(text or "", f"len({text})"), True) if text else (None, True)
+        counter, offset = self._counter(node, state, function)
+        if counter is not None:
+            return counter, self.counters[counter] - offset == 1 or offset == 1
+        text = self.text(node, state, function)
+        if text is None:
+            return None, True
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Add)
+            and literal_of(node.right) == 1
+        ):
+            place = self.locate(node.left, state, function)
+            return (place, "next") if place else (text, "next")
+        place = self.locate(node, state, function)
+        return place or next(iter(self.mentioned(node, state, function)), text), "now"
+
+    def _counter(self, node: ast.expr, state: State, function: Function) -> tuple[str | None, int]:
+        offset = 0
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            if literal_of(node.right) == 1:
+                node, offset = node.left, 1
+            elif literal_of(node.left) == 1:
+                node, offset = node.right, 1
+        location = self.locate(node, state, function)
+        return (location, offset) if location in self.counters else (None, 0)
+
+
+def literal_of(node: ast.expr) -> object | None:
+    """A literal of the code; enum members (`Precision.FP16`, `torch.float16`) count too."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
+        return f"-{node.operand.value!r}"
+    if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and (root.id[:1].isupper() or root.id == "torch"):
+            return f"<{ast.unparse(node)}>"
+    return None
+
+
+def _names(node: ast.expr) -> list[str]:
+    return [
+        child.id if isinstance(child, ast.Name) else child.attr
+        for child in ast.walk(node)
+        if isinstance(child, (ast.Name, ast.Attribute))
+    ]
