@@ -266,7 +266,7 @@ def _remove_old(top: str) -> None:
 
 
 def encode(result: FileResult) -> bytes:
-    """An entry: the digest of the second line, and the result as JSON."""
+    """An entry: the digest of what follows it, and the result as JSON."""
     body = _dumped(
         {
             "filename": result.filename,
@@ -274,7 +274,7 @@ def encode(result: FileResult) -> bytes:
             "lookups": list(result.lookups.items()),
         }
     )
-    return b'"%s"\n%s\n' % (hashlib.sha256(body).hexdigest().encode(), body)
+    return b'"%s"\n%s' % (hashlib.sha256(body).hexdigest().encode(), body)
 
 
 def decode(data: bytes) -> FileResult:
@@ -284,7 +284,6 @@ def decode(data: bytes) -> FileResult:
         ValueError, TypeError, LookupError, RecursionError: it is no whole entry.
     """
     digest, _, body = data.partition(b"\n")
-    body = body[:-1]
     if digest.decode("ascii") != f'"{hashlib.sha256(body).hexdigest()}"':
         raise ValueError("damaged")
     entry = json.loads(body.decode("utf-8", "surrogatepass"))

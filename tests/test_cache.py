@@ -352,7 +352,7 @@ def test_it_can_be_turned_off(off: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 def _signed(value: object) -> bytes:
     body = json.dumps(value).encode()
-    return b'"%s"\n%s\n' % (hashlib.sha256(body).hexdigest().encode(), body)
+    return b'"%s"\n%s' % (hashlib.sha256(body).hexdigest().encode(), body)
 
 
 WRONG = {
