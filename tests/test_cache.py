@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import amplint
@@ -284,6 +284,20 @@ def test_two_folders_with_equal_files_do_not_share_results(
     monkeypatch.chdir(folder / "a")
     assert codes(check("train.py")) == []
     monkeypatch.chdir(folder / "b")
+    assert codes(check("train.py")) == ["AMP110"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_link_that_points_elsewhere_is_seen() -> None:
+    """The same printed name and the same bytes, but another helper beside the real file."""
+    for name, helper in (("a", UNSCALES), ("b", LEAVES)):
+        write(f"{name}/train.py", ASKS_HELPER)
+        write(f"{name}/helper.py", helper)
+    link = Path("train.py")
+    link.symlink_to("a/train.py")
+    assert codes(check("train.py")) == []
+    link.unlink()
+    link.symlink_to("b/train.py")
     assert codes(check("train.py")) == ["AMP110"]
 
 
@@ -557,6 +571,7 @@ def test_every_field_of_a_finding_is_drawn() -> None:
     assert list(VALUES) == [item.name for item in fields(Finding)]
 
 
+@example("\ud83d\ude00", (), {})  # two halves, not one character
 @given(TEXT, tuples(st.builds(Finding, **VALUES)), LOOKUPS)
 @settings(deadline=None)
 def test_results_come_back_as_they_were(
