@@ -136,7 +136,15 @@ def _prepare(
         return known
     # Only now: which rules are off by default is known when all of them are imported.
     codes = selection.codes_for(found.path)
-    return Task(source, codes, selection.off_by_default, found.path, key)
+    return Task(
+        source,
+        codes,
+        selection.off_by_default,
+        found.path,
+        key,
+        settings.project_root,
+        settings.src,
+    )
 
 
 def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, FileResult]]:

@@ -68,6 +68,8 @@ class Settings:
         cache: whether results may be reused between runs.
         fail_on: least severity that makes the exit status 1, one of `FAIL_LEVELS`.
         target_torch: oldest torch version that the checked code runs on, "2.3".
+        project_root: folder of the project, for imports; None looks upwards from each file.
+        src: folders below the project's root that hold top-level packages, besides `src`.
         output_format: of the report; None leaves it to the command line.
         stdin_filename: name of the file whose text is read from standard input.
         root: folder that patterns are relative to; "" is the working directory.
@@ -87,6 +89,8 @@ class Settings:
     cache: bool = True
     fail_on: str = "warning"
     target_torch: str | None = None
+    project_root: str | None = None
+    src: tuple[str, ...] = ()
     output_format: str | None = None
     stdin_filename: str | None = None
     root: str = field(default="", metadata={"file_key": False})
@@ -285,6 +289,7 @@ _CHECKS: Mapping[str, _Check] = {
     "jobs": (_natural, "a number of processes, 0 for automatic"),
     "fail-on": (_fail_level, f"one of {', '.join(FAIL_LEVELS)}"),
     "target-torch": (_version, 'a version such as "2.3"'),
+    "project-root": (_string, "a string"),
     "output-format": (_string, "a string"),
     "stdin-filename": (_string, "a string"),
 }

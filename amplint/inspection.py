@@ -33,6 +33,8 @@ class Task:
         source: the decoded file.
         path: where it lies on disk, "" for standard input.
         key: of its result in the cache, "" where that is not kept.
+        root: of the project; None looks upwards from the file.
+        src: further folders of the project that hold top-level packages.
         codes: of the rules to run.
         off_by_default: codes that run only if selected; see `Suppressions.unused`.
     """
@@ -42,6 +44,8 @@ class Task:
     off_by_default: frozenset[str] = frozenset()
     path: str = ""
     key: str = ""
+    root: str | None = None
+    src: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ def _inspect(task: Task) -> FileResult:
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)
-    project = Project()
+    project = Project(task.root, task.src)
     view = analyse(source.filename, source.text, tree, path=task.path, project=project)
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)

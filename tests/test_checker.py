@@ -406,3 +406,29 @@ def test_processes_are_started_only_where_they_pay(
         write(name, MARK + "#" * (characters // 3))
     check_paths(["."], Settings(jobs=jobs))
     assert started == ([jobs or 3] if expected else [])
+
+
+def test_the_project_root_decides_where_imports_are_found(tmp_path: Path) -> None:
+    """A helper in a source folder of the project is followed only if the settings name it."""
+    (tmp_path / "lib" / "helpers").mkdir(parents=True)
+    (tmp_path / "lib" / "helpers" / "__init__.py").write_text("")
+    (tmp_path / "lib" / "helpers" / "steps.py").write_text(
+        "def finish(scaler, optimizer):\n    scaler.step(optimizer)\n    optimizer.zero_grad()\n"
+    )
+    script = tmp_path / "jobs" / "train.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import torch\n"
+        "from helpers.steps import finish\n"
+        "def train(model, loader, optimizer):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        "    for x in loader:\n"
+        "        scaler.scale(model(x)).backward()\n"
+        "        finish(scaler, optimizer)\n"
+    )
+    alone = check_paths([str(script)], SETTINGS)
+    known = check_paths(
+        [str(script)], replace(SETTINGS, project_root=str(tmp_path), src=("lib",))
+    )
+    assert [finding.code for finding in alone.findings] == []
+    assert [finding.code for finding in known.findings] == ["AMP105"]

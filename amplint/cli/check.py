@@ -65,6 +65,9 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
     type=bool,
     help="Neither read nor write the cache.",
 )
+@click.option(
+    "--project-root", metavar="PATH", help="Where imports are looked up. [default: upwards]"
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=0), help="Processes; 0 chooses.")
 @click.option(
     "--output-format",

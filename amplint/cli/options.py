@@ -44,6 +44,7 @@ _PLAIN = (
     "cache",
     "jobs",
     "output_format",
+    "project_root",
     "stdin_filename",
 )
 

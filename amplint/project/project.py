@@ -32,7 +32,7 @@ class Project:
 
     Args:
         root: the project's folder; None looks upwards from each file for a project file.
-        src: further folders that top-level packages lie in, relative to the root.
+        src: folders that hold top-level packages, besides `src`, relative to the root.
 
     Attributes:
         lookups: everything that was asked of the file system.
