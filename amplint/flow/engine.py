@@ -116,15 +116,29 @@ def _rank(code: str) -> int:
     return 2 if code in GENERAL else 1
 
 
+def _participants(item: Found) -> tuple[str, str]:
+    """Scaler and optimizer as the code writes them; a clip names neither, its path does."""
+    scaler, optimizer = item.site.scaler_text, item.site.optimizer_text
+    for step in reversed(steps_of(item.state.trail)):
+        if step[0] != "event" or step[2].module is not item.site.function.module:
+            continue
+        other = step[3][1]
+        scaler = scaler or other.scaler_text
+        named = other.optimizer not in ("", EVERY)
+        optimizer = optimizer or (other.optimizer_text if named else "")
+    return scaler, optimizer
+
+
 def _misuse(item: Found, place_of: PlaceOf) -> Misuse:
     site = item.site
+    scaler, optimizer = _participants(item)
     return Misuse(
         code=item.verdict.code,
         node=site.node,
         function=site.function,
         violation=VIOLATIONS.get(item.slug),
-        scaler=site.scaler_text,
-        optimizer=site.optimizer_text,
+        scaler=scaler,
+        optimizer=optimizer,
         path=build_witness(item.state.trail, item.slug, item.origin or site, place_of),
         details=item.verdict.details,
     )
