@@ -232,7 +232,7 @@ class _Work:
         if any(id(expression) in self.calls for expression in expressions_of(statement)):
             return True
         if fills_container(statement):
-            return bool(names_in(statement.value.func.value) & self.relevant)  # type: ignore
+            return bool(names_in(statement.value.func.value) & self.relevant)  # type: ignore[attr-defined]
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
         return any(

@@ -59,7 +59,7 @@ def test_vscode_matcher_takes_notices_for_infos() -> None:
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize(
     "filename",
-    ["train.py", "/srv/a b/train.py", "C:/work/train.py", "C:\\work\\train.py", "a:1:2 b.py"],
+    ["train.py", "/srv/a b/train.py", "C:/proj/train.py", "C:\\proj\\train.py", "a:1:2 b.py"],
 )
 def test_every_finding_is_read(tool: str, filename: str, clip, make_report, sources) -> None:
     finding = replace(clip, filename=filename, message="a: colon, error AMP101 and 1:2: numbers")
