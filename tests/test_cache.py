@@ -210,10 +210,12 @@ def test_an_edit_elsewhere_changes_nothing() -> None:
         {"ignore": ("AMP110",)},
         {"extend_select": ("AMP128",)},
         {"per_file_ignores": (("*.py", ("AMP110",)),)},
+        {"project_root": "lib"},
+        {"src": ("lib",)},
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_another_selection_has_results_of_its_own(changed: dict[str, object]) -> None:
+def test_other_settings_have_results_of_their_own(changed: dict[str, object]) -> None:
     write("train.py", CLIPS)
     check()
     other = replace(SETTINGS, **changed)
