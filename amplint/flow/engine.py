@@ -25,12 +25,12 @@ from amplint.flow.facts import (
     UPDATE,
     ZERO_GRAD,
 )
-from amplint.flow.functions import drop_locals
+from amplint.flow.functions import drop_locals, parameter_names
 from amplint.flow.interpreter import BudgetExceeded, Interpreter
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.reader import Reader
-from amplint.flow.slice import blocks_of
+from amplint.flow.slice import blocks_of, names_in
 from amplint.flow.state import EVERY, State, merge
 from amplint.flow.values import NONE
 from amplint.flow.witness import PlaceOf, build_witness, relevant_steps, steps_of
@@ -116,6 +116,16 @@ def _rank(code: str) -> int:
     return 2 if code in GENERAL else 1
 
 
+def _assumes_about_parameters(item: Found) -> bool:
+    """Whether the path of a finding takes a branch that a parameter of its function decides."""
+    function = item.site.function
+    parameters = parameter_names(function)
+    return any(
+        step[0] == "assume" and step[2] is function and names_in(step[1]) & parameters
+        for step in steps_of(item.state.trail)
+    )
+
+
 def _participants(item: Found) -> tuple[str, str]:
     """Scaler and optimizer as the code writes them; a clip names neither, its path does."""
     scaler, optimizer = item.site.scaler_text, item.site.optimizer_text
@@ -185,14 +195,14 @@ class _Engine:
         return found + list(self._never_done({item.site.node for item in found}))
 
     def _callers_refute(self, item: Found) -> bool:
-        """Whether callers in other files tie the guards that this file leaves untied.
+        """Whether callers in other files tie the parameters that this file leaves untied.
 
         `if use_amp:` against `if scaler is not None:` is right as long as every caller passes
         a scaler exactly when it passes the flag. Without any caller in sight the file stands
         for itself.
         """
         function = item.site.function
-        if item.verdict.code != "AMP201" or self.home is not self.module:
+        if self.home is not self.module or not _assumes_about_parameters(item):
             return False
         seen = False
         for unit in self.program.importers(function):
