@@ -85,10 +85,10 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{scaler}` steps and updates on every micro-batch, but `zero_grad` runs per window{when}: "
-    "earlier gradients are divided by 65536 and lost",
-    "unscale_": "`{scaler}` unscales and updates on every micro-batch, but `zero_grad` runs per "
-    "window{when}: earlier gradients are divided by 65536 and lost",
+    "": "`{scaler}` steps and updates{when}, but `zero_grad` does not run before the next "
+    "backward: the gradients left in `.grad` are divided by 65536 and lost",
+    "unscale_": "`{scaler}` unscales and updates{when}, but `zero_grad` does not run before the "
+    "next backward: the gradients left in `.grad` are divided by 65536 and lost",
 }
 HELPS = {
     "": "call `{scaler}.step({optimizer})` and `{scaler}.update()` only at the end of the window, "
