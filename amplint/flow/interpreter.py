@@ -312,6 +312,8 @@ class Interpreter(Expressions):
             exits, broken = (
                 [_after_training(state, node, frame) for state in part] for part in (exits, broken)
             )
+            for state in exits:
+                self.loops.count_known(state)
         outcome.normal += exits
         if node.orelse:
             result = self.block(

@@ -134,6 +134,13 @@ class LoopReader:
         for (place, period), truth in closed.items():
             state.facts[("boundary", place, period, False)] = truth
 
+    def count_known(self, state: State) -> None:
+        """Leave a loop, in place: its last index tells what the length leaves over."""
+        for atom, truth in list(state.facts.items()):
+            text = self.reader.windows.get(atom[1]) if atom[0] == "boundary" else None
+            if text is not None and atom[3] is True:
+                state.facts[("boundary", f"len({text})", atom[2], True)] = truth
+
     def is_last(self, node: ast.For, state: State, frame) -> bool | None:
         """Whether the path has decided that this iteration is the last one."""
         counter = self._counter(node, state, frame)
@@ -169,7 +176,7 @@ class LoopReader:
         self.reader.counters[location] = first
         text = self.reader.text(iterable, state, frame.function) if iterable is not None else None
         if text is not None:
-            self.reader.windows[text] = location
+            self.reader.windows[location] = text
         return location
 
     # -- container loops ---------------------------------------------------------------

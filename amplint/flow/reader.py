@@ -80,7 +80,8 @@ class Reader(Windows):
         if isinstance(node, (ast.Tuple, ast.List)):
             return ("tuple", tuple(self.value(item, state, function) for item in node.elts))
         if isinstance(node, ast.BinOp):
-            return self._arithmetic(node, state, function)
+            rest = self.formula(node, state, function)
+            return ("formula", rest) if rest else self._arithmetic(node, state, function)
         if isinstance(node, ast.Call):
             return self._call_value(node, state, function)
         if isinstance(node, (ast.Await, ast.Starred)):
@@ -369,6 +370,9 @@ class Reader(Windows):
                 truth = self.formula(left, state, function)
                 return truth if literal else negate(truth)
             if literal == 0:
+                rest = self.raw(left, state, function) if _is_place(left) else None
+                if rest is not None and rest[0] == "formula":
+                    return negate(rest[1])
                 return negate(("positive", location))
             if literal == 1 and _COUNT_NAME.search(last_name(left)):
                 return negate(("other", f"1<{location}", frozenset({location})))

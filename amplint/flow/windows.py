@@ -20,7 +20,8 @@ class Windows(Places):
     """Conditions on loop counters.
 
     Args:
-        windows: iterable text -> counter location, for `len(loader) % k` after the loop.
+        windows: counter location -> text of what it counts. After the loop the last
+            iteration tells whether `len(loader) % k` is zero.
         counters: counter location -> first value (0 or 1).
     """
 
@@ -78,7 +79,7 @@ class Windows(Places):
         """(counter, whether `counter % k == 0` marks the end of a window)."""
         if isinstance(node, ast.Call) and callee_name(node) == "len" and node.args:
             text = self.text(node.args[0], state, function)
-            return (self.windows.get(text or "", f"len({text})"), True) if text else (None, True)
+            return (f"len({text})", True) if text else (None, True)
         counter, offset = self._counter(node, state, function)
         if counter is not None:
             return counter, self.counters[counter] - offset == 1 or offset == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplint.flow.conditions import evaluate, is_volatile, negate
+from amplint.flow.loops import LoopReader
 from amplint.flow.state import State
 from amplint.flow.values import NONE, OPAQUE
 
@@ -244,7 +245,8 @@ def test_an_index_that_starts_at_one(counted: Reading) -> None:
 
 def test_the_rest_of_a_loader_is_the_window_of_its_loop(counted: Reading) -> None:
     reader = counted.reader
-    reader.windows[counted.place("loader", State())] = counted.place("i", State())
-    assert counted.formula("len(loader) % k == 0", State()) == counted.formula(
-        "(i + 1) % k == 0", State()
-    )
+    reader.windows[counted.place("i", State())] = counted.place("loader", State())
+    for truth in (True, False):
+        state = State(facts={counted.formula("(i + 1) % k == 0", State()): truth})
+        LoopReader(reader).count_known(state)
+        assert evaluate(counted.formula("len(loader) % k == 0", state), state) is truth

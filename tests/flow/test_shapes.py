@@ -23,7 +23,6 @@ REPORTED = {
     "the value of a lambda": ("exists_lambda",),
     "a flag that went through a string": ("str_bool",),
     "how many elements a list has": ("len_list",),
-    "a remainder computed before the loop": ("remainder_var",),
 }
 
 
