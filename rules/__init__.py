@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+from functools import cache
 from types import ModuleType
 
 #: code -> module name in this package, sorted by code.
@@ -44,7 +44,7 @@ TABLE: dict[str, str] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(code: str) -> ModuleType:
     """Import the module of a rule.
 

@@ -141,8 +141,7 @@ def _check(project: Path, extra_codes: tuple[str, ...]) -> tuple[tuple[Path, Rep
         for item in report.findings
     ]
     failed = [
-        (item.filename, Reported(Mark(item.row, item.code), item.message))
-        for item in report.errors
+        (item.filename, Reported(Mark(item.row, item.code), item.message)) for item in report.errors
     ]
     return tuple((Path(name).resolve(), item) for name, item in found + failed)
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import amplint.rules
 import pytest
 
-import amplint.rules
 from amplint import checker, inspection, workers
 from amplint.checker import check_paths, check_source
 from amplint.config import Settings
@@ -427,8 +427,6 @@ def test_the_project_root_decides_where_imports_are_found(tmp_path: Path) -> Non
         "        finish(scaler, optimizer)\n"
     )
     alone = check_paths([str(script)], SETTINGS)
-    known = check_paths(
-        [str(script)], replace(SETTINGS, project_root=str(tmp_path), src=("lib",))
-    )
+    known = check_paths([str(script)], replace(SETTINGS, project_root=str(tmp_path), src=("lib",)))
     assert [finding.code for finding in alone.findings] == []
     assert [finding.code for finding in known.findings] == ["AMP105"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from amplint.rules import TABLE
+
 from tests.fixtures_runner import (
     FIXTURES,
     MalformedExpectation,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from amplint.rules import TABLE, load
 
 from amplint.config import Settings
 from amplint.errors import ConfigError
 from amplint.findings import Severity
-from amplint.rules import TABLE, load
 from amplint.selection import Selection, rule_names
 
 SELECTABLE = frozenset(TABLE) - {"AMP000"}

@@ -499,9 +499,9 @@ class _Engine:
         self, function: Function, body: list[ast.stmt], interpreter: Interpreter
     ) -> bool:
         for statement in body:
-            if isinstance(statement, (ast.For, ast.While, ast.AsyncFor)):
-                if BACKWARD in interpreter.loops.words(statement.body, function):
-                    return True
+            is_loop = isinstance(statement, (ast.For, ast.While, ast.AsyncFor))
+            if is_loop and BACKWARD in interpreter.loops.words(statement.body, function):
+                return True
             if any(
                 self._loops_around_backward(function, block, interpreter)
                 for block in blocks_of(statement)

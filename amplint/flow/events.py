@@ -271,9 +271,11 @@ class Transitions:
     def _wrapped(self, state: State, site: Site) -> bool:
         """Whether the object inside (or around) this optimizer is the one that was unscaled."""
         for key, (stage, _) in _stages(state):
-            if stage is Stage.UNSCALED and key[1] == site.scaler and key[2] != site.optimizer:
-                if _holds(state, key[2], site.optimizer) or _holds(state, site.optimizer, key[2]):
-                    return True
+            other = key[2]
+            if stage is not Stage.UNSCALED or key[1] != site.scaler or other == site.optimizer:
+                continue
+            if _holds(state, other, site.optimizer) or _holds(state, site.optimizer, other):
+                return True
         return False
 
     def update(self, state: State, site: Site, *, new_scale: bool) -> None:
@@ -317,7 +319,7 @@ class Transitions:
         self._started(state)
         everyone = site.optimizer == EVERY
         for optimizer in (*self._named(state), EVERY):
-            gradient, scalers = self.tag(state, optimizer)
+            gradient, _scalers = self.tag(state, optimizer)
             if everyone or optimizer == site.optimizer:
                 self._clear(state, optimizer, gradient, keep)
             elif gradient in (Gradient.PLAIN, Gradient.MIXED):

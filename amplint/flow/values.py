@@ -19,9 +19,9 @@ A value is a small tuple whose first element names its kind, or None for "unknow
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
-Value = Optional[tuple[Any, ...]]
+Value = tuple[Any, ...] | None
 
 NONE: Value = ("none",)
 ZERO: Value = ("const", 0)

@@ -64,13 +64,16 @@ class Windows(Places):
             atom: Formula = ("boundary", place, period, end)
             return atom if isinstance(operator, ast.Eq) else negate(atom)
         if (
-            isinstance(right, ast.BinOp)
-            and isinstance(right.op, ast.Sub)
-            and isinstance(operator, (ast.Eq, ast.NotEq))
+            (
+                isinstance(right, ast.BinOp)
+                and isinstance(right.op, ast.Sub)
+                and isinstance(operator, (ast.Eq, ast.NotEq))
+            )
+            and self.text(right.left, state, function) == period
+            and literal_of(right.right) == 1
         ):
-            if self.text(right.left, state, function) == period and literal_of(right.right) == 1:
-                atom = ("boundary", place, period, True)
-                return atom if isinstance(operator, ast.Eq) else negate(atom)
+            atom = ("boundary", place, period, True)
+            return atom if isinstance(operator, ast.Eq) else negate(atom)
         return None
 
     def _window_counter(

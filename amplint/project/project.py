@@ -157,9 +157,9 @@ class Project:
         filename = os.path.relpath(path).replace(os.sep, "/")
         try:
             source = decode(self.lookups.read(path), filename)
-            if not _PROTOCOL_WORDS.search(source.text.encode("utf-8", "replace")):
-                if os.path.basename(path) != "__init__.py":
-                    return None
+            mentions = _PROTOCOL_WORDS.search(source.text.encode("utf-8", "replace"))
+            if mentions is None and os.path.basename(path) != "__init__.py":
+                return None
             tree = parse(source)
             return _index(filename, source.text, tree, name=dotted, package=self._package_of(path))
         except (UnreadableFile, RecursionError, MemoryError, OSError):

@@ -295,7 +295,9 @@ NO_AUTOCAST = (
 UPDATE_CALL = "        policy_loss = policy.update(rl_info, reward.detach())\n"
 UPDATE_REMOVED = ("fixed.py", UPDATE_CALL, "")
 UPDATE_AFTER_STEP = (
-    "fixed.py", "        scaler.update()\n", "        scaler.update()\n" + UPDATE_CALL,
+    "fixed.py",
+    "        scaler.update()\n",
+    "        scaler.update()\n" + UPDATE_CALL,
 )
 
 Repair = tuple[str, str, str]
@@ -320,39 +322,62 @@ HALF_GRADIENTS = "Attempting to unscale FP16 gradients."
     ("repairs", "exception", "message", "file", "text"),
     [
         pytest.param(
-            (), RuntimeError, "The size of tensor a", "loss_function.py", "risk = F.kl_div(",
+            (),
+            RuntimeError,
+            "The size of tensor a",
+            "loss_function.py",
+            "risk = F.kl_div(",
             id="as found: class indices as floats",
         ),
         pytest.param(
-            (CLASS_INDICES,), RuntimeError, FREED_GRAPH,
-            "fixed.py", "scaler.scale(loss).backward()",
+            (CLASS_INDICES,),
+            RuntimeError,
+            FREED_GRAPH,
+            "fixed.py",
+            "scaler.scale(loss).backward()",
             id="then: the policy update has freed the graph",
         ),
         pytest.param(
-            (CLASS_INDICES, UPDATE_REMOVED, UPDATE_AFTER_STEP), RuntimeError, FREED_GRAPH,
-            "policy_refined.py", "loss.backward()",
+            (CLASS_INDICES, UPDATE_REMOVED, UPDATE_AFTER_STEP),
+            RuntimeError,
+            FREED_GRAPH,
+            "policy_refined.py",
+            "loss.backward()",
             id="the first attempt: the policy update after the step",
         ),
         pytest.param(
-            (CLASS_INDICES, DETACHED, NO_GRAD_REMOVED), ValueError, HALF_GRADIENTS,
-            "fixed.py", "scaler.unscale_(optimizer)",
+            (CLASS_INDICES, DETACHED, NO_GRAD_REMOVED),
+            ValueError,
+            HALF_GRADIENTS,
+            "fixed.py",
+            "scaler.unscale_(optimizer)",
             id="then: float16 weights, visible only without no_grad",
         ),
         pytest.param(
-            (CLASS_INDICES, DETACHED, NO_GRAD_REMOVED, NO_UNSCALE, NO_CLIP), ValueError,
-            HALF_GRADIENTS, "fixed.py", "scaler.step(optimizer)",
+            (CLASS_INDICES, DETACHED, NO_GRAD_REMOVED, NO_UNSCALE, NO_CLIP),
+            ValueError,
+            HALF_GRADIENTS,
+            "fixed.py",
+            "scaler.step(optimizer)",
             id="unscale_ was not the cause: without it the step raises the same",
         ),
         pytest.param(
-            (CLASS_INDICES, DETACHED, NO_GRAD_REMOVED, NO_AUTOCAST), ValueError,
-            HALF_GRADIENTS, "fixed.py", "scaler.unscale_(optimizer)",
+            (CLASS_INDICES, DETACHED, NO_GRAD_REMOVED, NO_AUTOCAST),
+            ValueError,
+            HALF_GRADIENTS,
+            "fixed.py",
+            "scaler.unscale_(optimizer)",
             id="autocast was not the cause: without it unscale_ raises the same",
         ),
     ],
 )
 def test_prompt_policy_stops(
-    tmp_path: Path, repairs: tuple[Repair, ...], exception: type[Exception], message: str,
-    file: str, text: str,
+    tmp_path: Path,
+    repairs: tuple[Repair, ...],
+    exception: type[Exception],
+    message: str,
+    file: str,
+    text: str,
 ) -> None:
     with open_project(repaired(tmp_path, *repairs)) as project:
         where, _, line = run_and_fail(project, exception, message)

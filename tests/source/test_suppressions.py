@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 import pytest
+from amplint.rules import TABLE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplint.rules import TABLE
 from amplint.source.suppressions import UnusedSuppression, codes_of, collect
 
 CODES = sorted(TABLE)
