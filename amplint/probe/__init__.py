@@ -1,0 +1,1 @@
+"""Executes the user's own functions with real torch, to confirm findings."""

@@ -1,0 +1,274 @@
+"""What the probe and its worker say to each other: plain data, one JSON object each.
+
+The worker runs in the interpreter that has the user's torch, and perhaps nothing else. So
+this module imports the standard library only, and everything here survives JSON.
+Rows are 1-based. Paths of values ("args.amp", "self.scaler") are written as the entry
+function writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of the user's project that definitions may be loaded from.
+
+    Args:
+        filename: where it lies on disk, absolute.
+        module: its dotted name in the project, "" for the checked file itself.
+    """
+
+    filename: str
+    module: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What the static analysis knows about a value of the entry function.
+
+    Args:
+        path: "scaler", "self.optimizer", "args.amp".
+        kind: "scaler", "optimizer", "model", "loss", "loader", "scheduler", "config", "flag",
+            "function", "other".
+        origin: why: "constructor", "annotation", "caller", "use", "name" (the last resort).
+        detail: what the kind needs: the constructor's source text, the class's qualname.
+    """
+
+    path: str
+    kind: str
+    origin: str = "name"
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Values that a free input may take, the preferred one first.
+
+    Args:
+        path: "args.accumulation_steps".
+        values: JSON values.
+        origin: "default" (declared: argparse, dataclass, literal), "guard" (compared with) or
+            "invented".
+    """
+
+    path: str
+    values: tuple[Any, ...]
+    origin: str = "invented"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the finding says will happen.
+
+    Args:
+        kind: "raises", or "gradients" (those that reach `optimizer.step` change with the loss
+            scale), "no-gradient" (a trainable parameter is left without one), "dtype" (a
+            parameter or loss has that dtype), "region" (an event happens inside autocast).
+        exception: its class name, for "raises".
+        pattern: regular expression that its message matches, "" for any.
+        rows: of the checked file, where it is raised or seen.
+        detail: the dtype, the parameter or the event that is meant.
+    """
+
+    kind: str
+    exception: str = ""
+    pattern: str = ""
+    rows: tuple[int, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a worker needs to run one function of the user.
+
+    Args:
+        sources: the checked file first, then files that it may take definitions from.
+        entry: qualname of the function to call: "train", "Trainer.train_step"; "<module>" for
+            the statements of a script.
+        target_rows: rows of the checked file that have to be reached.
+        roles: of the entry's parameters, attributes and free names.
+        domains: of free inputs; every other one is invented when it is first read.
+        predictions: any of them confirms.
+        slice_rows: rows of the checked file that matter to scalers, optimizers, losses and
+            their guards; statements outside may be repaired, those inside never.
+        prefer: path of a decision -> the value with which a run is to start.
+    """
+
+    sources: tuple[Source, ...]
+    entry: str
+    target_rows: tuple[int, ...]
+    roles: tuple[Role, ...] = ()
+    domains: tuple[Domain, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    slice_rows: tuple[int, ...] = ()
+    prefer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run.
+
+    Args:
+        plan: what to run.
+        assignment: path of a decision -> value; what is missing takes its first value.
+        init_scale: of every scaler that the run builds.
+        device: "cpu", "cuda:0".
+        seconds: wall time after which the run is killed.
+        repair: whether statements outside the slice that raise may be skipped.
+    """
+
+    plan: Plan
+    assignment: dict[str, Any] = field(default_factory=dict)
+    init_scale: float = 1024.0
+    device: str = "cpu"
+    seconds: float = 6.0
+    repair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A free value that the run read, and what it was given.
+
+    Args:
+        options: all its values, the chosen one included.
+        row: of the checked file where it was first read, 0 if elsewhere.
+        origin: as in `Domain`, or "role".
+    """
+
+    path: str
+    options: tuple[Any, ...]
+    choice: Any
+    row: int = 0
+    origin: str = "invented"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a real scaler, optimizer, gradient or autocast region.
+
+    Args:
+        kind: a word of the protocol ("scale", "backward", "unscale_", "clip", "step", "update",
+            "zero_grad", "plain-step") or "forward", "autocast-enter", "autocast-exit".
+        filename, row: the user's innermost line.
+        scaler, optimizer: running numbers of the objects, 0 for none.
+        state: the typestate after the event, in the protocol's words.
+        facts: what else was seen: number of gradients, dtypes, whether it was scaled.
+    """
+
+    kind: str
+    filename: str
+    row: int
+    scaler: int = 0
+    optimizer: int = 0
+    state: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The exception that ended a run.
+
+    Args:
+        inside: where it was raised: "torch.amp", "torch.autograd", "torch", "user", "probe".
+        filename, row: the user's innermost line.
+    """
+
+    type: str
+    message: str
+    inside: str
+    filename: str = ""
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one run gave.
+
+    Args:
+        status: "returned", "raised", "stopped" (enough was seen), "timeout", "killed" (by a
+            limit or a signal), "failed" (the probe itself could not go on: see `reason`).
+        rows: rows of the checked file that were executed.
+        steps: for each optimizer step, in order: its row and the 2-norm of the gradients that
+            reached it, one for each parameter; None for a parameter without gradient.
+        repairs: statements that were skipped: row and reason.
+        opaque: stand-ins that received a scaler, optimizer, model or loss: name, row.
+        notes: other approximations that a verdict has to know: "scaler subclass X".
+    """
+
+    status: str
+    reason: str = ""
+    raised: Raised | None = None
+    decisions: tuple[Decision, ...] = ()
+    events: tuple[Event, ...] = ()
+    rows: tuple[int, ...] = ()
+    steps: tuple[tuple[int, tuple[float | None, ...]], ...] = ()
+    repairs: tuple[tuple[int, str], ...] = ()
+    opaque: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+    torch: str = ""
+    device: str = "cpu"
+    seconds: float = 0.0
+
+
+def encode(message: Request | RunResult) -> dict[str, Any]:
+    """The JSON object of a message."""
+    return asdict(message)
+
+
+def decode_request(data: dict[str, Any]) -> Request:
+    """The request of a JSON object that `encode` made.
+
+    Raises:
+        KeyError, TypeError: it is none.
+    """
+    plan = data["plan"]
+    return Request(
+        **{
+            **data,
+            "plan": Plan(
+                **{
+                    **plan,
+                    "sources": tuple(Source(**item) for item in plan["sources"]),
+                    "target_rows": tuple(plan["target_rows"]),
+                    "roles": tuple(Role(**item) for item in plan["roles"]),
+                    "domains": tuple(
+                        Domain(**{**item, "values": tuple(item["values"])})
+                        for item in plan["domains"]
+                    ),
+                    "predictions": tuple(
+                        Prediction(**{**item, "rows": tuple(item["rows"])})
+                        for item in plan["predictions"]
+                    ),
+                    "slice_rows": tuple(plan["slice_rows"]),
+                }
+            ),
+        }
+    )
+
+
+def decode_result(data: dict[str, Any]) -> RunResult:
+    """The result of a JSON object that `encode` made.
+
+    Raises:
+        KeyError, TypeError: it is none.
+    """
+    raised = data["raised"]
+    return RunResult(
+        **{
+            **data,
+            "raised": Raised(**raised) if raised else None,
+            "decisions": tuple(
+                Decision(**{**item, "options": tuple(item["options"])})
+                for item in data["decisions"]
+            ),
+            "events": tuple(Event(**item) for item in data["events"]),
+            "rows": tuple(data["rows"]),
+            "steps": tuple((row, tuple(norms)) for row, norms in data["steps"]),
+            "repairs": tuple((row, reason) for row, reason in data["repairs"]),
+            "opaque": tuple((name, row) for name, row in data["opaque"]),
+            "notes": tuple(data["notes"]),
+        }
+    )
