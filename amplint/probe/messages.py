@@ -4,6 +4,12 @@ The worker runs in the interpreter that has the user's torch, and perhaps nothin
 this module imports the standard library only, and everything here survives JSON.
 Rows are 1-based. Paths of values ("args.amp", "self.scaler") are written as the entry
 function writes them.
+
+The transport: `amplint.probe.process` starts `amplint.probe.worker.serve.main()` in the
+user's interpreter, already isolated. Standard input brings one request on each line. What
+was standard output takes a `Hello` first, then one result for each request, in order; the
+worker keeps a copy of that descriptor for itself and points 0 and 1 at the null device
+before any code of the user runs. The end of input ends the worker.
 """
 
 from __future__ import annotations
@@ -88,6 +94,8 @@ class Plan:
         sources: the checked file first, then files that it may take definitions from.
         entry: qualname of the function to call: "train", "Trainer.train_step"; "<module>" for
             the statements of a script.
+        entry_source: index in `sources` of the file that holds the entry; 0 is the checked file,
+            another one holds a caller. All rows are rows of the checked file even then.
         target_rows: rows of the checked file that have to be reached.
         roles: of the entry's parameters, attributes and free names.
         domains: of free inputs; every other one is invented when it is first read.
@@ -105,6 +113,24 @@ class Plan:
     predictions: tuple[Prediction, ...] = ()
     slice_rows: tuple[int, ...] = ()
     prefer: dict[str, Any] = field(default_factory=dict)
+    entry_source: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first line of a worker, when torch is imported and warm.
+
+    Args:
+        torch: its version.
+        devices: that scalers may run on: "cpu", "cuda:0".
+        measures: of isolation that are in force, as `amplint.probe.worker.limits` names them.
+        error: why no run is possible ("No module named 'torch'"); "" where all is well.
+    """
+
+    torch: str = ""
+    devices: tuple[str, ...] = ("cpu",)
+    measures: tuple[str, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +141,7 @@ class Request:
         plan: what to run.
         assignment: path of a decision -> value; what is missing takes its first value.
         init_scale: of every scaler that the run builds.
+        enabled: False builds every scaler disabled, whatever the code asks for: a control run.
         device: "cpu", "cuda:0".
         seconds: wall time after which the run is killed.
         repair: whether statements outside the slice that raise may be skipped.
@@ -123,6 +150,7 @@ class Request:
     plan: Plan
     assignment: dict[str, Any] = field(default_factory=dict)
     init_scale: float = 1024.0
+    enabled: bool = True
     device: str = "cpu"
     seconds: float = 6.0
     repair: bool = False
@@ -213,9 +241,24 @@ class RunResult:
     seconds: float = 0.0
 
 
-def encode(message: Request | RunResult) -> dict[str, Any]:
+def encode(message: Hello | Request | RunResult) -> dict[str, Any]:
     """The JSON object of a message."""
     return asdict(message)
+
+
+def decode_hello(data: dict[str, Any]) -> Hello:
+    """The hello of a JSON object that `encode` made.
+
+    Raises:
+        KeyError, TypeError: it is none.
+    """
+    return Hello(
+        **{
+            **data,
+            "devices": tuple(data["devices"]),
+            "measures": tuple(data["measures"]),
+        }
+    )
 
 
 def decode_request(data: dict[str, Any]) -> Request:

@@ -8,6 +8,7 @@ from amplint.probe.messages import (
     Decision,
     Domain,
     Event,
+    Hello,
     Plan,
     Prediction,
     Raised,
@@ -15,10 +16,16 @@ from amplint.probe.messages import (
     Role,
     RunResult,
     Source,
+    decode_hello,
     decode_request,
     decode_result,
     encode,
 )
+
+
+def test_hello() -> None:
+    hello = Hello("2.13.0", ("cpu", "cuda:0"), ("no network",))
+    assert decode_hello(json.loads(json.dumps(encode(hello)))) == hello
 
 
 def test_request() -> None:
