@@ -7,7 +7,9 @@ from functools import lru_cache
 
 from amplint.findings import Span
 from amplint.flow.engine import find_misuses
+from amplint.flow.program import Program
 from amplint.project.module import Module
+from amplint.project.objects import Objects
 from amplint.project.project import Project
 from amplint.rule import FileView
 from amplint.source.positions import LineTable
@@ -34,5 +36,6 @@ def analyse(
     def place_of(other: Module, node: ast.AST) -> Span:
         return lines_of(other).span_of(node)
 
-    misuses = find_misuses(module, roles, place_of, project)
-    return FileView(module, roles, misuses, lines_of(module).span_of)
+    program = Program(project)
+    misuses = find_misuses(program, module, roles, place_of)
+    return FileView(module, roles, misuses, place_of, program, Objects(project))

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from amplint.findings import Finding, Fix, PathStep, Severity, Span
+from amplint.flow.program import Program
 from amplint.project.module import Function, Module
+from amplint.project.objects import Objects
 from amplint.project.roles import Roles
 from amplint.protocol import Violation
 
@@ -74,13 +76,26 @@ class FileView:
         module: the indexed file.
         roles: what its names and attributes are.
         flow_misuses: what the flow analysis found, all codes.
-        span_of: converts an ast node to a `Span` in 1-based code points.
+        place_of: where a node of a module lies, as a `Span` in 1-based code points.
+        program: the modules that the flow analysis looked at.
+        objects: what expressions stand for, in whatever file.
     """
 
     module: Module
     roles: Roles
     flow_misuses: tuple[Misuse, ...]
-    span_of: Callable[[ast.AST], Span]
+    place_of: Callable[[Module, ast.AST], Span]
+    program: Program
+    objects: Objects
+
+    def span_of(self, node: ast.AST) -> Span:
+        """Where a node of the checked file lies, in 1-based code points."""
+        return self.place_of(self.module, node)
+
+    def step(self, node: ast.AST, module: Module, message: str) -> PathStep:
+        """One step of a path, in whatever file."""
+        start = self.place_of(module, node).start
+        return PathStep(module.filename, start.row, start.column, message)
 
     def misuses(self, code: str) -> Iterator[Misuse]:
         """The flow analysis' results for one code."""

@@ -35,7 +35,6 @@ from amplint.flow.state import EVERY, State, merge
 from amplint.flow.values import NONE
 from amplint.flow.witness import PlaceOf, build_witness, relevant_steps, steps_of
 from amplint.project.module import Class, Function, Module
-from amplint.project.project import Project
 from amplint.project.roles import Role, Roles
 from amplint.protocol import VIOLATIONS, Gradient
 from amplint.rule import Misuse
@@ -61,17 +60,16 @@ class Found:
 
 
 def find_misuses(
-    module: Module, roles: Roles, place_of: PlaceOf, project: Project | None = None
+    program: Program, module: Module, roles: Roles, place_of: PlaceOf
 ) -> tuple[Misuse, ...]:
     """Follow the scaler protocol through one module and the functions it calls.
 
     Args:
+        program: takes the module, and finds what it imports.
         module: the indexed module.
         roles: its roles.
         place_of: where a node of a module lies, for the witness.
-        project: finds what the module imports; None to judge it alone.
     """
-    program = Program(project)
     unit = program.add(module, roles)
     if not any(found.reach for found in unit.facts.values()):
         return ()

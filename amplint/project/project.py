@@ -43,8 +43,9 @@ class Project:
         self._src = src
         self.lookups = Lookups()
         self._modules: dict[str, tuple[Module, Roles] | None] = {}
+        self._others: dict[str, tuple[Module, Roles] | None] = {}
         self._paths: dict[Module, str] = {}
-        self._symbols: dict[tuple[str, str], Function | Class | None] = {}
+        self._symbols: dict[tuple[str, str, bool], Function | Class | None] = {}
         self._search_paths: dict[str, list[str]] = {}
         self._found: dict[tuple[str, str], str | None] = {}
 
@@ -76,27 +77,42 @@ class Project:
     def symbol(self, dotted: str, importer: Module) -> Function | Class | None:
         """The function or class of a dotted name as `importer` would import it.
 
-        Names that a package only re-exports are followed to where they are defined.
+        Names that a package only re-exports are followed to where they are defined. Files
+        that cannot take part in the protocol are not read: see `definition`.
         """
-        return self._symbol(dotted, importer, _REEXPORT_DEPTH)
+        return self._symbol(dotted, importer, _REEXPORT_DEPTH, anywhere=False)
 
-    def _symbol(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
-        key = (dotted, os.path.dirname(self._paths.get(importer, "")))
+    def definition(self, dotted: str, importer: Module) -> Function | Class | None:
+        """Like `symbol`, in any file: a model or a configuration does not mention the protocol."""
+        return self._symbol(dotted, importer, _REEXPORT_DEPTH, anywhere=True)
+
+    def module_named(self, dotted: str, importer: Module) -> Module | None:
+        """The module of a dotted name as `importer` would import it, whatever it mentions."""
+        return self._module(dotted, importer, anywhere=True)
+
+    def _symbol(
+        self, dotted: str, importer: Module, depth: int, *, anywhere: bool
+    ) -> Function | Class | None:
+        key = (dotted, os.path.dirname(self._paths.get(importer, "")), anywhere)
         if key not in self._symbols:
             self._symbols[key] = None  # a cycle of re-exports ends here
-            self._symbols[key] = self._look_up(dotted, importer, depth)
+            self._symbols[key] = self._look_up(dotted, importer, depth, anywhere)
         return self._symbols[key]
 
-    def _look_up(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
+    def _look_up(
+        self, dotted: str, importer: Module, depth: int, anywhere: bool
+    ) -> Function | Class | None:
         parts = dotted.split(".")
         # What is left after the module is a function, a class, or a method of a class.
         for length in range(len(parts) - 1, max(len(parts) - 3, 0), -1):
-            module = self._module(".".join(parts[:length]), importer)
+            module = self._module(".".join(parts[:length]), importer, anywhere=anywhere)
             if module is not None:
-                return self._member(module, parts[length:], depth)
+                return self._member(module, parts[length:], depth, anywhere)
         return None
 
-    def _member(self, module: Module, rest: list[str], depth: int) -> Function | Class | None:
+    def _member(
+        self, module: Module, rest: list[str], depth: int, anywhere: bool
+    ) -> Function | Class | None:
         name = rest[0]
         owner = module.classes.get(name)
         if owner is not None:
@@ -110,10 +126,11 @@ class Project:
             return None
         alias = module.imports.aliases.get(name)
         if alias is not None:
-            return self._symbol(".".join((alias, *rest[1:])), module, depth - 1)
+            name = ".".join((alias, *rest[1:]))
+            return self._symbol(name, module, depth - 1, anywhere=anywhere)
         for star in module.imports.stars:
-            other = self._module(star, module)
-            found = self._member(other, rest, depth - 1) if other is not None else None
+            other = self._module(star, module, anywhere=anywhere)
+            found = self._member(other, rest, depth - 1, anywhere) if other is not None else None
             if found is not None:
                 return found
         return None
@@ -124,6 +141,13 @@ class Project:
         Only files that mention both the function and its module are read; with
         `_SEARCH_LIMIT` files in the project the search ends without an answer.
         """
+        return self._mentioning(function, anywhere=False)
+
+    def users(self, function: Function) -> Iterator[Module]:
+        """Like `importers`, in any file; a constructor is called by the name of its class."""
+        return self._mentioning(function, anywhere=True)
+
+    def _mentioning(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
         path = self._paths.get(function.module, "")
         stem = os.path.splitext(os.path.basename(path))[0]
         if not path:
@@ -131,34 +155,49 @@ class Project:
         if stem == "__init__":
             stem = os.path.basename(os.path.dirname(path))
         root = self._root or self._project_root(os.path.dirname(path))
-        for other in self.lookups.mentioning(root, function.name, stem):
+        name = function.name
+        if anywhere and name == "__init__" and function.owner is not None:
+            name = function.owner.name
+        for other in self.lookups.mentioning(root, name, stem):
             if other == path:
                 continue
-            module = self._module_at(other, _dotted_below(other, root))
+            module = self._module_at(other, _dotted_below(other, root), anywhere)
             if module is not None:
                 yield module
 
     # -- files -----------------------------------------------------------------------------
 
-    def _module(self, dotted: str, importer: Module) -> Module | None:
+    def _module(self, dotted: str, importer: Module, *, anywhere: bool) -> Module | None:
         path = self._find(dotted, importer)
-        return self._module_at(path, dotted) if path is not None else None
+        return self._module_at(path, dotted, anywhere) if path is not None else None
 
-    def _module_at(self, path: str, dotted: str) -> Module | None:
+    def _module_at(self, path: str, dotted: str, anywhere: bool) -> Module | None:
         if path not in self._modules:
             self._modules[path] = None  # an import cycle ends here
-            loaded = self._load(path, dotted)
+            loaded = self._load(path, dotted, anywhere=False)
             if loaded is not None:
                 self._remember(path, loaded)
         found = self._modules[path]
+        if found is None and anywhere:
+            found = self._other_at(path, dotted)
         return found[0] if found is not None else None
 
-    def _load(self, path: str, dotted: str) -> tuple[Module, Roles] | None:
+    def _other_at(self, path: str, dotted: str) -> tuple[Module, Roles] | None:
+        """A file that does not mention the protocol; the flow analysis never sees it."""
+        if path not in self._others:
+            self._others[path] = None
+            found = self._others[path] = self._load(path, dotted, anywhere=True)
+            if found is not None:
+                self._paths[found[0]] = path
+        return self._others[path]
+
+    def _load(self, path: str, dotted: str, *, anywhere: bool) -> tuple[Module, Roles] | None:
         filename = os.path.relpath(path).replace(os.sep, "/")
         try:
             source = decode(self.lookups.read(path), filename)
             mentions = _PROTOCOL_WORDS.search(source.text.encode("utf-8", "replace"))
-            if mentions is None and os.path.basename(path) != "__init__.py":
+            is_package = os.path.basename(path) == "__init__.py"
+            if mentions is None and not is_package and not anywhere:
                 return None
             tree = parse(source)
             return _index(filename, source.text, tree, name=dotted, package=self._package_of(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -42,7 +43,7 @@ SUBSCRIBERS = (
 
 def view_of(misuse: Misuse) -> FileView:
     view = analyse("train.py", SOURCE, ast.parse(SOURCE))
-    return FileView(view.module, view.roles, (misuse,), view.span_of)
+    return replace(view, flow_misuses=(misuse,))
 
 
 def misuse_of(code: str, slug: str = "", details: Mapping[str, str] = DETAILS) -> Misuse:
