@@ -5,11 +5,12 @@ this module imports the standard library only, and everything here survives JSON
 Rows are 1-based. Paths of values ("args.amp", "self.scaler") are written as the entry
 function writes them.
 
-The transport: `amplint.probe.process` starts `amplint.probe.worker.serve.main()` in the
-user's interpreter, already isolated. Standard input brings one request on each line. What
+The transport: `amplint.probe.process` starts `amplint.probe.worker.serve.main(measures)` in the
+user's interpreter, already isolated by those measures. Standard input brings one request on each line. What
 was standard output takes a `Hello` first, then one result for each request, in order; the
 worker keeps a copy of that descriptor for itself and points 0 and 1 at the null device
-before any code of the user runs. The end of input ends the worker.
+before any code of the user runs. The end of input ends the worker. Its working directory
+is a scratch folder, the only one that runs may write to (`amplint.probe.worker.limits`).
 """
 
 from __future__ import annotations

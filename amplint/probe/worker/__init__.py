@@ -1,0 +1,1 @@
+"""The half of the probe that runs in the user's interpreter: executes functions on stand-ins."""
