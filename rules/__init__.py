@@ -28,6 +28,7 @@ TABLE: dict[str, str] = {
     "AMP117": "scaler_optimizer_mismatch",
     "AMP118": "closure_with_scaler",
     "AMP119": "scaler_recreated",
+    "AMP121": "scheduler_ignores_skipped_step",
     "AMP122": "except_misses_inf_check",
     "AMP123": "graph_reused",
     "AMP124": "step_on_idle_optimizer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Iterator
 
 from .page_examples import Changes, Outcome, Raises, update_ratio_of
 
@@ -33,11 +34,14 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 
-def _more() -> dict[str, Outcome]:
-    """The table of the rules that look at shapes, kept in its own file."""
-    if importlib.util.find_spec(".outcomes_more", __package__) is None:
-        return {}
-    return importlib.import_module(".outcomes_more", __package__).OUTCOMES
+#: Further tables of this package, one for each group of rules that has its own.
+_TABLES = ("outcomes_more", "outcomes_protocol")
 
 
-OUTCOMES: dict[str, Outcome] = {**_OUTCOMES, **_more()}
+def _more() -> Iterator[tuple[str, Outcome]]:
+    for name in _TABLES:
+        if importlib.util.find_spec(f".{name}", __package__) is not None:
+            yield from importlib.import_module(f".{name}", __package__).OUTCOMES.items()
+
+
+OUTCOMES: dict[str, Outcome] = {**_OUTCOMES, **dict(_more())}

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from amplint import rules
 from amplint.analysis import analyse
-from amplint.findings import Finding
+from amplint.findings import Finding, Severity
 
 HEADINGS = (
     "What it does",
@@ -71,11 +71,16 @@ def read_page(code: str) -> Page:
     )
 
 
-def findings_of(source: str) -> Iterator[Finding]:
-    """What all rules say about a program."""
+def findings_of(source: str, code: str) -> Iterator[Finding]:
+    """What all rules say about an example on the page of `code`.
+
+    Rules that only give advice are off, as by default, on all pages but their own.
+    """
     view = analyse("example.py", source, ast.parse(source))
-    for code in RULE_CODES:
-        yield from rules.load(code).check(view)
+    for other in RULE_CODES:
+        rule = rules.load(other)
+        if other == code or rule.RULE.severity is not Severity.INFO:
+            yield from rule.check(view)
 
 
 @dataclass(slots=True)

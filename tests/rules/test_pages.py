@@ -46,13 +46,13 @@ def test_the_module_name_is_the_rule_name(code: str) -> None:
 
 @pytest.mark.parametrize("code", RULE_CODES)
 def test_the_bad_example_is_found_once(code: str) -> None:
-    found = [finding.code for finding in findings_of(read_page(code).example("Example"))]
+    found = [finding.code for finding in findings_of(read_page(code).example("Example"), code)]
     assert found == [code]
 
 
 @pytest.mark.parametrize("code", RULE_CODES)
 def test_the_good_example_is_silent(code: str) -> None:
-    assert list(findings_of(read_page(code).example("Use instead"))) == []
+    assert list(findings_of(read_page(code).example("Use instead"), code)) == []
 
 
 def test_every_rule_has_an_outcome() -> None:

@@ -1,0 +1,16 @@
+"""The same for advice about the scaler's life, and for its configuration."""
+
+from __future__ import annotations
+
+from .page_examples import Changes, Outcome, Run
+
+
+def _learning_rate(run: Run, reference: Run) -> float:
+    """The learning rate that is left at the end, relative to the good example."""
+    rates = (each.names["scheduler"].get_last_lr()[0] for each in (run, reference))
+    return next(rates) / next(rates)
+
+
+OUTCOMES: dict[str, Outcome] = {
+    "AMP121": Changes(0.12, 0.13, measure=_learning_rate, reference="good"),
+}
