@@ -83,7 +83,6 @@ from amplint.project.dataflow import (
     arguments,
     bindings_of,
     constant_of,
-    definitions,
     names_in,
     receiver,
     scaler_calls,
@@ -195,7 +194,7 @@ def _counts(layout: Layout, test: ast.expr) -> bool:
 
 
 def _is_foreign(view: FileView, schedule: CallSite) -> bool:
-    """Whether a library wrapped the scheduler, or hooks count the steps."""
+    """Whether a library or the scheduler's own class may count the steps that were taken."""
     callee = schedule.node.func
     assert isinstance(callee, ast.Attribute)
     if any("step_post_hook" in site.method for site in view.module.calls):
@@ -208,11 +207,8 @@ def _is_foreign(view: FileView, schedule: CallSite) -> bool:
     ]
     if any(re.search(r"prepare\(|\.initialize\(", ast.unparse(node)) for node in statements):
         return True
-    known = definitions(view, callee.value, schedule.function) or []
-    return any(
-        isinstance(binding.value, ast.Call) and last_name(binding.value.func) in view.module.classes
-        for binding in known
-    )
+    own = view.objects.class_of(callee.value, schedule.function)
+    return own is not None and bool(SKIP_WORDS.search(ast.unparse(own.node)))
 
 
 def _is_off(view: FileView, step: CallSite) -> bool:
@@ -244,10 +240,10 @@ def _knows_of_skips(
 ) -> bool:
     if SKIP_WORDS.search(ast.unparse(expression)):
         return True
-    for node in ast.walk(expression):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if view.roles.is_scaler(node.func.value, function):
-                return True
+    calls = [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)]
+    methods = [callee for callee in calls if isinstance(callee, ast.Attribute)]
+    if any(view.roles.is_scaler(callee.value, function) for callee in methods):
+        return True
     return depth > 0 and any(
         _knows_of_skips(view, function, binding.value, depth - 1)
         for name in names_in(expression)
