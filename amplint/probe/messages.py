@@ -5,12 +5,13 @@ this module imports the standard library only, and everything here survives JSON
 Rows are 1-based. Paths of values ("args.amp", "self.scaler") are written as the entry
 function writes them.
 
-The transport: `amplint.probe.process` starts `amplint.probe.worker.serve.main(measures)` in the
-user's interpreter, already isolated by those measures. Standard input brings one request on each line. What
-was standard output takes a `Hello` first, then one result for each request, in order; the
-worker keeps a copy of that descriptor for itself and points 0 and 1 at the null device
-before any code of the user runs. The end of input ends the worker. Its working directory
-is a scratch folder, the only one that runs may write to (`amplint.probe.worker.limits`).
+The transport: `amplint.probe.process` starts `amplint.probe.worker.serve.main(measures)` in
+the user's interpreter, already isolated by those measures. Standard input brings one request
+on each line. What was standard output takes a `Hello` first, then one result for each
+request, in order; the worker keeps a copy of that descriptor for itself and points 0 and 1
+at the null device before any code of the user runs. The end of input ends the worker. Its
+working directory is a scratch folder, the only one that runs may write to
+(`amplint.probe.worker.limits`).
 """
 
 from __future__ import annotations
@@ -224,7 +225,10 @@ class RunResult:
             reached it, one for each parameter; None for a parameter without gradient.
         repairs: statements that were skipped: row and reason.
         opaque: stand-ins that received a scaler, optimizer, model or loss: name, row.
-        notes: other approximations that a verdict has to know: "scaler subclass X".
+        notes: other approximations that a verdict has to know. Any of these keeps a run from
+            confirming: "scaler subclass X", "optimizer unresolved X" (a stand-in for a class
+            that is not known), "connected X" (a stand-in's result was given a gradient history
+            that nobody knows to be right).
     """
 
     status: str
