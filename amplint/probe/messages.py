@@ -185,7 +185,12 @@ class Event:
         filename, row: the user's innermost line.
         scaler, optimizer: running numbers of the objects, 0 for none.
         state: the typestate after the event, in the protocol's words.
-        facts: what else was seen: number of gradients, dtypes, whether it was scaled.
+        facts: what else was seen. "raised": the class of the exception that the call raised
+            (a call that fails is an event all the same, the last one at its row). Of a
+            backward: "scaled", and "optimizers", the numbers of those whose parameters it
+            reached. Of a zero_grad: "keep", for `set_to_none=False`. Of unscale_, step, clip
+            and plain-step: "gradients", how many parameters had one. Of all: "autocast", whether
+            it was enabled.
     """
 
     kind: str
