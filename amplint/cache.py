@@ -54,6 +54,7 @@ _IRRELEVANT = frozenset(
     {
         *("exclude", "extend_exclude", "force_exclude", "respect_gitignore", "max_file_size"),
         *("jobs", "cache", "fail_on", "output_format", "stdin_filename", "origin"),
+        *("fix", "unsafe_fixes"),
     }
 )
 

@@ -44,6 +44,8 @@ class Report:
         screened_out: number of files in which no rule can fire, judged by their bytes.
         reused: number of files whose result came from the cache.
         seconds: wall time of the run.
+        fixed: findings that were there before fixes were applied.
+        unsafe_fixes: whether fixes that change what the program does count as fixes, too.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -52,6 +54,13 @@ class Report:
     screened_out: int = 0
     reused: int = 0
     seconds: float = 0.0
+    fixed: tuple[Finding, ...] = ()
+    unsafe_fixes: bool = False
+
+    def is_fixable(self, finding: Finding) -> bool:
+        """Whether `--fix` would try the fix of a finding."""
+        applied = ("safe", "unsafe") if self.unsafe_fixes else ("safe",)
+        return finding.fix is not None and finding.fix.applicability in applied
 
 
 def check_paths(
@@ -105,7 +114,9 @@ def check_source(filename: str, data: bytes, settings: Settings) -> FileResult:
         source = decode(data, filename, max_file_size=settings.max_file_size)
     except UnreadableFile as error:
         return FileResult(filename, errors=(unreadable(filename, error),))
-    return inspect(Task(source, selection.codes_for(filename), selection.off_by_default))
+    codes = selection.codes_for(filename)
+    torch = settings.target_torch
+    return inspect(Task(source, codes, selection.off_by_default, target_torch=torch))
 
 
 def _prepare(
@@ -129,7 +140,8 @@ def _prepare(
         return FileResult(found.filename, screened_out=True)
     if found.path == STDIN:
         codes = selection.codes_for(settings.stdin_filename or found.filename)
-        return Task(source, codes, selection.off_by_default)
+        torch = settings.target_torch
+        return Task(source, codes, selection.off_by_default, target_torch=torch)
     key = cache.key(found.filename, found.path, data) if cache is not None else ""
     known = cache.get(key) if cache is not None else None
     if known is not None:
@@ -144,6 +156,7 @@ def _prepare(
         key,
         settings.project_root,
         settings.src,
+        settings.target_torch,
     )
 
 

@@ -67,7 +67,10 @@ class Settings:
         jobs: number of processes; 0 chooses by the amount of work.
         cache: whether results may be reused between runs.
         fail_on: least severity that makes the exit status 1, one of `FAIL_LEVELS`.
-        target_torch: oldest torch version that the checked code runs on, "2.3".
+        fix: whether safe fixes are applied.
+        unsafe_fixes: whether fixes that change what the program does count as fixes, too.
+        target_torch: torch versions that the checked code runs on, "2.3" or ">=2.1,<3"; None
+            asks the project's own requirements.
         project_root: folder of the project, for imports; None looks upwards from each file.
         src: folders below the project's root that hold top-level packages, besides `src`.
         output_format: of the report; None leaves it to the command line.
@@ -88,6 +91,8 @@ class Settings:
     jobs: int = 0
     cache: bool = True
     fail_on: str = "warning"
+    fix: bool = False
+    unsafe_fixes: bool = False
     target_torch: str | None = None
     project_root: str | None = None
     src: tuple[str, ...] = ()
@@ -274,9 +279,10 @@ def _fail_level(value: Any) -> str | None:
     return value if value in FAIL_LEVELS else None
 
 
-def _version(value: Any) -> str | None:
-    parts = value.split(".") if isinstance(value, str) else []
-    return value if len(parts) >= 2 and all(part.isdigit() for part in parts) else None
+def _versions(value: Any) -> str | None:
+    from amplint.project.target_torch import oldest
+
+    return value if isinstance(value, str) and oldest(value) is not None else None
 
 
 _Check = tuple[Callable[[Any], Any], str]
@@ -288,7 +294,9 @@ _CHECKS: Mapping[str, _Check] = {
     "max-file-size": (_natural, "a number of bytes"),
     "jobs": (_natural, "a number of processes, 0 for automatic"),
     "fail-on": (_fail_level, f"one of {', '.join(FAIL_LEVELS)}"),
-    "target-torch": (_version, 'a version such as "2.3"'),
+    "fix": (_boolean, "true or false"),
+    "unsafe-fixes": (_boolean, "true or false"),
+    "target-torch": (_versions, 'a version or a range, such as "2.3" or ">=2.1"'),
     "project-root": (_string, "a string"),
     "output-format": (_string, "a string"),
     "stdin-filename": (_string, "a string"),

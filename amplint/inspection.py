@@ -35,6 +35,7 @@ class Task:
         key: of its result in the cache, "" where that is not kept.
         root: of the project; None looks upwards from the file.
         src: further folders of the project that hold top-level packages.
+        target_torch: versions of torch to judge by; None asks the project's requirements.
         codes: of the rules to run.
         off_by_default: codes that run only if selected; see `Suppressions.unused`.
     """
@@ -46,6 +47,7 @@ class Task:
     key: str = ""
     root: str | None = None
     src: tuple[str, ...] = ()
+    target_torch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def _inspect(task: Task) -> FileResult:
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)
-    project = Project(task.root, task.src)
+    project = Project(task.root, task.src, task.target_torch)
     view = analyse(source.filename, source.text, tree, path=task.path, project=project)
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)

@@ -48,6 +48,7 @@ def load(path: Path, text: str) -> Settings:
         ("cache = false", "cache", False),
         ('fail-on = "error"', "fail_on", "error"),
         ('target-torch = "2.3"', "target_torch", "2.3"),
+        ('target-torch = ">=2.1,<3"', "target_torch", ">=2.1,<3"),
         ('output-format = "json"', "output_format", "json"),
         ('stdin-filename = "a.py"', "stdin_filename", "a.py"),
     ],
@@ -88,8 +89,8 @@ def test_a_key(
         ("max-file-size = 1.5", "must be a number of bytes", None),
         ('fail-on = "warn"', "must be one of error, warning, info, never", None),
         ("fail-on = []", "must be one of error, warning, info, never", None),
-        ("target-torch = 2.3", 'must be a version such as "2.3"', None),
-        ('target-torch = ">=2"', 'must be a version such as "2.3"', None),
+        ("target-torch = 2.3", "must be a version or a range, such as", None),
+        ('target-torch = "new"', "must be a version or a range, such as", None),
         ("select = [", "is no valid TOML", None),
     ],
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplint.cli.fixes import fix_options
 from amplint.cli.output import FORMATS, TEXT_FORMATS
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
     type=bool,
     help="Check what .gitignore names, too.",
 )
+@fix_options
 @click.option(
     "--fail-on",
     type=click.Choice(["error", "warning", "info", "never"]),
@@ -107,31 +110,68 @@ def _named_paths(paths: tuple[str, ...], stdin_filename: str | None) -> tuple[st
 
 def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) -> int:
     from amplint.cache import open_cache
-    from amplint.checker import check_paths
-    from amplint.cli import output
-    from amplint.cli.terminal import Progress, is_terminal
+    from amplint.cli import fixes, output
 
     form = output.choose_format(settings, options["output_file"])
     if options["statistics"] and form not in TEXT_FORMATS:
         raise click.UsageError(f"--statistics prints text; it cannot be had as {form}.")
     stdin = sys.stdin.buffer.read() if _STDIN in paths else None
     cache = open_cache(settings)
-    watched = is_terminal(sys.stderr) and not options["quiet"]
-    with Progress(sys.stderr, enabled=watched) as progress:
-        report = check_paths(paths, settings, stdin=stdin, progress=progress, cache=cache)
+    report = _run(paths, settings, stdin, cache, quiet=options["quiet"])
+    if options["diff"]:
+        count = fixes.show_diff(report, paths, settings, stdin)
+        return _diff_status(report, count, exit_zero=options["exit_zero"])
+    complete = True
+    if settings.fix:
+        report, complete = fixes.apply_fixes(
+            report,
+            paths,
+            settings,
+            stdin,
+            # Files have changed: a cache remembers what it saw during a run.
+            lambda text: _run(paths, settings, text, open_cache(settings), quiet=True),
+        )
     lines = output.render(
-        report,
+        replace(report, unsafe_fixes=settings.unsafe_fixes),
         form,
         sources=output.source_reader(settings, stdin),
         color=output.color_for(options["color"], options["output_file"]),
         table=options["statistics"],
         quiet=options["quiet"],
     )
-    output.write(lines, options["output_file"])
+    # Fixed standard input goes to standard output.
+    aside = sys.stderr if settings.fix and stdin is not None else None
+    output.write(lines, options["output_file"], aside)
     _tell(report, settings, verbose=options["verbose"])
     if cache is not None:
         _tell_of_cache(cache, report, options)
-    return exit_status(report, settings.fail_on, exit_zero=options["exit_zero"])
+    status = exit_status(report, settings.fail_on, exit_zero=options["exit_zero"])
+    if not complete:
+        return 2
+    if options["exit_non_zero_on_fix"] and report.fixed and not options["exit_zero"]:
+        return status or 1
+    return status
+
+
+def _run(
+    paths: Sequence[str],
+    settings: Settings,
+    stdin: bytes | None,
+    cache: Cache | None,
+    *,
+    quiet: bool,
+) -> Report:
+    from amplint.checker import check_paths
+    from amplint.cli.terminal import Progress, is_terminal
+
+    with Progress(sys.stderr, enabled=is_terminal(sys.stderr) and not quiet) as progress:
+        return check_paths(paths, settings, stdin=stdin, progress=progress, cache=cache)
+
+
+def _diff_status(report: Report, count: int, *, exit_zero: bool) -> int:
+    if report.errors:
+        return 2
+    return int(count > 0 and not exit_zero)
 
 
 def exit_status(report: Report, fail_on: str, *, exit_zero: bool) -> int:

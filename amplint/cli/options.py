@@ -41,6 +41,8 @@ _PLAIN = (
     "force_exclude",
     "respect_gitignore",
     "fail_on",
+    "fix",
+    "unsafe_fixes",
     "cache",
     "jobs",
     "output_format",

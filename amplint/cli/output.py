@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from amplint.cli.terminal import is_terminal, wants_color, write_lines
 from amplint.errors import ConfigError, UsageError
@@ -76,7 +76,7 @@ def render(
         table: print the table of `--statistics` instead of the findings.
         quiet: leave out the summary.
     """
-    from amplint.report.summary import statistics, summarise
+    from amplint.report.summary import fixable, statistics, summarise
 
     if table:
         yield from statistics(report)
@@ -85,20 +85,21 @@ def render(
         yield from module.render(report, sources=sources, color=color)
     if form != "json" and not quiet and (report.files or report.errors):
         yield summarise(report)
+        yield from fixable(report)
 
 
-def write(lines: Iterable[str], output_file: str | None) -> None:
-    """Write to a file, or to stdout.
+def write(lines: Iterable[str], output_file: str | None, stream: TextIO | None = None) -> None:
+    """Write to a file, or to a stream, stdout unless another one is given.
 
     Raises:
         UsageError: the file cannot be written.
     """
     if output_file is None:
-        write_lines(lines)
+        write_lines(lines, stream)
         return
     try:
-        with open(output_file, "w", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.writelines(line + "\n" for line in lines)
+        with open(output_file, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(line + "\n" for line in lines)
     except OSError as error:
         raise UsageError(f"cannot write {output_file}: {error.strerror}") from error
 

@@ -45,12 +45,12 @@ def _draws_color() -> bool:
     return os.name != "nt" or any(name in os.environ for name in ("WT_SESSION", "TERM_PROGRAM"))
 
 
-def write_lines(lines: Iterable[str]) -> None:
-    """Print to stdout; a reader that went away (`| head`) is no error.
+def write_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """Print to a stream, stdout if None; a reader that went away (`| head`) is no error.
 
     Characters that the stream's encoding lacks are written as escapes.
     """
-    stream = sys.stdout
+    stream = stream or sys.stdout
     if stream is None:  # started with its standard output closed
         return
     if hasattr(stream, "reconfigure"):

@@ -7,6 +7,7 @@ such an answer, too.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -46,6 +47,11 @@ class Lookups:
     def mentioning(self, root: str, *words: str) -> list[str]:
         """Python files below a folder that hold all the words, sorted."""
         found = self._ask("mentioning", root, *words)
+        return found if isinstance(found, list) else []
+
+    def requirement_files(self, folder: str) -> list[str]:
+        """Files of a folder that can say which torch the project needs, sorted."""
+        found = self._ask("requirements", folder)
         return found if isinstance(found, list) else []
 
     def read(self, path: str) -> bytes:
@@ -100,6 +106,19 @@ def _mentioning(root: str, *words: str) -> list[str]:
     return sorted(map(os.path.realpath, found))
 
 
+#: Where projects state their requirements, relative to a folder.
+_REQUIREMENTS = (
+    *("pyproject.toml", "setup.cfg", "setup.py", "*requirements*.txt", "requirements/*.txt"),
+    *("environment*.yml", "environment*.yaml"),
+)
+
+
+def _requirements(folder: str) -> list[str]:
+    top = glob.escape(folder)
+    found = {path for name in _REQUIREMENTS for path in glob.glob(os.path.join(top, name))}
+    return sorted(path for path in found if os.path.isfile(path))
+
+
 def _python_files(root: str) -> list[str]:
     """Python files below a folder; none at all if there are too many to look through."""
     found: list[str] = []
@@ -125,4 +144,5 @@ _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
     "file": _file,
     "content": _content,
     "mentioning": _mentioning,
+    "requirements": _requirements,
 }

@@ -15,6 +15,7 @@ from amplint.errors import UnreadableFile
 from amplint.project.lookups import Lookups
 from amplint.project.module import Class, Function, Module, build_module
 from amplint.project.roles import Roles, build_roles
+from amplint.project.target_torch import Version, oldest, required_version
 from amplint.source.parsing import parse
 from amplint.source.reading import decode
 
@@ -33,14 +34,21 @@ class Project:
     Args:
         root: the project's folder; None looks upwards from each file for a project file.
         src: folders that hold top-level packages, besides `src`, relative to the root.
+        target_torch: versions of torch that the project runs on; None asks its requirements.
 
     Attributes:
         lookups: everything that was asked of the file system.
     """
 
-    def __init__(self, root: str | None = None, src: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        root: str | None = None,
+        src: tuple[str, ...] = (),
+        target_torch: str | None = None,
+    ) -> None:
         self._root = os.path.realpath(root) if root else None
         self._src = src
+        self._target_torch = target_torch
         self.lookups = Lookups()
         self._modules: dict[str, tuple[Module, Roles] | None] = {}
         self._others: dict[str, tuple[Module, Roles] | None] = {}
@@ -164,6 +172,23 @@ class Project:
             module = self._module_at(other, _dotted_below(other, root), anywhere)
             if module is not None:
                 yield module
+
+    def target_torch(self, module: Module) -> Version | None:
+        """The oldest torch that a module of the project has to run on; None for the newest."""
+        if self._target_torch is not None:
+            return oldest(self._target_torch)
+        path = self._paths.get(module, "")
+        return required_version(self.lookups, self._folders_up(os.path.dirname(path)))
+
+    def _folders_up(self, folder: str) -> list[str]:
+        """A folder and those above it, up to the project's root."""
+        if not folder:
+            return []
+        root = self._root or self._project_root(folder)
+        folders = [folder]
+        while folders[-1] != root and folders[-1] != os.path.dirname(folders[-1]):
+            folders.append(os.path.dirname(folders[-1]))
+        return folders if folders[-1] == root else [folder]
 
     # -- files -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""One line per finding: `path:line:col: severity CODE message`.
+"""One line per finding: `path:line:col: severity CODE message`; "[*] " marks what `--fix` fixes.
 
 The problem matchers in `amplint/data` read this format.
 """
@@ -23,7 +23,8 @@ def render(
         word = paint(SEVERITY_WORD[finding.severity], finding.severity.value, color)
         code = paint(finding.code, "bold", color)
         place = f"{printable(finding.filename)}:{start.row}:{start.column}"
-        yield f"{place}: {word} {code} {printable(finding.message)}"
+        mark = "[*] " if report.is_fixable(finding) else ""
+        yield f"{place}: {word} {code} {mark}{printable(finding.message)}"
     for error in report.errors:
         word = paint("error", "error", color)
         code = paint(error.code, "bold", color)

@@ -25,18 +25,20 @@ _CONTEXT = 2
 def render(report: Report, *, sources: Sources, color: bool) -> Iterator[str]:
     """Every finding as a block of its own, then the files that could not be analysed."""
     for finding in report.findings:
-        yield from _render_finding(finding, sources, color)
+        yield from _render_finding(finding, sources, color, report.is_fixable(finding))
         yield ""
     for error in report.errors:
         yield from _render_error(error, sources, color)
         yield ""
 
 
-def _render_finding(finding: Finding, sources: Sources, color: bool) -> Iterator[str]:
+def _render_finding(
+    finding: Finding, sources: Sources, color: bool, fixable: bool
+) -> Iterator[str]:
     style = finding.severity.value
     rows = [finding.span.end.row + _CONTEXT, *(step.row for step in finding.path)]
     margin = len(str(max(rows)))
-    yield _title(style, finding.code, finding.name, finding.message, color)
+    yield _title(style, finding.code, finding.name, finding.message, color, fixable=fixable)
     yield _arrow(finding.filename, finding.span.start, margin, color)
     lines = sources(finding.filename) or []
     context = 0 if finding.path else _CONTEXT
@@ -65,8 +67,10 @@ def _render_error(error: FileError, sources: Sources, color: bool) -> Iterator[s
     yield from mark_span(lines, span, margin=margin, style=style, color=color, context=0)
 
 
-def _title(style: str, code: str, name: str, message: str, color: bool) -> str:
-    head = paint(f"{style}[{code}]", style, color)
+def _title(
+    style: str, code: str, name: str, message: str, color: bool, *, fixable: bool = False
+) -> str:
+    head = paint(f"{style}[{code}]", style, color) + (" [*]" if fixable else "")
     return f"{head} {paint(name, 'bold', color)}: {printable(message)}"
 
 

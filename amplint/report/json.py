@@ -38,6 +38,7 @@ def to_object(report: Report) -> dict[str, Any]:
             "files": report.files,
             "screened_out": report.screened_out,
             "findings": count_severities(report.findings),
+            "fixed": len(report.fixed),
             "seconds": round(report.seconds, 3),
         },
     }

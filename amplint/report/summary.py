@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.findings import Finding, Severity
@@ -23,14 +24,13 @@ def summarise(report: Report) -> str:
     checked = f"{_plural(report.files, 'file')} checked, {report.screened_out} without AMP"
     unread = len({error.filename for error in report.errors})
     failed = f"{_plural(unread, 'file')} could not be analysed"
-    if report.findings:
+    if report.findings or report.fixed:
+        every = (*report.findings, *report.fixed)
         parts = [
-            _plural(count, severity)
-            for severity, count in count_severities(report.findings).items()
-            if count
+            _plural(count, severity) for severity, count in count_severities(every).items() if count
         ]
-        places = len({finding.filename for finding in report.findings})
-        found = f"Found {', '.join(parts)} in {_plural(places, 'file')}"
+        places = len({finding.filename for finding in every})
+        found = f"Found {', '.join(parts)}{_fixed(report)} in {_plural(places, 'file')}"
         return f"{found}; {failed} ({checked})." if report.errors else f"{found} ({checked})."
     if report.errors:
         return f"No findings, but {failed} ({checked})."
@@ -38,6 +38,25 @@ def summarise(report: Report) -> str:
         return "No Python files to check."
     checked = _plural(report.files, "file")
     return f"No AMP misuse found in {checked} ({report.screened_out} without AMP)."
+
+
+def _fixed(report: Report) -> str:
+    if not report.fixed:
+        return ""
+    return f" ({len(report.fixed)} fixed, {len(report.findings)} remaining)"
+
+
+def fixable(report: Report) -> Iterator[str]:
+    """A line about what `--fix` would do, if it would do anything."""
+    now = sum(report.is_fixable(finding) for finding in report.findings)
+    with_unsafe = replace(report, unsafe_fixes=True)
+    unsafe = sum(with_unsafe.is_fixable(finding) for finding in report.findings) - now
+    hidden = f"{unsafe} unsafe {'fix' if unsafe == 1 else 'fixes'} available with "
+    hidden = f"{hidden}`--fix --unsafe-fixes`" if unsafe else ""
+    if now:
+        yield f"[*] {now} fixable with `--fix`" + (f" ({hidden})." if hidden else ".")
+    elif hidden:
+        yield f"{hidden}."
 
 
 def statistics(report: Report) -> Iterator[str]:

@@ -114,6 +114,7 @@ SCHEMA = closed(
                 "files": {"type": "integer"},
                 "screened_out": {"type": "integer"},
                 "findings": closed({severity: {"type": "integer"} for severity in SEVERITIES}),
+                "fixed": {"type": "integer"},
                 "seconds": {"type": "number", "minimum": 0},
             }
         ),
