@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import platform
-import shutil
+import resource
 import statistics
 import subprocess
 import sys
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from tree_text import write_tree
@@ -116,12 +117,11 @@ def _print_table(rows: list[Row]) -> None:
 def against_ruff(folder: Path, repetitions: int) -> list[Row]:
     """Wall time of ruff, of amplint without a cache, and of amplint with a full one."""
     with tempfile.TemporaryDirectory() as cache:
-        cached = _amplint(folder, cache)
         ruff, cold, warm = _medians(
             repetitions,
-            lambda: _run(_ruff_check(folder), folder),
-            lambda: _run(_amplint(folder), folder),
-            lambda: _run(cached, folder),
+            partial(_run, _ruff_check(folder), folder),
+            partial(_run, _amplint(folder), folder),
+            partial(_run, _amplint(folder, cache), folder),
         )
     return [
         Row("ruff check --no-cache", ruff, "s"),
@@ -144,39 +144,47 @@ def memory(folder: Path) -> list[Row]:
 
 
 def growth(top: Path, files: int, repetitions: int) -> list[Row]:
-    """Trees of twice and four times as many files, beside the one that is there already."""
+    """Processor time and memory of trees of twice and four times as many files."""
     for factor in (2, 4):
         write_tree(top / f"x{factor}", factor * files)
     folders = [top / f"x{factor}" for factor in (1, 2, 4)]
-    caches = [str(top / f"cache{folder.name}") for folder in folders]
-    cold = _medians(repetitions, *(lambda f=f: _run(_amplint(f), f) for f in folders))
-    warm = _medians(
-        repetitions,
-        *(lambda f=f, c=c: _run(_amplint(f, c), f) for f, c in zip(folders, caches, strict=True)),
-    )
-    peaks = [_peak_memory(_amplint(folder), folder) for folder in folders]
-    shutil.rmtree(folders[-1])
+    cold = [partial(_run, _amplint(folder), folder) for folder in folders]
+    warm = [partial(_run, _amplint(folder, f"{folder}.cache"), folder) for folder in folders]
+    figures = {
+        "cold": _medians(repetitions, *cold, clock=_processor_seconds),
+        "warm": _medians(repetitions, *warm, clock=_processor_seconds),
+        "memory": [_peak_memory(_amplint(folder), folder) for folder in folders],
+    }
     rows = []
-    for name, values in (("cold", cold), ("warm", warm), ("memory", peaks)):
-        rows.append(Row(f"{name}, twice as many files", values[1] / values[0], "times"))
-        last = values[2] / values[0]
-        rows.append(Row(f"{name}, four times as many files", last, "times", GROWTH_BUDGET))
+    for name, (once, twice, four_times) in figures.items():
+        rows.append(Row(f"{name}, 2 x files", twice / once, "times"))
+        rows.append(Row(f"{name}, 4 x files", four_times / once, "times", GROWTH_BUDGET))
     return rows
 
 
 # -- measuring ---------------------------------------------------------------------------
 
 
-def _medians(repetitions: int, *tasks: Callable[[], object]) -> list[float]:
+def _processor_seconds() -> float:
+    """Of all processes that this one has waited for, and of those that they have."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _medians(
+    repetitions: int,
+    *tasks: Callable[[], object],
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
     """Median seconds of each task after one run that does not count; they take turns."""
     seconds: list[list[float]] = [[] for _ in tasks]
     for task in tasks:
         task()
     for _ in range(repetitions):
         for index, task in enumerate(tasks):
-            started = time.perf_counter()
+            started = clock()
             task()
-            seconds[index].append(time.perf_counter() - started)
+            seconds[index].append(clock() - started)
     return [statistics.median(times) for times in seconds]
 
 
