@@ -11,6 +11,7 @@ from amplint.flow.program import Program
 from amplint.project.module import Module
 from amplint.project.objects import Objects
 from amplint.project.project import Project
+from amplint.project.values import Values
 from amplint.rule import FileView
 from amplint.source.positions import LineTable
 
@@ -38,4 +39,5 @@ def analyse(
 
     program = Program(project)
     misuses = find_misuses(program, module, roles, place_of)
-    return FileView(module, roles, misuses, place_of, program, Objects(project))
+    objects = Objects(project)
+    return FileView(module, roles, misuses, place_of, program, objects, Values(objects))

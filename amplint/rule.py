@@ -15,6 +15,7 @@ from amplint.flow.program import Program
 from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
 from amplint.project.roles import Roles
+from amplint.project.values import Values
 from amplint.protocol import Violation
 
 
@@ -79,6 +80,7 @@ class FileView:
         place_of: where a node of a module lies, as a `Span` in 1-based code points.
         program: the modules that the flow analysis looked at.
         objects: what expressions stand for, in whatever file.
+        values: the constants that expressions may be, in whatever file.
     """
 
     module: Module
@@ -87,6 +89,7 @@ class FileView:
     place_of: Callable[[Module, ast.AST], Span]
     program: Program
     objects: Objects
+    values: Values
 
     def span_of(self, node: ast.AST) -> Span:
         """Where a node of the checked file lies, in 1-based code points."""

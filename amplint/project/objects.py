@@ -219,7 +219,7 @@ class Objects:
     def _class_of_parameter(self, name: str, function: Function) -> Class | None:
         annotation, _ = parameters(function)[name]
         if annotation is not None:
-            known = self.symbol(_plain_annotation(annotation), function)
+            known = self.symbol(plain_annotation(annotation), function)
             if isinstance(known, Class):
                 return known
         passed = self.arguments(function, name)
@@ -393,15 +393,15 @@ def returned(function: Function) -> list[ast.expr]:
     ]
 
 
-def _plain_annotation(annotation: ast.expr) -> ast.expr:
+def plain_annotation(annotation: ast.expr) -> ast.expr:
     """`Net` of `Net`, `"Net"`, `Optional[Net]` and `Net | None`."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
-            return _plain_annotation(ast.parse(annotation.value, mode="eval").body)
+            return plain_annotation(ast.parse(annotation.value, mode="eval").body)
         except SyntaxError:
             return annotation
     if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
-        return _plain_annotation(annotation.slice)
+        return plain_annotation(annotation.slice)
     if isinstance(annotation, ast.BinOp):
         return annotation.left if _is_none(annotation.right) else annotation.right
     return annotation

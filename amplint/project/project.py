@@ -192,6 +192,14 @@ class Project:
 
     # -- files -----------------------------------------------------------------------------
 
+    def folders_of(self, module: Module) -> list[str]:
+        """Where a relative path in a module may start: the project's root, its own folder."""
+        path = self._paths.get(module, "")
+        if not path:
+            return []
+        folder = os.path.dirname(path)
+        return list(dict.fromkeys((self._root or self._project_root(folder), folder)))
+
     def _module(self, dotted: str, importer: Module, *, anywhere: bool) -> Module | None:
         path = self._find(dotted, importer)
         return self._module_at(path, dotted, anywhere) if path is not None else None
