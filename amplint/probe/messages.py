@@ -26,11 +26,14 @@ class Source:
 
     Args:
         filename: where it lies on disk, absolute.
-        module: its dotted name in the project, "" for the checked file itself.
+        module: the dotted name under which the project imports it, "" if nobody does. A file
+            that is imported under several names is listed once for each.
+        package: the dotted package that its relative imports start from, "" if it is in none.
     """
 
     filename: str
     module: str = ""
+    package: str = ""
 
 
 @dataclass(frozen=True, slots=True)

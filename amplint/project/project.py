@@ -77,6 +77,15 @@ class Project:
         self._modules[path] = found
         self._paths[found[0]] = path
 
+    def path_of(self, module: Module) -> str:
+        """Where a module that was found here lies on disk; "" if nowhere."""
+        return self._paths.get(module, "")
+
+    def package_of(self, module: Module) -> str:
+        """The dotted package that the relative imports of a module start from."""
+        path = self.path_of(module)
+        return self._package_of(path) if path else ""
+
     def roles_of(self, module: Module) -> Roles | None:
         """Roles of a module that was found here, None for any other."""
         found = self._modules.get(self._paths.get(module, ""))

@@ -1,0 +1,238 @@
+"""Which values a free input of a function may take, and where they are declared.
+
+Declared values come first: `argparse` defaults and choices, dataclass fields, defaults of
+parameters. Then what the code compares the value with. What is invented here is marked so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from amplint.probe.messages import Domain
+from amplint.project.dataflow import bindings_of, parameters
+from amplint.project.module import Function, Module
+from amplint.project.objects import Objects
+from amplint.project.roles import path_text
+
+#: Small numbers that windows and counters are tried with.
+_NUMBERS = (1, 2, 3)
+_MISSING: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a command line.
+
+    Args:
+        flag: as a user types it, "--accumulation-steps".
+        values: the default first, then choices.
+    """
+
+    flag: str
+    values: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Use:
+    """What the code does with a path.
+
+    Args:
+        tested: it is a condition, or a part of one.
+        compared: constants that it is compared with.
+        counted: it is an operand of `%` or `//`.
+    """
+
+    tested: bool = False
+    compared: list[Any] = field(default_factory=list)
+    counted: bool = False
+
+
+def options_of(modules: Iterable[Module]) -> dict[str, Option]:
+    """Command line options of the files by the attribute that `parse_args` gives them."""
+    found: dict[str, Option] = {}
+    for module in modules:
+        for site in module.calls:
+            if site.method == "add_argument":
+                for name, option in _option(site.node):
+                    found.setdefault(name, option)
+    return found
+
+
+def domains_of(
+    functions: Iterable[Function],
+    objects: Objects,
+    options: dict[str, Option],
+    things: Collection[str],
+) -> tuple[Domain, ...]:
+    """Domains of the paths that the functions test, compare or count with.
+
+    Args:
+        things: paths of scalers, optimizers, models: objects, not values.
+    """
+    found: dict[str, Domain] = {}
+    for function in functions:
+        bound = set(bindings_of(function)) - set(parameters(function))
+        for path, (node, use) in _uses(function).items():
+            # What the code itself computes is no input.
+            if path in found or path in things or path in bound:
+                continue
+            domain = _domain(path, node, use, function, objects, options)
+            if domain is not None:
+                found[path] = domain
+    return tuple(found.values())
+
+
+def _domain(
+    path: str,
+    node: ast.expr,
+    use: Use,
+    function: Function,
+    objects: Objects,
+    options: dict[str, Option],
+) -> Domain | None:
+    leaf = path.rpartition(".")[2]
+    declared = list(_declared(node, function, objects))
+    if "." in path and leaf in options:
+        declared = [*options[leaf].values, *declared]
+    values = _unique((*declared, *_alternatives(declared, use)))
+    if len(values) < 2 or not all(_is_plain(value) for value in values):
+        return None
+    return Domain(path, values, "default" if declared else "guard")
+
+
+def _declared(node: ast.expr, function: Function, objects: Objects) -> Iterator[Any]:
+    """Default of a parameter, or of a field of the class that the object has."""
+    if isinstance(node, ast.Name):
+        known = parameters(function).get(node.id)
+        value = _literal(known[1]) if known is not None else _MISSING
+        if value is not _MISSING and value is not None:
+            yield value
+        return
+    for binding in objects.bindings(node, function) or ():
+        value = _literal(binding.value)
+        # `self.x = None` is filled in later; nothing is known about with what.
+        if value is not _MISSING and value is not None:
+            yield value
+
+
+def _alternatives(declared: list[Any], use: Use) -> Iterator[Any]:
+    """Further values under which a test can go another way."""
+    known = [*declared, *use.compared]
+    if any(isinstance(value, str) for value in known):
+        yield from (value for value in use.compared if isinstance(value, str))
+        return
+    numbers = [value for value in known if isinstance(value, (int, float)) and value is not True]
+    numbers = [value for value in numbers if value is not False]
+    if use.counted:
+        yield from _NUMBERS
+    if numbers:
+        if any(isinstance(value, float) for value in numbers):
+            yield from (1.0, 0.0)
+        else:
+            yield from (*(value + 1 for value in use.compared if type(value) is int), *_NUMBERS)
+        if use.compared:
+            yield from (value for value in use.compared if type(value) in (int, float))
+    elif use.tested and not use.counted:
+        yield from (True, False)
+
+
+def _uses(function: Function) -> dict[str, tuple[ast.expr, Use]]:
+    found: dict[str, tuple[ast.expr, Use]] = {}
+
+    def use_of(node: ast.expr) -> Use:
+        path = path_text(node)
+        if path is None or "[*]" in path or isinstance(node, ast.Subscript):
+            return Use()
+        return found.setdefault(path, (node, Use()))[1]
+
+    for node in function.nodes:
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            for part in _conditions(node.test):
+                use_of(part).tested = True
+        elif isinstance(node, ast.Compare):
+            for constant in _constants(node.comparators):
+                use_of(node.left).compared.append(constant)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mod, ast.FloorDiv)):
+            use_of(node.right).counted = True
+        elif isinstance(node, ast.keyword) and node.arg == "enabled":
+            use_of(node.value).tested = True
+    return {
+        path: item
+        for path, item in found.items()
+        if item[1].tested or item[1].compared or item[1].counted
+    }
+
+
+def _conditions(test: ast.expr) -> Iterator[ast.expr]:
+    """The parts of a test that are true or false by themselves."""
+    if isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _conditions(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _conditions(test.operand)
+    elif isinstance(test, (ast.Name, ast.Attribute)):
+        yield test
+
+
+def _constants(comparators: Iterable[ast.expr]) -> Iterator[Any]:
+    for comparator in comparators:
+        parts = (
+            comparator.elts
+            if isinstance(comparator, (ast.List, ast.Tuple, ast.Set))
+            else [comparator]
+        )
+        for part in parts:
+            if isinstance(part, ast.Constant) and part.value is not None:
+                yield part.value
+
+
+def _option(call: ast.Call) -> Iterator[tuple[str, Option]]:
+    flags = [
+        argument.value
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+    if not flags:
+        return
+    keywords = {item.arg: item.value for item in call.keywords if item.arg}
+    long = next((flag for flag in flags if flag.startswith("--")), flags[0])
+    name = _literal(keywords.get("dest"))
+    if not isinstance(name, str):
+        name = long.lstrip("-").replace("-", "_")
+    values: list[Any] = []
+    default = _literal(keywords.get("default"))
+    action = _literal(keywords.get("action"))
+    if action in ("store_true", "store_false"):
+        off = action == "store_false"
+        values = [off, not off] if default is _MISSING else [bool(default), not default]
+    elif default is not _MISSING and default is not None:
+        values = [default]
+        if isinstance(default, bool):
+            values.append(not default)
+    choices = keywords.get("choices")
+    if isinstance(choices, (ast.List, ast.Tuple, ast.Set)):
+        values += [_literal(item) for item in choices.elts]
+    yield name, Option(long, _unique(value for value in values if value is not _MISSING))
+
+
+def _literal(node: ast.expr | None) -> Any:
+    """The value of a literal; `_MISSING` for anything else."""
+    if node is None:
+        return _MISSING
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return _MISSING
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _unique(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Without repetitions, in order; True and 1 are different."""
+    kept = {(type(value), repr(value)): value for value in values}
+    return tuple(kept.values())

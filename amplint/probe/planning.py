@@ -1,0 +1,378 @@
+"""From a finding to plans: which functions to call, with what, and what they have to show.
+
+The static analysis already knows what is a scaler, an optimizer, a flag and who calls whom.
+A plan is that knowledge as plain data, for a worker that knows nothing of the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from amplint.findings import Finding
+from amplint.flow.slice import blocks_of
+from amplint.probe.domains import Option, domains_of, options_of
+from amplint.probe.messages import Domain, Plan, Role, Source
+from amplint.probe.predictions import predict, rows_of
+from amplint.probe.roles import roles_in, with_nested
+from amplint.project.dataflow import parameters
+from amplint.project.module import Class, Function, Module
+from amplint.project.roles import enclosing_class, path_text
+from amplint.rule import FileView
+
+#: Files that definitions may be taken from, the checked one included.
+SOURCE_LIMIT = 60
+#: Callers are climbed through this many calls.
+CLIMB = 3
+#: Callers of one function that are tried.
+CALLER_LIMIT = 4
+
+#: Kinds of roles that are objects; a domain of values is nothing for them.
+OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "scheduler"})
+
+_ASSUMED = re.compile(r"^assume `(?P<test>.*)` is (?P<value>true|false)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and what a verdict needs to know about it that the worker does not.
+
+    Args:
+        function: the entry.
+        options: command line options by attribute name.
+        own_inputs: root names of the entry's own inputs: parameters, and `self`.
+    """
+
+    plan: Plan
+    function: Function
+    options: dict[str, Option]
+    own_inputs: frozenset[str]
+
+
+class PlanBuilder:
+    """Plans for the findings of one file.
+
+    Args:
+        view: the analysed file.
+        path: where it lies on disk.
+    """
+
+    def __init__(self, view: FileView, path: str) -> None:
+        self.view = view
+        self.path = path
+        self._project = view.objects.project
+
+    def entries(self, finding: Finding) -> list[Function]:
+        """Functions to call, the best first.
+
+        The function that holds the finding if it runs a backward, else the nearest callers
+        that do: half of a protocol fails wherever the other half is missing.
+        """
+        target = self.function_at(finding.span.start.row)
+        level, seen = [target], [target]
+        for _ in range(CLIMB):
+            with_backward = [function for function in level if self._runs_backward(function)]
+            if with_backward:
+                return with_backward
+            level = [
+                caller
+                for function in level
+                for caller in self.callers(function)
+                if caller not in seen
+            ]
+            seen += level
+        return [target]
+
+    def function_at(self, row: int) -> Function:
+        """The innermost function that holds a row; a nested one stands for its outermost."""
+        found = self.view.module.body
+        for function in self.view.module.functions[1:]:
+            node = function.node
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inside = node.lineno <= row <= (node.end_lineno or node.lineno)
+                if inside and function.parent is None:
+                    found = function
+        return found
+
+    def callers(self, function: Function) -> list[Function]:
+        """Functions of the project that call a function, or build the object it belongs to."""
+        found = [site.function for site in self.view.objects.calls_of(function)]
+        if not found and function.owner is not None:
+            found = [site.function for site in self._constructions(function.owner)]
+        outermost = [_outermost(caller) for caller in found]
+        return list(dict.fromkeys(f for f in outermost if f is not function))[:CALLER_LIMIT]
+
+    def is_passed(self, name: str, function: Function) -> bool:
+        """Whether any call around a function passes a keyword of this name."""
+        return any(
+            keyword.arg == name
+            for module in self._modules_around(function, [function])
+            for site in module.calls
+            for keyword in site.node.keywords
+        )
+
+    def plan(self, finding: Finding, entry: Function) -> Planned:
+        """The plan of running one entry for one finding."""
+        sources = self._sources(entry.module)
+        concerned = self._concerned(entry)
+        roles = tuple(self._roles(concerned))
+        things = {role.path for role in roles if role.kind in OBJECTS}
+        options = options_of(self._modules_around(entry, concerned))
+        domains = domains_of(concerned, self.view.objects, options, things)
+        names = [source.filename for source in sources]
+        plan = Plan(
+            sources=sources,
+            entry=entry.qualname,
+            target_rows=rows_of(finding),
+            roles=roles,
+            domains=domains,
+            predictions=predict(finding),
+            slice_rows=self.slice_rows,
+            prefer=self._preferences(finding, domains),
+            entry_source=names.index(self._path_of(entry.module)),
+        )
+        return Planned(plan, entry, options, _own_inputs(entry))
+
+    # -- entries -----------------------------------------------------------------------------
+
+    def _constructions(self, owner: Class) -> Iterator[Any]:
+        constructor = self.view.objects.method(owner, "__init__")
+        if constructor is not None:
+            yield from self.view.objects.calls_of(constructor)
+
+    def _runs_backward(self, function: Function) -> bool:
+        return any(self._has_backward(other) for other in self._reached(function))
+
+    def _has_backward(self, function: Function) -> bool:
+        return any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("backward", "manual_backward")
+            for other in with_nested(function)
+            for node in other.nodes
+        )
+
+    def _reached(self, function: Function) -> list[Function]:
+        """The function and those of the project that it calls, nearest first."""
+        found, pending = [function], [(function, 0)]
+        while pending:
+            current, depth = pending.pop(0)
+            for inner in with_nested(current):
+                for node in inner.nodes:
+                    if not isinstance(node, ast.Call) or depth >= CLIMB:
+                        continue
+                    callee = self._callee(node, inner)
+                    if callee is not None and callee not in found:
+                        found.append(callee)
+                        pending.append((callee, depth + 1))
+        return found
+
+    def _callee(self, call: ast.Call, function: Function) -> Function | None:
+        own = enclosing_class(function)
+        func = call.func
+        if own is not None and isinstance(func, ast.Attribute) and _is_self(func.value):
+            return self.view.objects.method(own, func.attr)
+        return self.view.objects.callee(call, function)
+
+    def _concerned(self, entry: Function) -> list[Function]:
+        """Functions whose inputs matter: what the entry reaches, and constructors of `self`."""
+        found = self._reached(entry)
+        owner = enclosing_class(entry)
+        if owner is not None:
+            constructor = self.view.objects.method(owner, "__init__")
+            if constructor is not None and constructor not in found:
+                found += [f for f in self._reached(constructor) if f not in found]
+        return found
+
+    # -- sources -----------------------------------------------------------------------------
+
+    def _sources(self, entry_module: Module) -> tuple[Source, ...]:
+        """The checked file first, then everything that it or the entry's file may import."""
+        found = {(self.path, ""): Source(self.path, "", self._package_of(self.view.module))}
+        for module, name in self._imported(entry_module):
+            path = self._path_of(module)
+            found.setdefault((path, name), Source(path, name, self._package_of(module)))
+        return tuple(found.values())
+
+    def _modules_around(self, entry: Function, concerned: list[Function]) -> list[Module]:
+        """Modules in which the inputs of an entry may be declared, its callers' included."""
+        found = [function.module for function in concerned]
+        level = [entry]
+        for _ in range(CLIMB):
+            level = [caller for function in level for caller in self.callers(function)]
+            for caller in level:
+                found += [caller.module, *(module for module, _ in self._imports_of(caller.module))]
+        found += [module for module, _ in self._imported(entry.module)]
+        return list(dict.fromkeys(found))
+
+    def _imported(self, entry_module: Module) -> list[tuple[Module, str]]:
+        """(module, name it is imported by), breadth first; the entry's own module has ""."""
+        known = self._imports.get(entry_module)
+        if known is None:
+            start = [(self.view.module, "")]
+            if entry_module is not self.view.module:
+                start.append((entry_module, ""))
+            known = self._imports[entry_module] = _closure(start, self._imports_of)
+        return known
+
+    @cached_property
+    def _imports(self) -> dict[Module, list[tuple[Module, str]]]:
+        return {}
+
+    def _imports_of(self, module: Module) -> Iterator[tuple[Module, str]]:
+        for dotted in sorted({*module.imports.aliases.values(), *module.imports.stars}):
+            name = dotted
+            while name:
+                found = self._project.module_named(name, module)
+                if found is not None:
+                    yield found, name
+                name = name.rpartition(".")[0]
+
+    def _path_of(self, module: Module) -> str:
+        return self.path if module is self.view.module else self._project.path_of(module)
+
+    def _package_of(self, module: Module) -> str:
+        return self._project.package_of(module)
+
+    # -- roles -------------------------------------------------------------------------------
+
+    def _roles(self, functions: Iterable[Function]) -> Iterator[Role]:
+        seen: set[str] = set()
+        for function in functions:
+            roles = self._project.roles_of(function.module)
+            for role in roles_in(function, roles) if roles is not None else ():
+                if role.path not in seen:
+                    seen.add(role.path)
+                    yield role
+
+    # -- rows and preferences ----------------------------------------------------------------
+
+    @cached_property
+    def slice_rows(self) -> tuple[int, ...]:
+        """Rows of the checked file whose statements matter to the protocol."""
+        rows: set[int] = set()
+        for function in self.view.module.functions:
+            if not isinstance(function.node, ast.Lambda):
+                kept = self.view.program.slice(function).kept
+                rows.update(_rows_of_kept(function.body, kept))
+        return tuple(sorted(rows))
+
+    def _preferences(self, finding: Finding, domains: Iterable[Domain]) -> dict[str, Any]:
+        """Values under which the path of the finding is taken, as far as its tests say so."""
+        wanted: dict[str, bool | object] = {}
+        for test, holds in (*self._assumptions(finding), *self._guards(finding)):
+            for path, value in _demands(test, holds):
+                wanted.setdefault(path, value)
+        chosen: dict[str, Any] = {}
+        for domain in domains:
+            if domain.path in wanted:
+                fitting = [v for v in domain.values if _fits(v, wanted[domain.path])]
+                if fitting:
+                    chosen[domain.path] = fitting[0]
+        return chosen
+
+    def _assumptions(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
+        """The tests of the witness, the last ones first: earlier ones may have changed."""
+        for step in reversed(finding.path):
+            match = _ASSUMED.match(step.message)
+            if match is None or match["test"].endswith("..."):
+                continue
+            try:
+                yield ast.parse(match["test"], mode="eval").body, match["value"] == "true"
+            except (SyntaxError, ValueError):
+                continue
+
+    def _guards(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
+        """The tests of the `if` statements around the finding."""
+        row = finding.span.start.row
+        for node in ast.walk(self.view.module.tree):
+            if isinstance(node, ast.If):
+                if _covers(node.body, row):
+                    yield node.test, True
+                elif _covers(node.orelse, row):
+                    yield node.test, False
+
+
+def _closure(start: list[tuple[Module, str]], following: Any) -> list[tuple[Module, str]]:
+    found = list(start)
+    expanded: set[Module] = set()
+    for module, _ in found:  # grows while it is walked
+        if module in expanded or len(found) >= SOURCE_LIMIT:
+            continue
+        expanded.add(module)
+        found += [item for item in dict.fromkeys(following(module)) if item not in found]
+    return found[:SOURCE_LIMIT]
+
+
+def _outermost(function: Function) -> Function:
+    while function.parent is not None:
+        function = function.parent
+    return function
+
+
+def _own_inputs(entry: Function) -> frozenset[str]:
+    return frozenset({*parameters(entry), "self", "cls"})
+
+
+def _is_self(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Name) and expression.id == "self"
+
+
+def _covers(body: list[ast.stmt], row: int) -> bool:
+    return any(s.lineno <= row <= (s.end_lineno or s.lineno) for s in body)
+
+
+def _rows_of_kept(body: Iterable[ast.stmt], kept: frozenset[int]) -> Iterator[int]:
+    """Rows of the kept statements; of a compound one its header, up to its first block."""
+    for statement in body:
+        blocks = [block for block in blocks_of(statement) if block]
+        if id(statement) in kept:
+            last = statement.end_lineno or statement.lineno
+            if blocks:
+                last = min(block[0].lineno for block in blocks) - 1
+            yield from range(statement.lineno, max(last, statement.lineno) + 1)
+        for block in blocks:
+            yield from _rows_of_kept(block, kept)
+
+
+class _Truth:
+    """A value is wanted that is true, or one that is not."""
+
+    def __init__(self, holds: bool) -> None:
+        self.holds = holds
+
+
+def _demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, object]]:
+    """What has to be true of paths so that a test holds, or does not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _demands(test.operand, not holds)
+    elif isinstance(test, ast.BoolOp):
+        decided = isinstance(test.op, ast.And) is holds
+        for value in test.values if decided else test.values[:1]:
+            yield from _demands(value, holds)
+    elif isinstance(test, ast.Compare) and len(test.ops) == 1:
+        path = path_text(test.left)
+        constant = test.comparators[0]
+        if path is None or not isinstance(constant, ast.Constant):
+            return
+        equal = isinstance(test.ops[0], (ast.Eq, ast.Is))
+        if constant.value is None:
+            yield path, _Truth(equal is not holds)
+        elif isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+            yield path, _Truth(holds)
+        elif equal and holds:
+            yield path, constant.value
+    else:
+        path = path_text(test)
+        if path is not None:
+            yield path, _Truth(holds)
+
+
+def _fits(value: Any, wanted: object) -> bool:
+    if isinstance(wanted, _Truth):
+        return bool(value) is wanted.holds
+    return bool(value == wanted) and type(value) is type(wanted)

@@ -1,0 +1,275 @@
+"""The probe of one finding, from plans to evidence.
+
+Gates 6 and 7 of a confirmation are here, because they need further entries and runs: some
+caller of the project must be able to produce the inputs, and the same stand-ins must get past
+the line under other circumstances.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from amplint.findings import Evidence, Finding
+from amplint.probe.inputs import describe, is_surroundings, root_of
+from amplint.probe.planning import CLIMB, PlanBuilder, Planned
+from amplint.probe.predictions import predict
+from amplint.probe.search import (
+    Budget,
+    BudgetSpent,
+    Exploration,
+    Need,
+    Runner,
+    Trial,
+    explore,
+    minimise,
+    needs,
+    same,
+)
+from amplint.probe.verdicts import Judge, Shown
+
+#: Runs for each caller that is asked whether it can produce an assignment.
+CALLER_RUNS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The evidence, and the run behind it.
+
+    Args:
+        evidence: for the report.
+        trial: the run that shows it, else the last one; None where nothing was run.
+        runs: how many there were.
+    """
+
+    evidence: Evidence
+    trial: Trial | None = None
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A run that shows the finding, with what it depends on."""
+
+    planned: Planned
+    exploration: Exploration
+    shown: Shown
+    needed: tuple[Need, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+class Prober:
+    """Probes the findings of one file.
+
+    Args:
+        builder: plans for the file.
+        runner: executes one request.
+        runs, seconds: the budget of each finding.
+        torch, device: where it runs, for the report.
+    """
+
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        runner: Runner,
+        *,
+        runs: int,
+        seconds: float,
+        torch: str,
+        device: str = "cpu",
+    ) -> None:
+        self._builder = builder
+        self._runner = runner
+        self._runs = runs
+        self._seconds = seconds
+        self._torch = torch
+        self._device = device
+
+    def probe(self, finding: Finding) -> Verdict:
+        """The evidence that executing the finding's code gives."""
+        if not predict(finding):
+            return Verdict(finding.evidence)
+        budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
+        judge = Judge(finding, self._builder.path, budget)
+        cases: list[_Case] = []
+        searched: list[tuple[Planned, Exploration]] = []
+        for entry in self._builder.entries(finding):
+            planned = self._builder.plan(finding, entry)
+            exploration = self._explore(planned, budget, judge)
+            searched.append((planned, exploration))
+            if exploration.shown is None:
+                continue
+            case = _Case(planned, exploration, exploration.shown)
+            if exploration.shown.proves:
+                case = self._weigh(case, finding, judge, budget, depth=0)
+                if not case.doubts:
+                    return self._confirmed(case, budget)
+            cases.append(case)
+        return self._unconfirmed(cases, searched, budget)
+
+    def _explore(
+        self, planned: Planned, budget: Budget, judge: Judge, limit: int = 1_000_000
+    ) -> Exploration:
+        return explore(
+            planned.plan,
+            budget,
+            judge.look,
+            lambda shown: shown.proves,
+            device=self._device,
+            limit=limit,
+        )
+
+    # -- gates 6 and 7 -------------------------------------------------------------------------
+
+    def _weigh(
+        self, case: _Case, finding: Finding, judge: Judge, budget: Budget, depth: int
+    ) -> _Case:
+        """What a run that shows the finding depends on, and whether that can happen."""
+
+        def holds(trial: Trial) -> bool:
+            shown = judge.look(trial)
+            return shown is not None and shown.proves and shown.row == case.shown.row
+
+        trial, _ = minimise(case.shown.trial, holds, budget)
+        shown = replace(case.shown, trial=trial)
+        needed, complete = needs(trial, holds, budget)
+        case = replace(case, shown=shown, needed=needed)
+        try:
+            if not judge.controlled(shown, case.exploration.trials):
+                return replace(case, doubts=("no input was found with which the line succeeds",))
+        except BudgetSpent:
+            return replace(case, doubts=("no run was left for a control",))
+        if not complete:
+            return replace(case, doubts=("no run was left to see which inputs matter",))
+        return self._feasible(case, finding, judge, budget, depth)
+
+    def _feasible(
+        self, case: _Case, finding: Finding, judge: Judge, budget: Budget, depth: int
+    ) -> _Case:
+        """Whether some caller of the project can produce the inputs."""
+        own = [need for need in case.needed if _is_own(need, case.planned)]
+        callers = self._builder.callers(case.planned.function) if own else []
+        if not callers:
+            return case
+        refused = 0
+        for caller in callers if depth < CLIMB else []:
+            planned = self._builder.plan(finding, caller)
+            exploration = self._explore(planned, budget, judge, CALLER_RUNS)
+            if exploration.shown is not None and exploration.shown.proves:
+                above = _Case(planned, exploration, exploration.shown)
+                above = self._weigh(above, finding, judge, budget, depth + 1)
+                if not above.doubts:
+                    return above
+            refused += exploration.exhausted and any(t.reached for t in exploration.trials)
+        words = " and ".join(describe(need, case.planned.options) for need in own)
+        if refused == len(callers):
+            return replace(case, doubts=(f"a caller passes {words}: none was seen to do it",))
+        if all(self._is_declared(need, case.planned) for need in own):
+            return case
+        return replace(case, doubts=(f"a caller passes {words}",))
+
+    def _is_declared(self, need: Need, planned: Planned) -> bool:
+        """Whether users set this value freely, or get it if they set nothing."""
+        decision = need.decision
+        leaf = decision.path.rpartition(".")[2]
+        if "." in decision.path and leaf in planned.options:
+            return True
+        is_default = decision.origin == "default" and same(decision.choice, decision.options[0])
+        return is_default and not self._builder.is_passed(leaf, planned.function)
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def _confirmed(self, case: _Case, budget: Budget) -> Verdict:
+        return Verdict(
+            self._evidence("confirmed", self._story(case)), case.shown.trial, budget.used
+        )
+
+    def _story(self, case: _Case) -> str:
+        name = case.planned.function.qualname
+        where = "the script" if name == "<module>" else f"`{name}`"
+        story = f"ran {where} with torch {self._torch} on {self._device}: {_ending(case.shown)}"
+        inputs = [describe(need, case.planned.options) for need in case.needed]
+        return f"{story}; needs {', '.join(inputs)}" if inputs else story
+
+    def _unconfirmed(
+        self,
+        cases: list[_Case],
+        searched: list[tuple[Planned, Exploration]],
+        budget: Budget,
+    ) -> Verdict:
+        genuine = [case for case in cases if not case.shown.artefact]
+        if genuine:
+            case = min(genuine, key=lambda c: len(c.doubts) + len(c.shown.doubts))
+            doubts = tuple(dict.fromkeys((*case.shown.doubts, *case.doubts)))
+            evidence = self._evidence("conditional", self._story(case), doubts)
+            return Verdict(evidence, case.shown.trial, budget.used)
+        if cases:
+            shown = cases[0].shown
+            detail = (
+                f"{_ending(shown)}, but the calls before it do not explain that: "
+                "it may come from the values that the probe invented"
+            )
+            return Verdict(self._evidence("inconclusive", detail), shown.trial, budget.used)
+        return self._nothing_shown(searched, budget)
+
+    def _nothing_shown(
+        self, searched: list[tuple[Planned, Exploration]], budget: Budget
+    ) -> Verdict:
+        trials = [trial for _, exploration in searched for trial in exploration.trials]
+        last = trials[-1] if trials else None
+        reached = [trial for trial in trials if trial.reached]
+        if not trials or all(trial.result.status in _SILENT for trial in trials):
+            why = f"{last.result.status}: {last.result.reason}" if last else "no time was left"
+            return Verdict(self._evidence("inconclusive", f"no run came to an end ({why})"), last)
+        if not reached:
+            return Verdict(self._evidence("not-reached", _blocked(trials)), last, budget.used)
+        passed = [trial for trial in reached if _went_on(trial)]
+        if not passed:
+            detail = f"the line is reached, but {_blocked(reached)}"
+            return Verdict(self._evidence("inconclusive", detail), reached[-1], budget.used)
+        exhausted = all(exploration.exhausted for _, exploration in searched)
+        count = f"{len(trials)} assignment{'s' if len(trials) != 1 else ''}"
+        extent = "all that the probe can make" if exhausted else "until the budget was spent"
+        detail = f"{count} tried, {extent}; nothing happened at the line"
+        return Verdict(self._evidence("not-reproduced", detail), passed[-1], budget.used)
+
+    def _evidence(self, status: str, detail: str, assumptions: Iterable[str] = ()) -> Evidence:
+        return Evidence(status, self._device, "own-code", detail, tuple(assumptions))
+
+
+#: Statuses of runs that say nothing about the code.
+_SILENT = frozenset({"timeout", "killed", "failed"})
+
+
+def _is_own(need: Need, planned: Planned) -> bool:
+    """Whether a need is about an input that a caller passes."""
+    path = need.decision.path
+    return not is_surroundings(path) and root_of(path) in planned.own_inputs
+
+
+def _ending(shown: Shown) -> str:
+    if shown.prediction.kind == "raises":
+        return f"`{shown.words}` at line {shown.row}"
+    return shown.words
+
+
+def _went_on(trial: Trial) -> bool:
+    """Whether a run got past every target row that it reached."""
+    raised = trial.result.raised
+    return trial.result.status in ("returned", "stopped") or (
+        raised is not None and raised.row not in trial.plan.target_rows
+    )
+
+
+def _blocked(trials: list[Trial]) -> str:
+    """Which line kept the runs from going on, by the run that came farthest."""
+    trial = max(trials, key=lambda trial: len(set(trial.result.rows)))
+    result = trial.result
+    if result.raised is not None:
+        message = re.sub(r"\s+", " ", result.raised.message)[:120]
+        line = f"line {result.raised.row} " if result.raised.row else ""
+        return f"{line}raises `{result.raised.type}: {message}`"
+    if result.status in _SILENT:
+        return f"the run ended early ({result.status}: {result.reason})"
+    return "no input was found that leads there"

@@ -1,0 +1,275 @@
+"""Looks for inputs under which a finding shows itself: one run after the other.
+
+The first run takes what is declared, and otherwise what the finding's path asks for. Each
+further one flips a single decision of an earlier run, those that guards read first. When
+nothing is left to flip, the finite domains are exhausted; "all inputs" it is not.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from amplint.probe.messages import Decision, Plan, Request, RunResult
+
+Runner = Callable[[Request], RunResult]
+
+#: Names of decisions that matter to scalers although no guard of the slice reads them.
+_TELLING = re.compile(r"amp|scal|accum|clip|norm|fp16|half|precision|nan|len\(", re.IGNORECASE)
+#: Statuses of runs that say nothing about the code.
+_LOST = frozenset({"timeout", "killed", "failed"})
+#: Lost runs after which an entry is given up.
+_LOST_LIMIT = 3
+#: Runs without repairs before statements outside the slice may be skipped.
+_PURE_RUNS = 12
+
+
+class BudgetSpent(Exception):
+    """The runs or the seconds of a finding are used up."""
+
+
+class Budget:
+    """Runs requests until the runs or the time of one finding are used up.
+
+    Args:
+        runner: executes one request.
+        runs: how many there may be.
+        seconds: wall time for all of them.
+    """
+
+    def __init__(self, runner: Runner, *, runs: int, seconds: float) -> None:
+        self._runner = runner
+        self._left = runs
+        self._deadline = time.monotonic() + seconds
+        self.used = 0
+
+    def run(self, request: Request) -> RunResult:
+        """Run one request, with no more wall time than is left.
+
+        Raises:
+            BudgetSpent: nothing is left.
+        """
+        seconds = self._deadline - time.monotonic()
+        if self._left <= 0 or seconds <= 0:
+            raise BudgetSpent
+        self._left -= 1
+        self.used += 1
+        return self._runner(replace(request, seconds=min(request.seconds, max(seconds, 0.1))))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run and what it gave."""
+
+    request: Request
+    result: RunResult
+
+    @property
+    def plan(self) -> Plan:
+        """What was run."""
+        return self.request.plan
+
+    @property
+    def reached(self) -> bool:
+        """Whether a target row was executed."""
+        return not set(self.plan.target_rows).isdisjoint(self.result.rows)
+
+
+@dataclass(slots=True)
+class Exploration:
+    """What a search gave.
+
+    Args:
+        trials: all runs, in order.
+        shown: whatever `show` returned for the best run, None if it never returned anything.
+        exhausted: no decision was left to flip.
+    """
+
+    trials: list[Trial] = field(default_factory=list)
+    shown: Any = None
+    exhausted: bool = False
+
+
+def explore(
+    plan: Plan,
+    budget: Budget,
+    show: Callable[[Trial], Any],
+    enough: Callable[[Any], bool],
+    *,
+    device: str = "cpu",
+    limit: int = 1_000_000,
+) -> Exploration:
+    """Run a plan under more and more assignments.
+
+    Args:
+        show: looks at a run; returns what it shows, None for nothing. May run more.
+        enough: whether that ends the search; what is not enough is kept, the first one.
+        limit: of runs for this plan, besides the budget.
+    """
+    found = Exploration()
+    try:
+        for repair in (False, True):
+            if _search(plan, budget, show, enough, found, device, repair, limit):
+                break
+            if any(trial.reached for trial in found.trials) or not found.trials:
+                break
+    except BudgetSpent:
+        found.exhausted = False
+    return found
+
+
+def _search(
+    plan: Plan,
+    budget: Budget,
+    show: Callable[[Trial], Any],
+    enough: Callable[[Any], bool],
+    found: Exploration,
+    device: str,
+    repair: bool,
+    limit: int,
+) -> bool:
+    """Search in one mode; True if enough was shown."""
+    order = itertools.count()
+    queue: list[tuple[tuple[int, int], int, dict[str, Any]]] = [((0, 0), next(order), {})]
+    seen = {_key({})}
+    lost = runs = 0
+    reached = False
+    while queue:
+        if lost >= _LOST_LIMIT or len(found.trials) >= limit:
+            return False
+        if not repair and not reached and runs >= _PURE_RUNS:
+            return False
+        _, _, assignment = heapq.heappop(queue)
+        request = Request(plan, assignment, device=device, repair=repair)
+        trial = Trial(request, budget.run(request))
+        found.trials.append(trial)
+        runs += 1
+        reached = reached or trial.reached
+        lost += trial.result.status in _LOST
+        shown = show(trial)
+        if shown is not None:
+            if found.shown is None or enough(shown):
+                found.shown = shown
+            if enough(shown):
+                return True
+        for cost, flipped in _flips(trial, assignment):
+            key = _key(flipped)
+            if key not in seen:
+                seen.add(key)
+                heapq.heappush(queue, (cost, next(order), flipped))
+    found.exhausted = lost == 0
+    return False
+
+
+def _flips(
+    trial: Trial, assignment: dict[str, Any]
+) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+    """Assignments with one decision more, and their cost: irrelevant ones, all of them."""
+    relevant = [decision for decision in trial.result.decisions if is_relevant(decision, trial)]
+    others = [decision for decision in trial.result.decisions if decision not in relevant]
+    irrelevant = _irrelevant(assignment, trial)
+    for weight, decisions in ((0, relevant), (1, others)):
+        for decision in decisions:
+            if decision.path in assignment:
+                continue
+            for option in decision.options:
+                if not same(option, decision.choice):
+                    flipped = {**assignment, decision.path: option}
+                    yield (irrelevant + weight, len(flipped)), flipped
+
+
+def _irrelevant(assignment: dict[str, Any], trial: Trial) -> int:
+    known = {decision.path: decision for decision in trial.result.decisions}
+    return sum(path not in known or not is_relevant(known[path], trial) for path in assignment)
+
+
+def is_relevant(decision: Decision, trial: Trial) -> bool:
+    """Whether a decision may decide about events: a guard reads it, or its name says so."""
+    plan = trial.plan
+    return (
+        decision.row in plan.slice_rows
+        or decision.path in plan.prefer
+        or any(domain.path == decision.path for domain in plan.domains)
+        or _TELLING.search(decision.path) is not None
+    )
+
+
+def minimise(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> tuple[Trial, bool]:
+    """Drop assigned values that the outcome does not need.
+
+    Returns:
+        the run with the smaller assignment, and whether every value could be tried.
+    """
+    best = trial
+    try:
+        for path in list(trial.request.assignment):
+            smaller = {p: v for p, v in best.request.assignment.items() if p != path}
+            request = replace(best.request, assignment=smaller)
+            candidate = Trial(request, budget.run(request))
+            if holds(candidate):
+                best = candidate
+    except BudgetSpent:
+        return best, False
+    return best, True
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A decision without which the outcome changes.
+
+    Args:
+        holding: the options under which the outcome stays, the chosen one first.
+    """
+
+    decision: Decision
+    holding: tuple[Any, ...]
+
+
+def needs(
+    trial: Trial, holds: Callable[[Trial], bool], budget: Budget
+) -> tuple[tuple[Need, ...], bool]:
+    """The decisions that an outcome depends on, each found by flipping it alone.
+
+    Returns:
+        the needs, and whether every decision could be tried. A decision that was not tried
+        counts as needed.
+    """
+    found = []
+    complete = True
+    for decision in trial.result.decisions:
+        options = [option for option in decision.options if not same(option, decision.choice)]
+        if not options:
+            continue
+        holding = [decision.choice]
+        tried = True
+        for option in options:
+            assignment = {**_pinned(trial), decision.path: option}
+            request = replace(trial.request, assignment=assignment)
+            try:
+                if holds(Trial(request, budget.run(request))):
+                    holding.append(option)
+            except BudgetSpent:
+                tried = complete = False
+                break
+        if not tried or len(holding) <= len(options):
+            found.append(Need(decision, tuple(holding)))
+    return tuple(found), complete
+
+
+def _pinned(trial: Trial) -> dict[str, Any]:
+    """Every decision of a run, so that flipping one changes no other."""
+    return {decision.path: decision.choice for decision in trial.result.decisions}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal and of one type: True is not 1."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def _key(assignment: dict[str, Any]) -> frozenset[tuple[str, str]]:
+    return frozenset((path, repr(value)) for path, value in assignment.items())

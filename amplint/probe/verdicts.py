@@ -1,0 +1,287 @@
+"""What a run shows, and what keeps it from proving anything.
+
+`confirmed` must never be false. A run shows a finding only if it matches the prediction and
+the protocol explains it from the run's events; every approximation that was made on the way
+is a doubt, and one doubt is enough for `conditional`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from amplint.findings import Finding
+from amplint.probe.explanation import Broken, broken_rules, protocol_events
+from amplint.probe.messages import Prediction, Request, RunResult
+from amplint.probe.predictions import SCALE_DEPENDENT, slugs_of
+from amplint.probe.search import Budget, Trial
+
+#: Initial scales of the metamorphic test. Small ones: what is added without being scaled
+#: would vanish beside a large scale, and with it the difference.
+SCALES = (2.0, 64.0)
+#: Relative difference of gradients from which two runs are not the same training. Rounding in
+#: half precision stays below a hundredth.
+DIFFERENCE = 0.1
+#: Gradients that are smaller than this may underflow in half precision; they are not compared.
+SMALLEST = 1e-4
+#: Runs of one request repeat themselves up to this relative difference.
+REPEATABLE = 1e-5
+
+#: Functions that may be handed anything without touching it, by how they are called.
+_HARMLESS = re.compile(
+    r"(?:^|[._])(?:log|print|info|debug|warn|warning|write|add_scalar|record|track|report|save|"
+    r"state_dict|load|checkpoint|restore|resume|eval|evaluate|validate|summary|watch|len|type|id|"
+    r"isinstance|hasattr|repr|str|count_parameters)\w*(?:\(\))?$",
+    re.IGNORECASE,
+)
+#: Codes about a value that is missing: they show at the first use of a scaler, before any
+#: backward could have run.
+_WITHOUT_BACKWARD = frozenset({"AMP202"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a run showed of a finding.
+
+    Args:
+        words: the exception, or the measured damage.
+        row: where.
+        doubts: why this does not prove the finding; empty where nothing is left.
+        artefact: the events do not explain it: the stand-ins are to blame, not the code.
+    """
+
+    trial: Trial
+    prediction: Prediction
+    words: str
+    row: int
+    doubts: tuple[str, ...] = ()
+    artefact: bool = False
+
+    @property
+    def proves(self) -> bool:
+        """Whether nothing speaks against it so far."""
+        return not self.doubts and not self.artefact
+
+
+class Judge:
+    """Looks at the runs of one finding.
+
+    Args:
+        finding: what the static analysis says.
+        path: the checked file on disk, as plans name it.
+        budget: for the further runs that a measurement needs.
+    """
+
+    def __init__(self, finding: Finding, path: str, budget: Budget) -> None:
+        self._finding = finding
+        self._path = path
+        self._budget = budget
+        self._slugs = slugs_of(finding.code)
+        self._rows = {
+            finding.span.start.row,
+            *(step.row for step in finding.path if step.filename == finding.filename),
+        }
+
+    def look(self, trial: Trial) -> Shown | None:
+        """What a run shows; None for nothing.
+
+        Raises:
+            BudgetSpent: a measurement needed more runs than are left.
+        """
+        for prediction in trial.plan.predictions:
+            if prediction.kind == "raises":
+                shown = self._raised(trial, prediction)
+            elif prediction.kind == "gradients":
+                shown = self._scale_dependent(trial, prediction)
+            else:
+                continue
+            if shown is not None:
+                return shown
+        return None
+
+    # -- gates 1 and 2: match and explanation --------------------------------------------------
+
+    def _raised(self, trial: Trial, prediction: Prediction) -> Shown | None:
+        raised = trial.result.raised
+        if raised is None or raised.type != prediction.exception:
+            return None
+        if not re.search(prediction.pattern, raised.message) or raised.filename != self._path:
+            return None
+        if prediction.rows and raised.row not in prediction.rows:
+            return None
+        if not raised.inside.startswith("torch") and raised.type != "AttributeError":
+            return None
+        words = f"{raised.type}: {raised.message.split('  ')[0].strip()}"
+        shown = Shown(trial, prediction, words, raised.row, tuple(self._doubts(trial.result)))
+        return shown if self._explains(trial.result) else replace(shown, artefact=True)
+
+    def _explains(self, result: RunResult) -> bool:
+        """Whether the events of a run entail its exception."""
+        assert result.raised is not None
+        if not self._slugs:
+            return self._explained_without_protocol(result)
+        broken = broken_rules(result.events)
+        if not broken:
+            return False
+        last = broken[-1]
+        violation = last.violation
+        return (
+            last.slug in self._slugs
+            and violation.exception == result.raised.type
+            and last.event.row == result.raised.row
+            and last.index == len(protocol_events(result.events)) - 1
+            and result.raised.message.startswith((violation.error or "").split("  ")[0])
+        )
+
+    def _explained_without_protocol(self, result: RunResult) -> bool:
+        assert result.raised is not None
+        if self._finding.code == "AMP202":
+            return (
+                re.search(
+                    r"attribute '(scale|step|update|unscale_|get_scale)'", result.raised.message
+                )
+                is not None
+            )
+        if self._finding.code == "AMP123":
+            return any(e.kind == "backward" and not e.facts.get("raised") for e in result.events)
+        return result.raised.inside == "torch.amp"
+
+    # -- gate 3: the metamorphic test ----------------------------------------------------------
+
+    def _scale_dependent(self, trial: Trial, prediction: Prediction) -> Shown | None:
+        """Whether gradients that reach an optimizer change with the initial loss scale."""
+        cause = self._silent_cause(trial.result)
+        if cause is None or not trial.result.steps:
+            return None
+        small, large = (self._at_scale(trial, scale) for scale in SCALES)
+        found = difference(small, large)
+        if found is None:
+            return None
+        doubts = list(self._doubts(trial.result))
+        if difference(large, self._at_scale(trial, SCALES[1]), REPEATABLE) is not None:
+            doubts.append("two runs with the same inputs gave different gradients")
+        earlier = self._earlier_cause(trial.result, cause)
+        if earlier is not None:
+            doubts.append(f"another misuse, at line {earlier.event.row}, comes first")
+        row, before, after = found
+        words = (
+            f"a gradient norm of {before:.3g} at the step in line {row} becomes {after:.3g} "
+            f"when the loss scale is {SCALES[1]:g} instead of {SCALES[0]:g}"
+        )
+        return Shown(trial, prediction, words, row, tuple(doubts))
+
+    def _silent_cause(self, result: RunResult) -> Broken | None:
+        return next(
+            (
+                broken
+                for broken in broken_rules(result.events)
+                if broken.slug in self._slugs & SCALE_DEPENDENT
+                and broken.event.filename == self._path
+                and broken.event.row in self._rows
+            ),
+            None,
+        )
+
+    def _earlier_cause(self, result: RunResult, cause: Broken) -> Broken | None:
+        return next(
+            (
+                broken
+                for broken in broken_rules(result.events)
+                if broken.slug in SCALE_DEPENDENT
+                and broken.index < cause.index
+                and broken.event.row not in self._rows
+            ),
+            None,
+        )
+
+    def _at_scale(self, trial: Trial, scale: float) -> RunResult:
+        return self._budget.run(replace(trial.request, init_scale=scale))
+
+    # -- gates 4 and 5: the ledger -------------------------------------------------------------
+
+    def _doubts(self, result: RunResult) -> Iterator[str]:
+        for row, reason in result.repairs[:3]:
+            yield f"line {row} was skipped ({reason})"
+        for name, row in result.opaque:
+            if not _HARMLESS.search(name):
+                yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
+        for note in result.notes:
+            yield _in_words(note)
+        if self._finding.code in _WITHOUT_BACKWARD:
+            return
+        if not any(event.kind == "backward" for event in result.events):
+            yield "no backward is expected before this function is called"
+
+    # -- gate 7: the control -------------------------------------------------------------------
+
+    def controlled(self, shown: Shown, trials: list[Trial]) -> bool:
+        """Whether the same stand-ins also get past the line, under some inputs.
+
+        Either a call of the same kind on the same objects succeeded earlier in the run, or
+        another run passed the line, or this one does with every scaler disabled.
+
+        Raises:
+            BudgetSpent: no run was left for the last of them.
+        """
+        if shown.prediction.kind == "gradients":
+            return True  # the repeated run is its control: see `_scale_dependent`
+        if self._succeeded_before(shown.trial.result):
+            return True
+        if any(self._passes(trial.result, shown) for trial in trials):
+            return True
+        disabled: Request = replace(shown.trial.request, enabled=False)
+        return self._passes(self._budget.run(disabled), shown)
+
+    def _succeeded_before(self, result: RunResult) -> bool:
+        events = protocol_events(result.events)
+        if not events:
+            return False
+        failed = events[-1]
+        return any(
+            event.kind == failed.kind
+            and (event.scaler, event.optimizer) == (failed.scaler, failed.optimizer)
+            and not event.facts.get("raised")
+            for event in events[:-1]
+        )
+
+    @staticmethod
+    def _passes(result: RunResult, shown: Shown) -> bool:
+        if shown.row not in result.rows or result.status not in ("returned", "raised", "stopped"):
+            return False
+        return result.raised is None or result.raised.row != shown.row
+
+
+def difference(
+    one: RunResult, other: RunResult, threshold: float = DIFFERENCE
+) -> tuple[int, float, float] | None:
+    """The first gradient norm in which two runs differ: row of the step, both norms.
+
+    None as well where the runs cannot be compared, because their steps are not the same.
+    """
+    if [row for row, _ in one.steps] != [row for row, _ in other.steps]:
+        return None
+    for (row, norms), (_, others) in zip(one.steps, other.steps):
+        if len(norms) != len(others):
+            return None
+        for before, after in zip(norms, others):
+            if before is None or after is None:
+                continue
+            if not (math.isfinite(before) and math.isfinite(after)):
+                return None
+            size = max(abs(before), abs(after))
+            if size > SMALLEST and abs(before - after) > threshold * size:
+                return row, before, after
+    return None
+
+
+def _in_words(note: str) -> str:
+    if note.startswith("scaler subclass "):
+        return f"`{note.removeprefix('scaler subclass ')}` behaves like torch's GradScaler"
+    if note.startswith("optimizer unresolved "):
+        name = note.removeprefix("optimizer unresolved ")
+        return f"`{name}` behaves like an optimizer of torch.optim"
+    if note.startswith("connected "):
+        return f"`{note.removeprefix('connected ')}` passes gradients on"
+    return note
