@@ -6,12 +6,16 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from amplint.probe.domains import Option
+from amplint.probe.messages import Decision
 
 if TYPE_CHECKING:
     from amplint.probe.search import Need
 
 #: Decisions about data and the machine, which no caller of a function determines.
-_SURROUNDINGS = re.compile(r"\(|@|#|\bnan\b|^os\.|^torch\.", re.IGNORECASE)
+_SURROUNDINGS = re.compile(r"^len\(|@\d+$|^nan in |^os\.|^torch\.")
+#: Decisions that go against what a tensor really holds, if they are not the first option.
+_DATA = re.compile(r"^\w+@\d+$")
+_ABOUT = re.compile(r"^\w+\(")
 
 
 def is_surroundings(path: str) -> bool:
@@ -20,13 +24,25 @@ def is_surroundings(path: str) -> bool:
 
 
 def root_of(path: str) -> str:
-    """ "args" for "args.amp" and "args['amp']"."""
-    return re.split(r"[.\[(!?#@]", path, maxsplit=1)[0]
+    """The name that a path begins with: "args" for "args.amp" and "hasattr(args, 'amp')"."""
+    return re.split(r"\W", _ABOUT.sub("", path), maxsplit=1)[0]
+
+
+def against_data(decision: Decision) -> int:
+    """The row of a test that was made to go another way than its tensor says, else 0."""
+    if not _DATA.match(decision.path) or decision.choice == decision.options[0]:
+        return 0
+    return int(decision.path.rpartition("@")[2])
 
 
 def describe(need: Need, options: dict[str, Option]) -> str:
     """One needed input, as a user would set it; what is declared apart from what is not."""
     decision = need.decision
+    if decision.path.startswith("nan in "):
+        return f"a NaN in the output of {decision.path.removeprefix('nan in ')}"
+    if decision.path.endswith(" is None"):
+        given = decision.path.removesuffix(" is None")
+        return f"`{given}` " + ("= None" if decision.choice else "given")
     condition = _condition(need)
     leaf = decision.path.rpartition(".")[2]
     option = options.get(leaf) if "." in decision.path else None

@@ -166,6 +166,11 @@ class Decision:
     """A free value that the run read, and what it was given.
 
     Args:
+        path: of an input as the entry writes it, or about one: "X is None", "len(X)",
+            "hasattr(X, 'y')", "isinstance(X, Y)". About the data: "data@ROW" (the truth of a
+            tensor; what it really holds is the first option) and "nan in forward N" (False,
+            True: whether the output of the N-th call of a model that is trained is NaN, so
+            that everything computed from it is, too). About the machine: "os.…", "torch.…".
         options: all its values, the chosen one included.
         row: of the checked file where it was first read, 0 if elsewhere.
         origin: as in `Domain`, or "role".

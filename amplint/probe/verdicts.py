@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
+from amplint.probe.inputs import against_data
 from amplint.probe.messages import Prediction, Request, RunResult
 from amplint.probe.predictions import SCALE_DEPENDENT, slugs_of
 from amplint.probe.search import Budget, Trial
@@ -209,6 +210,8 @@ class Judge:
                 yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
         for note in result.notes:
             yield _in_words(note)
+        for row in filter(None, map(against_data, result.decisions)):
+            yield f"some data make the test in line {row} go that way"
         if self._finding.code in _WITHOUT_BACKWARD:
             return
         if not any(event.kind == "backward" for event in result.events):
