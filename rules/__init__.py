@@ -41,6 +41,9 @@ TABLE: dict[str, str] = {
     "AMP204": "enabled_flags_disagree",
     "AMP208": "positional_enabled",
     "AMP209": "autocast_arguments",
+    "AMP304": "training_loop_under_one_autocast",
+    "AMP501": "backward_under_autocast",
+    "AMP507": "step_under_autocast",
     "AMP900": "unused_suppression",
 }
 

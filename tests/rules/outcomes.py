@@ -35,7 +35,7 @@ _OUTCOMES: dict[str, Outcome] = {
 
 
 #: Further tables of this package, one for each group of rules that has its own.
-_TABLES = ("outcomes_more", "outcomes_protocol")
+_TABLES = ("outcomes_more", "outcomes_protocol", "outcomes_regions")
 
 
 def _more() -> Iterator[tuple[str, Outcome]]:

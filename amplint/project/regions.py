@@ -1,0 +1,308 @@
+"""Which calls run inside which autocast region, in the function that opens it and in others.
+
+A region is a `with` block, a decorated function, or what stands between `__enter__` and
+`__exit__` or behind `enter_context`. A call in it takes the functions that it runs along; an
+`autocast(enabled=False)` on the way ends that.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from amplint.project.layout import Layout, layout_of
+from amplint.project.module import Function
+from amplint.project.objects import Objects
+from amplint.project.regions_contexts import Alternatives, Cast, Contexts
+from amplint.project.roles import last_name
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+#: Calls are followed this deep into other functions, and into this many of them.
+CALL_DEPTH = 8
+FUNCTION_LIMIT = 400
+
+Trail = tuple[tuple[ast.Call, Function], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """A part of one function that runs under autocast.
+
+    Args:
+        cast: the autocast that may be on there.
+        opened: the context expression, decorator or call that opens it.
+        function: the function that it lies in.
+        parts: statements or expressions of the function that lie in it, in source order.
+        conditional: whether the context can also be something else, or switched off.
+    """
+
+    cast: Cast
+    opened: ast.expr
+    function: Function
+    parts: tuple[ast.AST, ...]
+    conditional: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inside:
+    """A call that runs inside a region.
+
+    Args:
+        function: the function that holds the call.
+        trail: the calls that lead there from the region, each with the function that holds it;
+            empty in the region's own function.
+    """
+
+    call: ast.Call
+    function: Function
+    trail: Trail = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Span:
+    """Nodes of a function between opening and closing a context."""
+
+    opened: ast.expr
+    parts: tuple[ast.AST, ...]
+
+
+class Regions:
+    """Finds the autocast regions of functions.
+
+    Args:
+        objects: what expressions stand for.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.contexts = Contexts(objects)
+        self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
+        self._inside: dict[Region, list[Inside]] = {}
+
+    # -- the regions of one function ---------------------------------------------------------
+
+    def of(self, function: Function) -> list[Region]:
+        """The regions that a function opens, in source order; its own decorator comes first."""
+        return [
+            Region(cast, span.opened, function, span.parts, _is_conditional(found))
+            for span, found in self.spans(function)
+            if (cast := _possibly_on(found)) is not None
+        ]
+
+    def spans(self, function: Function) -> list[tuple[_Span, Alternatives]]:
+        """The parts of a function under contexts that may be autocasts."""
+        if function not in self._spans:
+            self._spans[function] = [
+                (span, found)
+                for span in _find_spans(function)
+                if any(found := self.contexts.alternatives(span.opened, function))
+            ]
+        return self._spans[function]
+
+    def around(self, node: ast.AST, function: Function) -> Region | None:
+        """The innermost region of the function that may be on where `node` runs.
+
+        None also where an inner context switches autocast off.
+        """
+        for span, found in reversed(self._spans_around(node, function)):
+            if _is_off(found):
+                return None
+            cast = _possibly_on(found)
+            if cast is not None:
+                return Region(cast, span.opened, function, span.parts, _is_conditional(found))
+        return None
+
+    def _spans_around(self, node: ast.AST, function: Function) -> list[tuple[_Span, Alternatives]]:
+        layout = layout_of(function)
+        if node not in layout:
+            return []
+        return [
+            (span, found)
+            for span, found in self.spans(function)
+            if any(layout.holds(part, node) for part in span.parts)
+        ]
+
+    # -- what runs inside --------------------------------------------------------------------
+
+    def inside(self, region: Region) -> list[Inside]:
+        """Every call that runs inside a region, nearest functions first.
+
+        Each function is entered once, and not at all where autocast is off.
+        """
+        if region not in self._inside:
+            self._inside[region] = list(self._walk(region))
+        return self._inside[region]
+
+    def _walk(self, region: Region) -> Iterator[Inside]:
+        seen = {region.function}
+        pending: list[Inside] = []
+        for call in self._calls(region.function, region.parts, region):
+            item = Inside(call, region.function)
+            pending.append(item)
+            yield item
+        while pending:
+            item = pending.pop(0)
+            known = self.objects.callee(item.call, item.function)
+            if known is None or known in seen or len(item.trail) >= CALL_DEPTH:
+                continue
+            if len(seen) > FUNCTION_LIMIT or _runs_later(known):
+                continue
+            seen.add(known)
+            trail = (*item.trail, (item.call, item.function))
+            for call in self._calls(known, tuple(known.body), region):
+                inner = Inside(call, known, trail)
+                pending.append(inner)
+                yield inner
+
+    def enters(self, region: Region) -> Iterator[tuple[Function, Trail]]:
+        """The functions that calls inside a region run; the region's own if it runs again."""
+        found: set[Function] = set()
+        for item in self.inside(region):
+            known = self.objects.callee(item.call, item.function)
+            if known is not None and known not in found and not _runs_later(known):
+                found.add(known)
+                yield known, (*item.trail, (item.call, item.function))
+
+    def _calls(
+        self, function: Function, parts: tuple[ast.AST, ...], region: Region
+    ) -> Iterator[ast.Call]:
+        """The calls in parts of a function that run at once, with autocast still on."""
+        layout = layout_of(function)
+        off = [
+            part
+            for span, found in self.spans(function)
+            if _is_off(found) and _same_device(found, region.cast)
+            for part in span.parts
+            if function is not region.function or not _encloses(layout, part, region.opened)
+        ]
+        nodes = dict.fromkeys(node for part in parts for node in layout.inside(part))
+        for node in nodes:
+            if not isinstance(node, ast.Call) or any(layout.holds(cut, node) for cut in off):
+                continue
+            if not any(isinstance(outer, ast.Lambda) for outer in layout.ancestors(node)):
+                yield node
+
+
+@lru_cache(maxsize=2)
+def regions_of(view: FileView) -> Regions:
+    """The regions of a checked file, shared by the rules."""
+    return Regions(view.objects)
+
+
+def file_regions(view: FileView) -> Iterator[Region]:
+    """Every region that a function of the checked file opens."""
+    if "autocast" not in view.module.source.lower() and "amp" not in view.module.source:
+        return
+    regions = regions_of(view)
+    for function in view.module.functions:
+        yield from regions.of(function)
+
+
+def _encloses(layout: Layout, part: ast.AST, opened: ast.expr) -> bool:
+    """Whether a part holds what opens a region; a decorator lies in no part."""
+    return opened in layout and layout.holds(part, opened)
+
+
+def _find_spans(function: Function) -> Iterator[_Span]:
+    for decorator in getattr(function.node, "decorator_list", ()):
+        if isinstance(decorator, (ast.Call, ast.Name, ast.Attribute)):
+            yield _Span(decorator, tuple(function.body))
+    layout = layout_of(function)
+    for node in layout.nodes:
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            for index, item in enumerate(node.items):
+                later = [other.context_expr for other in node.items[index + 1 :]]
+                yield _Span(item.context_expr, (*later, *node.body))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "__enter__":
+                yield _Span(node.func.value, _until_exit(function, node))
+            elif node.func.attr == "enter_context" and node.args:
+                yield _Span(node.args[0], _until_stack_ends(function, node))
+
+
+def _until_exit(function: Function, enter: ast.Call) -> tuple[ast.AST, ...]:
+    """The statements between `ctx.__enter__()` and `ctx.__exit__(...)`; none without the latter."""
+    layout = layout_of(function)
+    assert isinstance(enter.func, ast.Attribute)
+    context = ast.dump(enter.func.value)
+    for node in layout.nodes:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        closes = node.func.attr == "__exit__" and ast.dump(node.func.value) == context
+        if closes and layout.reaches(enter, node):
+            return tuple(n for n in layout.between(enter, node) if isinstance(n, ast.stmt))
+    return ()
+
+
+def _until_stack_ends(function: Function, call: ast.Call) -> tuple[ast.AST, ...]:
+    """The statements behind `stack.enter_context(...)` in the `with` block of the stack."""
+    layout = layout_of(function)
+    assert isinstance(call.func, ast.Attribute)
+    stack = ast.dump(call.func.value)
+    for block in layout.ancestors(call):
+        if not isinstance(block, (ast.With, ast.AsyncWith)):
+            continue
+        named = [item.optional_vars for item in block.items if item.optional_vars is not None]
+        if any(_as_read(target) == stack for target in named):
+            return tuple(
+                node
+                for node in layout.inside(block)
+                if isinstance(node, ast.stmt) and layout.reaches(call, node)
+            )
+    return ()
+
+
+def _as_read(target: ast.expr) -> str:
+    return ast.dump(ast.Name(target.id, ast.Load())) if isinstance(target, ast.Name) else ""
+
+
+def _runs_later(function: Function) -> bool:
+    """Whether a call of the function only makes a generator or a coroutine."""
+    if isinstance(function.node, ast.AsyncFunctionDef):
+        return True
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in function.nodes)
+
+
+def _possibly_on(found: Alternatives) -> Cast | None:
+    """The first autocast of the alternatives that can be on."""
+    return next((cast for cast in found if cast is not None and cast.enabled is not False), None)
+
+
+def _is_conditional(found: Alternatives) -> bool:
+    return any(cast is None or cast.enabled is not True for cast in found)
+
+
+def _is_off(found: Alternatives) -> bool:
+    return all(cast is not None and cast.enabled is False for cast in found)
+
+
+def _same_device(found: Alternatives, cast: Cast) -> bool:
+    """Whether autocasts that are off may be those of the cast's device."""
+    for other in found:
+        if other is None or other.devices is None or cast.devices is None:
+            continue
+        if not other.devices & cast.devices:
+            return False
+    return True
+
+
+def opening_words(view: FileView, region: Region) -> str:
+    """What a path says about a region's first line."""
+    text = view.source_of(region.opened)
+    condition = " ".join(region.cast.condition.split())
+    if condition and len(condition) <= 60:
+        return f"`{text}` switches autocast on where `{condition}`"
+    if region.conditional:
+        return f"`{text}` can switch autocast on"
+    return f"`{text}` switches autocast on"
+
+
+def call_words(call: ast.Call) -> str:
+    """How a path names a call: the callee without its arguments."""
+    text = " ".join(ast.unparse(call.func).split())
+    return f"`{text}(...)`" if len(text) <= 60 else f"`{last_name(call.func)}(...)`"

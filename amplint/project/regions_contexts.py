@@ -1,0 +1,380 @@
+"""Which autocast a `with` item or decorator is: device type, dtype and switch, wherever built.
+
+`with ctx:` may enter an autocast that another function or file has built, or a `nullcontext`.
+The answer is every alternative that definitions show.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from amplint.project import names
+from amplint.project.dataflow import Binding, parameters, scopes
+from amplint.project.layout import layout_of
+from amplint.project.module import Class, Function
+from amplint.project.objects import Objects, returned
+from amplint.project.roles import last_name
+
+#: Definitions are followed through this many names, calls and parameters.
+DEPTH = 8
+#: What a call of an autocast without `dtype` casts to (torch 2.13).
+DEFAULT_DTYPES = {"cuda": "float16", "xpu": "float16", "mps": "float16", "cpu": "bfloat16"}
+_DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
+_PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
+_OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
+_CONTEXT_FACTORIES = frozenset(("contextmanager", "asynccontextmanager"))
+
+Values = frozenset[object] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast:
+    """One autocast that an expression can stand for.
+
+    Args:
+        call: the expression that builds it.
+        function: where that is.
+        devices: device types that it may have; None if not known.
+        dtypes: names of dtypes that it may have ("float16"); None if not known.
+        enabled: whether it is on; None where that is decided at run time.
+        condition: what decides, as source text; "" where nothing does or it is not known.
+        caches: whether cast weights are kept until the outermost region ends.
+        kept: the object is built once, and entered again by each use.
+    """
+
+    call: ast.expr
+    function: Function
+    devices: Values = None
+    dtypes: Values = None
+    enabled: bool | None = True
+    condition: str = ""
+    caches: bool = True
+    kept: bool = False
+
+
+#: None stands for a context that is no autocast, or for an unknown one.
+Alternatives = tuple[Cast | None, ...]
+UNKNOWN: Alternatives = (None,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Arguments of a call, those of `functools.partial` first."""
+
+    positional: tuple[tuple[ast.expr, Function], ...] = ()
+    named: dict[str, tuple[ast.expr, Function]] = field(default_factory=dict)
+
+    def of(self, call: ast.Call, function: Function, skip: int = 0) -> _Given:
+        """These arguments and then those of a call."""
+        positional = tuple((value, function) for value in call.args[skip:])
+        named = {item.arg: (item.value, function) for item in call.keywords if item.arg}
+        return _Given(self.positional + positional, self.named | named)
+
+    def before(self, later: _Given) -> _Given:
+        """These arguments, then later ones that win."""
+        return _Given(self.positional + later.positional, self.named | later.named)
+
+
+class Contexts:
+    """Resolves context expressions.
+
+    Args:
+        objects: what expressions stand for.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self._known: dict[tuple[ast.expr, Function], Alternatives] = {}
+        self._depth = 0
+
+    def alternatives(self, expression: ast.expr, function: Function) -> Alternatives:
+        """Every autocast that an expression may be; None among them for anything else."""
+        key = (expression, function)
+        if key not in self._known:
+            self._known[key] = UNKNOWN  # a definition that needs itself ends here
+            self._known[key] = self._context(expression, function)
+        return self._known[key]
+
+    # -- what an expression is ---------------------------------------------------------------
+
+    def _context(self, expression: ast.expr, function: Function) -> Alternatives:
+        if isinstance(expression, ast.IfExp):
+            return _either(expression, function, self.alternatives)
+        if isinstance(expression, ast.BoolOp):
+            parts = [self.alternatives(value, function) for value in expression.values]
+            return tuple(item for part in parts for item in part)
+        if isinstance(expression, ast.NamedExpr):
+            return self.alternatives(expression.value, function)
+        if isinstance(expression, ast.Call):
+            given = _Given().of(expression, function)
+            return self._called(expression.func, function, given, expression)
+        if isinstance(expression, (ast.Name, ast.Attribute)):
+            found = self._bound(expression, function, self.alternatives)
+            if any(is_property(item) for item in self.objects.bindings(expression, function) or ()):
+                return found
+            return tuple(None if item is None else replace(item, kept=True) for item in found)
+        return UNKNOWN
+
+    def _bound(
+        self,
+        expression: ast.expr,
+        function: Function,
+        resolve: Callable[[ast.expr, Function], Alternatives],
+    ) -> Alternatives:
+        """What the definitions of a name or attribute, or the callers of its function, give."""
+        if isinstance(expression, ast.Name):
+            for scope in scopes(function, function.module):
+                if expression.id in parameters(scope):
+                    return self._passed(expression.id, scope, resolve)
+        found: list[Cast | None] = []
+        bindings = self.objects.bindings(expression, function) or []
+        for binding in bindings:
+            if binding.value is None:
+                found.append(None)
+                continue
+            for item in resolve(binding.value, binding.function):
+                if item is not None and not item.condition and len(bindings) > 1:
+                    item = replace(item, condition=_test_around(binding.value, binding.function))
+                found.append(item)
+        return tuple(found) or UNKNOWN
+
+    def _passed(
+        self,
+        name: str,
+        function: Function,
+        resolve: Callable[[ast.expr, Function], Alternatives],
+    ) -> Alternatives:
+        passed = self.objects.arguments(function, name)
+        values = [(value, site.function) for value, site in passed.given]
+        default = parameters(function)[name][1]
+        if default is not None and (passed.omitted or not values):
+            values.append((default, function))
+        return tuple(item for value in values for item in resolve(*value)) or UNKNOWN
+
+    # -- what a call gives -------------------------------------------------------------------
+
+    def _called(
+        self, callee: ast.expr, function: Function, given: _Given, call: ast.expr
+    ) -> Alternatives:
+        if self._depth > DEPTH:
+            return UNKNOWN
+        self._depth += 1
+        try:
+            return self._find_called(callee, function, given, call)
+        finally:
+            self._depth -= 1
+
+    def _find_called(
+        self, callee: ast.expr, function: Function, given: _Given, call: ast.expr
+    ) -> Alternatives:
+        dotted = function.module.resolve(callee)
+        if dotted in names.AUTOCASTS:
+            return (self._built(str(dotted), given, call, function),)
+        if isinstance(callee, ast.IfExp):
+            return _either(
+                callee, function, lambda part, where: self._called(part, where, given, call)
+            )
+        if isinstance(callee, ast.Lambda):
+            return self.alternatives(callee.body, function)
+        if isinstance(callee, ast.Call):
+            return self._made(callee, function, given, call)
+        known = self.objects.symbol(callee, function)
+        if known is None and isinstance(callee, ast.Attribute) and isinstance(call, ast.Call):
+            known = self.objects.callee(call, function) if call.func is callee else None
+        if isinstance(known, Function):
+            return self._returned(known)
+        if isinstance(known, Class):
+            return self._instance(known, given, call, function)
+        if isinstance(callee, (ast.Name, ast.Attribute)):
+            if self._is_defined(callee, function):
+                return self._bound(
+                    callee, function, lambda value, where: self._called(value, where, given, call)
+                )
+            if dotted is None and "autocast" in last_name(callee).lower():
+                # `accelerator.autocast()`; an import that is not found is another library's
+                return (Cast(call, function, enabled=None),)
+        return UNKNOWN
+
+    def _is_defined(self, callee: ast.expr, function: Function) -> bool:
+        """Whether the project says what a name or attribute is."""
+        if isinstance(callee, ast.Name):
+            for scope in scopes(function, function.module):
+                if callee.id in parameters(scope):
+                    passed = self.objects.arguments(scope, callee.id)
+                    return bool(passed.given or parameters(scope)[callee.id][1])
+        return bool(self.objects.bindings(callee, function))
+
+    def _made(
+        self, maker: ast.Call, function: Function, given: _Given, call: ast.expr
+    ) -> Alternatives:
+        """`partial(autocast, "cuda")()` and `get_autocast(precision)()`."""
+        if last_name(maker.func) == "partial" and maker.args:
+            earlier = _Given().of(maker, function, skip=1)
+            return self._called(maker.args[0], function, earlier.before(given), call)
+        known = self.objects.callee(maker, function)
+        if known is None:
+            return UNKNOWN
+        values = returned(known)
+        found = [item for value in values for item in self._called(value, known, given, call)]
+        return tuple(found) or UNKNOWN
+
+    def _instance(
+        self, owner: Class, given: _Given, call: ast.expr, function: Function
+    ) -> Alternatives:
+        bases = self.objects.base_names(owner) & names.AUTOCASTS
+        if not bases or self.objects.method(owner, "__init__") is not None:
+            return UNKNOWN if not bases else (Cast(call, function, enabled=None),)
+        return (self._built(min(bases), given, call, function),)
+
+    def _returned(self, known: Function) -> Alternatives:
+        if any(last_name(_plain(item)) in _CONTEXT_FACTORIES for item in _decorators(known)):
+            return tuple(self._around_yield(known)) or UNKNOWN
+        values = returned(known)
+        return tuple(item for value in values for item in self.alternatives(value, known)) or (
+            UNKNOWN
+        )
+
+    def _around_yield(self, known: Function) -> Iterator[Cast | None]:
+        layout = layout_of(known)
+        for node in layout.nodes:
+            if not isinstance(node, ast.Yield):
+                continue
+            blocks = [n for n in layout.ancestors(node) if isinstance(n, (ast.With, ast.AsyncWith))]
+            items = [item.context_expr for block in blocks for item in block.items]
+            found = [each for item in items for each in self.alternatives(item, known)]
+            casts = [each for each in found if each is not None]
+            yield casts[0] if casts else None
+
+    # -- arguments ---------------------------------------------------------------------------
+
+    def _built(self, dotted: str, given: _Given, call: ast.expr, function: Function) -> Cast:
+        """The cast that a call of torch's own autocast builds."""
+        fixed = dotted.split(".")[1] if dotted in names.DEVICE_AUTOCASTS else ""
+        order = _OLD_PARAMETERS if fixed else _PARAMETERS
+        arguments = dict(zip(order, given.positional)) | given.named
+        devices: Values = frozenset((fixed,)) if fixed else self._devices(arguments)
+        switch = arguments.get("enabled")
+        states = self._values(*switch) if switch is not None else frozenset((True,))
+        enabled = _only_bool(states)
+        condition = ast.unparse(switch[0]) if switch is not None and enabled is None else ""
+        caching = arguments.get("cache_enabled")
+        caches = caching is None or self._values(*caching) != frozenset((False,))
+        dtypes = self._dtypes(arguments.get("dtype"), devices)
+        return Cast(call, function, devices, dtypes, enabled, condition, caches)
+
+    def _devices(self, arguments: dict[str, tuple[ast.expr, Function]]) -> Values:
+        given = arguments.get("device_type")
+        return device_types(self._values(*given)) if given is not None else None
+
+    def _dtypes(self, given: tuple[ast.expr, Function] | None, devices: Values) -> Values:
+        values = self._values(*given) if given is not None else frozenset((None,))
+        if values is None:
+            return None
+        if None in values:
+            if devices is None or not devices <= set(DEFAULT_DTYPES):
+                return None
+            defaults = (DEFAULT_DTYPES[str(device)] for device in devices)
+            values = (values - {None}) | frozenset(defaults)
+        return frozenset(dtype_name(str(value)) for value in values)
+
+    def _values(self, expression: ast.expr, function: Function) -> Values:
+        return possible_values(self.objects, expression, function)
+
+
+def _only_bool(values: Values) -> bool | None:
+    """The one bool that all possible values are."""
+    if values is not None and len(values) == 1:
+        return next((value for value in values if isinstance(value, bool)), None)
+    return None
+
+
+def device_types(values: Values) -> Values:
+    """Device types of device strings: "cuda" for "cuda:0"."""
+    if values is None or not all(isinstance(value, str) for value in values):
+        return None
+    return frozenset(str(value).partition(":")[0] for value in values)
+
+
+def dtype_name(text: str) -> str:
+    """The one name of a dtype: "float16" for "torch.half"."""
+    name = text.rpartition(".")[2]
+    return _DTYPES.get(name, name)
+
+
+def possible_values(
+    objects: Objects, expression: ast.expr, function: Function, depth: int = DEPTH
+) -> Values:
+    """Every constant that an expression may have; None if one of them is not known.
+
+    Dtypes are their dotted names. `torch.device(x)` and `torch.device(x).type` are x.
+    """
+    if isinstance(expression, ast.Constant):
+        return frozenset((expression.value,))
+    dotted = function.module.resolve(expression)
+    if dotted is not None and dotted.startswith("torch.") and dotted.count(".") == 1:
+        return frozenset((dotted,))
+    if not depth:
+        return None
+    parts: list[tuple[ast.expr, Function]] = []
+    if isinstance(expression, ast.IfExp):
+        parts = [(expression.body, function), (expression.orelse, function)]
+    elif isinstance(expression, ast.Call) and expression.args:
+        if function.module.resolve(expression.func) == "torch.device":
+            parts = [(expression.args[0], function)]
+    elif isinstance(expression, ast.Attribute) and expression.attr == "type":
+        parts = [(expression.value, function)]
+    elif isinstance(expression, (ast.Name, ast.Attribute)):
+        found = objects.bindings(expression, function) or []
+        parts = [(item.value, item.function) for item in found if item.value is not None]
+        if len(parts) != len(found):
+            return None
+    values: set[object] = set()
+    for value, where in parts:
+        known = possible_values(objects, value, where, depth - 1)
+        if known is None:
+            return None
+        values |= known
+    return frozenset(values) or None
+
+
+def _either(
+    expression: ast.IfExp,
+    function: Function,
+    resolve: Callable[[ast.expr, Function], Alternatives],
+) -> Alternatives:
+    """Both sides of a conditional expression, each under its condition."""
+    test = ast.unparse(expression.test)
+    found: list[Cast | None] = []
+    for side, text in ((expression.body, test), (expression.orelse, f"not {test}")):
+        for item in resolve(side, function):
+            if item is not None and not item.condition:
+                item = replace(item, condition=text)
+            found.append(item)
+    return tuple(found)
+
+
+def _test_around(value: ast.expr, function: Function) -> str:
+    layout = layout_of(function)
+    if value not in layout:
+        return ""
+    for node in layout.ancestors(value):
+        if isinstance(node, ast.If):
+            text = ast.unparse(node.test)
+            within = any(layout.holds(statement, value) for statement in node.body)
+            return text if within else f"not {text}"
+    return ""
+
+
+def is_property(binding: Binding) -> bool:
+    """Whether a binding is what a method returns, evaluated at each use."""
+    return isinstance(binding.statement, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _decorators(function: Function) -> list[ast.expr]:
+    return list(getattr(function.node, "decorator_list", ()))
+
+
+def _plain(decorator: ast.expr) -> ast.expr:
+    return decorator.func if isinstance(decorator, ast.Call) else decorator

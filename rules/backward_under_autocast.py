@@ -1,0 +1,136 @@
+"""# backward-under-autocast (AMP501)
+
+A backward pass runs inside an autocast region.
+
+## What it does
+Flags `loss.backward()`, `scaler.scale(loss).backward()`, `torch.autograd.backward(...)` and the
+backward of training libraries inside an autocast region, also where the region calls a function, of
+this or another file, that runs it. An inner `autocast(enabled=False)` is respected.
+
+## Why is this bad?
+Autograd runs each operation's backward in the dtype of its forward by itself. With autocast on, the
+backward formulas are cast once more: layers that were kept in float32 on purpose get half precision
+matrix products in their gradients (relative error 2.5e-3 in the measured model), and so do custom
+autograd functions. Layers that ran under autocast get the same gradients, so nothing looks wrong.
+PyTorch's documentation says that backward passes under autocast are not recommended.
+
+## Example
+```python
+import torch
+
+backbone = torch.nn.Linear(4, 64)
+head = torch.nn.Linear(64, 64)
+parameters = [*backbone.parameters(), *head.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.1)
+loader = [(torch.randn(8, 4), torch.randn(8, 64)) for _ in range(1)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features = backbone(inputs)
+        with torch.autocast("cpu", enabled=False):
+            outputs = head(features.float())
+        loss = torch.nn.functional.mse_loss(outputs, targets)
+        loss.backward()
+    optimizer.step()
+```
+
+## Use instead
+```python
+import torch
+
+backbone = torch.nn.Linear(4, 64)
+head = torch.nn.Linear(64, 64)
+parameters = [*backbone.parameters(), *head.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.1)
+loader = [(torch.randn(8, 4), torch.randn(8, 64)) for _ in range(1)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features = backbone(inputs)
+        with torch.autocast("cpu", enabled=False):
+            outputs = head(features.float())
+        loss = torch.nn.functional.mse_loss(outputs, targets)
+    loss.backward()
+    optimizer.step()
+```
+
+## How it is confirmed
+Executing the step: during `backward`, `torch.is_autocast_enabled` is true for the device, and the
+gradients of layers whose forward ran in float32 differ from those of a backward behind the region.
+
+## Fix safety
+No fix is offered: the block has to end before the backward, and statements between the two may need
+autocast.
+
+## Known limits
+One finding for each region, at its first backward. Callees that cannot be resolved are not looked
+into. A region that AMP304 reports is left to it.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "Autocasting" (backward passes under autocast are not
+  recommended)
+- PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amplint.findings import Finding, PathStep, Severity
+from amplint.project.regions import Inside, Region, file_regions, regions_of
+from amplint.project.regions_training import anchor, backwards, ending_words, path_to, stale_steps
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP501",
+    name="backward-under-autocast",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="`backward()` inside an autocast region",
+    facts=("B16", "B16b"),
+)
+
+MESSAGE = (
+    "the backward pass runs under the autocast of line {row}: layers and autograd functions that "
+    "computed in float32 get their gradients in half precision"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the first backward pass of each region."""
+    regions = regions_of(view)
+    known = {stale.region.opened for stale in stale_steps(view)}
+    found = [(region, backwards(regions, region)) for region in file_regions(view)]
+    found = [(region, items) for region, items in found if items]
+    reported = {item.call for region, items in found for item in items if region.opened in known}
+    for region, items in sorted(found, key=_nearest):
+        fresh = [item for item in items if item.call not in reported]
+        reported |= {item.call for item in items}
+        if fresh:
+            yield _finding(view, region, fresh)
+
+
+def _nearest(pair: tuple[Region, list[Inside]]) -> tuple[int, int]:
+    """Regions whose own function runs the backward first; inner regions before outer ones."""
+    region, items = pair
+    return len(items[0].trail), -region.opened.lineno
+
+
+def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
+    first = items[0]
+    node = anchor(view, first)
+    message = MESSAGE.format(row=region.opened.lineno)
+    help = ending_words(view, region, node, first)
+    return view.finding(RULE, node, message, help, path=_path(view, region, items))
+
+
+def _path(view: FileView, region: Region, items: list[Inside]) -> tuple[PathStep, ...]:
+    found = path_to(view, region, items[0], "the backward pass runs with autocast still on")
+    others = (item for item in items[1:] if not item.trail and not items[0].trail)
+    again = (
+        view.step(item.call, item.function.module, "another backward pass of the region")
+        for item in others
+    )
+    return (*found, *again)

@@ -1,0 +1,134 @@
+"""# step-under-autocast (AMP507)
+
+An optimizer steps inside an autocast region.
+
+## What it does
+Flags `optimizer.step()` and `scaler.step(optimizer)` inside an autocast region, also where the
+region calls a function, of this or another file, that runs it. An inner `autocast(enabled=False)`
+is respected.
+
+## Why is this bad?
+Autocast is for the forward. An optimizer that multiplies matrices (Shampoo, Muon, K-FAC, LBFGS with
+its closure) does so in half precision inside the region: in the example the update misses the
+float32 one by more than rounding. And autocast keeps its copies of the weights until the region
+ends, so whatever runs in the region behind the step still uses the old ones.
+
+## Example
+```python
+import torch
+
+
+class Whitened(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                covariance = parameter.grad @ parameter.grad.T
+                scaled = covariance.float() @ parameter.grad
+                parameter.data.add_(scaled.float(), alpha=-group["lr"])
+
+
+model = torch.nn.Linear(64, 64, bias=False)
+optimizer = Whitened(model.parameters(), lr=10.0)
+inputs, targets = torch.randn(8, 64), torch.randn(8, 64)
+
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+with torch.autocast("cpu", enabled=False):
+    loss.backward()
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    optimizer.step()
+```
+
+## Use instead
+```python
+import torch
+
+
+class Whitened(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                covariance = parameter.grad @ parameter.grad.T
+                scaled = covariance.float() @ parameter.grad
+                parameter.data.add_(scaled.float(), alpha=-group["lr"])
+
+
+model = torch.nn.Linear(64, 64, bias=False)
+optimizer = Whitened(model.parameters(), lr=10.0)
+inputs, targets = torch.randn(8, 64), torch.randn(8, 64)
+
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+loss.backward()
+optimizer.step()
+```
+
+## How it is confirmed
+Executing the step: `torch.is_autocast_enabled` is true for the device while the optimizer's `step`
+runs.
+
+## Fix safety
+No fix is offered: the step has to move behind the block, and statements between may need autocast.
+
+## Known limits
+Silent where the region also holds a backward pass (AMP501 reports the region) or a later forward of
+the same weights (AMP304). For an optimizer that works element by element (SGD, Adam) the step itself
+is not changed.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training"
+- PyTorch, Automatic Mixed Precision package: "Autocast Op Reference"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.regions import file_regions, regions_of
+from amplint.project.regions_training import (
+    anchor,
+    backwards,
+    ending_words,
+    path_to,
+    stale_steps,
+    steps,
+)
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP507",
+    name="step-under-autocast",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="an optimizer or scaler step inside an autocast region",
+    facts=("S41", "A10"),
+)
+
+MESSAGE = (
+    "the step runs under the autocast of line {row}: its matrix products are cast, and the region "
+    "goes on with the weights it had before"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the first step of each region that holds no backward pass."""
+    regions = regions_of(view)
+    reported = {stale.step.call for stale in stale_steps(view)}
+    found = [(region, steps(regions, region)) for region in file_regions(view)]
+    for region, items in found:
+        if backwards(regions, region):
+            reported |= {item.call for item in items}
+    for region, items in found:
+        fresh = [item for item in items if item.call not in reported]
+        reported |= {item.call for item in items}
+        if not fresh:
+            continue
+        node = anchor(view, fresh[0])
+        yield view.finding(
+            RULE,
+            node,
+            MESSAGE.format(row=region.opened.lineno),
+            ending_words(view, region, node, fresh[0]),
+            path=path_to(view, region, fresh[0], "the optimizer steps with autocast still on"),
+        )
