@@ -88,8 +88,11 @@ class Project:
 
     def roles_of(self, module: Module) -> Roles | None:
         """Roles of a module that was found here, None for any other."""
-        found = self._modules.get(self._paths.get(module, ""))
-        return found[1] if found is not None and found[0] is module else None
+        path = self._paths.get(module, "")
+        for found in (self._modules.get(path), self._others.get(path)):
+            if found is not None and found[0] is module:
+                return found[1]
+        return None
 
     def symbol(self, dotted: str, importer: Module) -> Function | Class | None:
         """The function or class of a dotted name as `importer` would import it.
@@ -163,6 +166,17 @@ class Project:
     def users(self, function: Function) -> Iterator[Module]:
         """Like `importers`, in any file; a constructor is called by the name of its class."""
         return self._mentioning(function, anywhere=True)
+
+    def mentioning(self, home: Module, *names: str) -> Iterator[Module]:
+        """Other modules of a module's project that mention all the names, whatever else."""
+        path = self._paths.get(home, "")
+        if not path:
+            return
+        root = self._root or self._project_root(os.path.dirname(path))
+        for other in self.lookups.mentioning(root, *names):
+            module = self._module_at(other, _dotted_below(other, root), anywhere=True)
+            if other != path and module is not None:
+                yield module
 
     def _mentioning(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
         path = self._paths.get(function.module, "")
