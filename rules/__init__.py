@@ -41,6 +41,8 @@ TABLE: dict[str, str] = {
     "AMP204": "enabled_flags_disagree",
     "AMP208": "positional_enabled",
     "AMP209": "autocast_arguments",
+    "AMP301": "no_grad_on_trainable_path",
+    "AMP302": "loss_detached",
     "AMP304": "training_loop_under_one_autocast",
     "AMP501": "backward_under_autocast",
     "AMP507": "step_under_autocast",
