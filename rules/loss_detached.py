@@ -1,4 +1,4 @@
-'''# loss-detached (AMP302)
+"""# loss-detached (AMP302)
 
 What `backward()` starts from has been taken out of the graph.
 
@@ -62,7 +62,7 @@ read its own gradient: then a computation follows between the copy and the backw
 ## References
 - `torch/amp/grad_scaler.py`: `GradScaler.scale`
 - `torch/_tensor.py`: `Tensor.detach`
-'''
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''# no-grad-on-trainable-path (AMP301)
+"""# no-grad-on-trainable-path (AMP301)
 
 `torch.no_grad` or `torch.inference_mode` stands between parameters that are trained and the loss.
 
@@ -79,7 +79,7 @@ copies and targets are told by their names.
 ## References
 - PyTorch, "Autograd mechanics": locally disabling gradient computation
 - `torch/autograd/grad_mode.py`: `no_grad`, `inference_mode`
-'''
+"""
 
 from __future__ import annotations
 
@@ -136,9 +136,7 @@ def _help(view: FileView, found: CutOff) -> str:
     if block.function.module is view.module:
         return HELP.format(kind=block.kind)
     where = f"`{block.function.qualname}`"
-    return HELP_OTHER.format(
-        kind=block.kind, where=where, filename=block.function.module.filename
-    )
+    return HELP_OTHER.format(kind=block.kind, where=where, filename=block.function.module.filename)
 
 
 def _path(view: FileView, found: CutOff) -> tuple[PathStep, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from amplint.gradflow.modes import ON, decorated, switched
 from amplint.gradflow.values import (
@@ -218,9 +218,11 @@ class Interpreter:
         if isinstance(target, ast.Starred):
             target = target.value
         if isinstance(target, (ast.Tuple, ast.List)):
-            exact = isinstance(value, tuple) and len(value) == len(target.elts)
-            for index, inner in enumerate(target.elts):
-                self._bind(inner, value[index] if exact else flow_of(value), frame)
+            parts: Sequence[Value] = [flow_of(value)] * len(target.elts)
+            if isinstance(value, tuple) and len(value) == len(target.elts):
+                parts = value
+            for inner, part in zip(target.elts, parts):
+                self._bind(inner, part, frame)
             return
         path = path_text(target)
         if path is None or (path in self.roots and not frame.calls):
@@ -358,9 +360,7 @@ class Interpreter:
         self.backwards.append(Backward(loss, node, frame.function, frame.calls))
         return NOTHING
 
-    def _module_call(
-        self, node: ast.Call, root: Root, given: list[Value], frame: Frame
-    ) -> Value:
+    def _module_call(self, node: ast.Call, root: Root, given: list[Value], frame: Frame) -> Value:
         """A call of a module, or of one of its methods."""
         name = last_name(node.func)
         if name in ("parameters", "state_dict", "named_parameters", "train", "eval", "zero_grad"):
@@ -461,7 +461,9 @@ def _is_false(node: ast.Call) -> bool:
 def _renamed(values: dict[str, Value], path: str, word: str) -> dict[str, Value]:
     """What is known about parts of an argument, under the name of the parameter."""
     parts = (path + ".", path + "[")
-    return {word + key[len(path) :]: value for key, value in values.items() if key.startswith(parts)}
+    return {
+        word + key[len(path) :]: value for key, value in values.items() if key.startswith(parts)
+    }
 
 
 def base_cut(source: Flow, kind: str, node: ast.expr, frame: Frame) -> Flow:
@@ -476,9 +478,7 @@ def _cut_all(value: Value, block: Block) -> Value:
 
 
 def _joined(first: dict[str, Value], second: dict[str, Value]) -> dict[str, Value]:
-    return {
-        path: join(_held(path, first), _held(path, second)) for path in {**first, **second}
-    }
+    return {path: join(_held(path, first), _held(path, second)) for path in {**first, **second}}
 
 
 def _held(path: str, values: dict[str, Value]) -> Value | None:
@@ -496,4 +496,4 @@ def _running(frame: Frame) -> list[Function]:
 
 
 def _is_loss_class(dotted: str | None) -> bool:
-    return bool(dotted) and dotted.startswith("torch.nn.") and dotted.endswith("Loss")
+    return dotted is not None and dotted.startswith("torch.nn.") and dotted.endswith("Loss")

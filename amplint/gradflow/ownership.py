@@ -17,9 +17,13 @@ from amplint.project.objects import Objects, returned
 from amplint.project.roles import last_name, optimizer_name, path_text
 
 _DEPTH = 4
-_OPTIMIZER_CLASS = re.compile(r"^torch\.optim\.(?!lr_scheduler|swa)|\.(?:Fused)?(?:Adam|SGD|Lamb|LAMB)")
+_OPTIMIZER_CLASS = re.compile(
+    r"^torch\.optim\.(?!lr_scheduler|swa)|\.(?:Fused)?(?:Adam|SGD|Lamb|LAMB)"
+)
 #: Modules that are meant to stay as they are.
-_FIXED = re.compile(r"teacher|ema|target|momentum|frozen|_ref\b|^ref|reference|_old\b", re.IGNORECASE)
+_FIXED = re.compile(
+    r"teacher|ema|target|momentum|frozen|_ref\b|^ref|reference|_old\b", re.IGNORECASE
+)
 
 
 def owned_modules(function: Function, objects: Objects) -> list[str]:
