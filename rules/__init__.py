@@ -47,6 +47,7 @@ TABLE: dict[str, str] = {
     "AMP304": "training_loop_under_one_autocast",
     "AMP307": "scaler_first_used_in_inference_mode",
     "AMP501": "backward_under_autocast",
+    "AMP502": "bce_under_autocast",
     "AMP507": "step_under_autocast",
     "AMP900": "unused_suppression",
 }

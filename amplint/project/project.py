@@ -185,11 +185,20 @@ class Project:
             return
         if stem == "__init__":
             stem = os.path.basename(os.path.dirname(path))
-        root = self._root or self._project_root(os.path.dirname(path))
         name = function.name
         if anywhere and name == "__init__" and function.owner is not None:
             name = function.owner.name
-        for other in self.lookups.mentioning(root, name, stem):
+        yield from self._holding(path, (name, stem), anywhere)
+
+    def naming(self, origin: Module, *words: str) -> Iterator[Module]:
+        """Other modules of the project around `origin` whose text holds all the words."""
+        path = self._paths.get(origin, "")
+        if path:
+            yield from self._holding(path, words, anywhere=True)
+
+    def _holding(self, path: str, words: tuple[str, ...], anywhere: bool) -> Iterator[Module]:
+        root = self._root or self._project_root(os.path.dirname(path))
+        for other in self.lookups.mentioning(root, *words):
             if other == path:
                 continue
             module = self._module_at(other, _dotted_below(other, root), anywhere)
