@@ -41,14 +41,10 @@ TABLE: dict[str, str] = {
     "AMP204": "enabled_flags_disagree",
     "AMP208": "positional_enabled",
     "AMP209": "autocast_arguments",
-    "AMP301": "no_grad_on_trainable_path",
-    "AMP302": "loss_detached",
-    "AMP303": "grad_mode_leak",
     "AMP304": "training_loop_under_one_autocast",
-    "AMP307": "scaler_first_used_in_inference_mode",
     "AMP501": "backward_under_autocast",
-    "AMP502": "bce_under_autocast",
     "AMP507": "step_under_autocast",
+    "AMP801": "deprecated_amp_api",
     "AMP900": "unused_suppression",
 }
 

@@ -66,15 +66,12 @@ def write_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
 
 class Progress:
-    """A line on stderr, `checking 12/340 files`, for runs of more than a second.
+    """A line on stderr, `checking 12/340`, for runs of more than a second.
 
     Use as a context manager: leaving it removes the line.
     """
 
-    def __init__(
-        self, stream: TextIO, *, enabled: bool, verb: str = "checking", noun: str = "files"
-    ) -> None:
-        self._verb, self._noun = verb, noun
+    def __init__(self, stream: TextIO, *, enabled: bool) -> None:
         self._stream = stream
         self._enabled = enabled
         self._due = time.monotonic() + PROGRESS_DELAY
@@ -89,12 +86,12 @@ class Progress:
             self._stream.flush()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` are finished."""
+        """Show that `done` of `total` files are checked."""
         now = time.monotonic()
         if not self._enabled or now < self._due:
             return
         self._due = now + PROGRESS_INTERVAL
-        text = f"{self._verb} {done}/{total} {self._noun}"
+        text = f"checking {done}/{total} files"
         self._stream.write("\r" + text.ljust(self._width))
         self._stream.flush()
         self._width = max(self._width, len(text))

@@ -192,6 +192,14 @@ def imported_once(module: Module, expression: ast.expr) -> bool:
     return isinstance(expression, ast.Name) and _bound_by_one_import(module, expression.id)
 
 
+def _origin(statement: ast.Import | ast.ImportFrom, name: str) -> str | None:
+    """The module that an import takes a name from; of `import a.b as name` it is `a.b`."""
+    if isinstance(statement, ast.ImportFrom):
+        return statement.module
+    renamed = (alias.name for alias in statement.names if alias.asname == name)
+    return next(renamed, name)
+
+
 @lru_cache(maxsize=64)
 def _bound_by_one_import(module: Module, name: str) -> bool:
     sources = set()
@@ -201,8 +209,7 @@ def _bound_by_one_import(module: Module, name: str) -> bool:
         for binding in bindings_of(function).get(name, ()):
             if not isinstance(binding.statement, (ast.Import, ast.ImportFrom)):
                 return False
-            origin = getattr(binding.statement, "module", None)
-            sources.add(origin)
+            sources.add(_origin(binding.statement, name))
     return len(sources) == 1
 
 

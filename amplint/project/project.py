@@ -88,11 +88,8 @@ class Project:
 
     def roles_of(self, module: Module) -> Roles | None:
         """Roles of a module that was found here, None for any other."""
-        path = self._paths.get(module, "")
-        for found in (self._modules.get(path), self._others.get(path)):
-            if found is not None and found[0] is module:
-                return found[1]
-        return None
+        found = self._modules.get(self._paths.get(module, ""))
+        return found[1] if found is not None and found[0] is module else None
 
     def symbol(self, dotted: str, importer: Module) -> Function | Class | None:
         """The function or class of a dotted name as `importer` would import it.
@@ -167,38 +164,27 @@ class Project:
         """Like `importers`, in any file; a constructor is called by the name of its class."""
         return self._mentioning(function, anywhere=True)
 
-    def mentioning(self, home: Module, *names: str) -> Iterator[Module]:
-        """Other modules of a module's project that mention all the names, whatever else."""
-        path = self._paths.get(home, "")
-        if not path:
-            return
-        root = self._root or self._project_root(os.path.dirname(path))
-        for other in self.lookups.mentioning(root, *names):
-            module = self._module_at(other, _dotted_below(other, root), anywhere=True)
-            if other != path and module is not None:
-                yield module
+    def is_imported_from(self, module: Module, name: str) -> bool:
+        """Whether another file of the project gets a name from a module."""
+        path = self._paths.get(module, "")
+        stem = _stem(path)
+        return any(
+            _takes(other, stem, name) for other in self._modules_with(path, name, stem, True)
+        )
 
     def _mentioning(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
         path = self._paths.get(function.module, "")
-        stem = os.path.splitext(os.path.basename(path))[0]
-        if not path:
-            return
-        if stem == "__init__":
-            stem = os.path.basename(os.path.dirname(path))
         name = function.name
         if anywhere and name == "__init__" and function.owner is not None:
             name = function.owner.name
-        yield from self._holding(path, (name, stem), anywhere)
+        yield from self._modules_with(path, name, _stem(path), anywhere)
 
-    def naming(self, origin: Module, *words: str) -> Iterator[Module]:
-        """Other modules of the project around `origin` whose text holds all the words."""
-        path = self._paths.get(origin, "")
-        if path:
-            yield from self._holding(path, words, anywhere=True)
-
-    def _holding(self, path: str, words: tuple[str, ...], anywhere: bool) -> Iterator[Module]:
+    def _modules_with(self, path: str, name: str, stem: str, anywhere: bool) -> Iterator[Module]:
+        """The other modules of the project of a file whose text holds two words."""
+        if not path:
+            return
         root = self._root or self._project_root(os.path.dirname(path))
-        for other in self.lookups.mentioning(root, *words):
+        for other in self.lookups.mentioning(root, name, stem):
             if other == path:
                 continue
             module = self._module_at(other, _dotted_below(other, root), anywhere)
@@ -343,6 +329,27 @@ def _index(
 ) -> tuple[Module, Roles]:
     module = build_module(filename, source, tree, name=name, package=package)
     return module, build_roles(module)
+
+
+def _stem(path: str) -> str:
+    """The last part of a module's dotted name."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem
+
+
+def _takes(module: Module, stem: str, name: str) -> bool:
+    """Whether a module imports a name from a module with that last part, or reads it there."""
+    imports = module.imports
+    if any(dotted.split(".")[-2:] == [stem, name] for dotted in imports.aliases.values()):
+        return True
+    if any(star.rpartition(".")[2] == stem for star in imports.stars):
+        return True
+    reads = (node for node in module.nodes() if isinstance(node, ast.Attribute))
+    return any(
+        (imports.resolve(node) or "").split(".")[-2:] == [stem, name]
+        for node in reads
+        if node.attr == name
+    )
 
 
 def _dotted_below(path: str, root: str) -> str:

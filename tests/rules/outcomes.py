@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 from .page_examples import Changes, Outcome, Raises, update_ratio_of
 
@@ -35,10 +34,14 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 
+#: Further tables of this package, one for each group of rules that has its own.
+_TABLES = ("outcomes_more", "outcomes_protocol", "outcomes_regions", "outcomes_api")
+
+
 def _more() -> Iterator[tuple[str, Outcome]]:
-    """The tables of the other files of this package, one for each group of rules."""
-    for file in sorted(Path(__file__).parent.glob("outcomes_*.py")):
-        yield from importlib.import_module(f".{file.stem}", __package__).OUTCOMES.items()
+    for name in _TABLES:
+        if importlib.util.find_spec(f".{name}", __package__) is not None:
+            yield from importlib.import_module(f".{name}", __package__).OUTCOMES.items()
 
 
 OUTCOMES: dict[str, Outcome] = {**_OUTCOMES, **dict(_more())}

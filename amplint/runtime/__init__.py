@@ -1,1 +1,0 @@
-"""Watches real scalers, optimizers and gradients while a program runs. Needs torch."""
