@@ -42,6 +42,8 @@ TABLE: dict[str, str] = {
     "AMP208": "positional_enabled",
     "AMP209": "autocast_arguments",
     "AMP304": "training_loop_under_one_autocast",
+    "AMP401": "float16_parameters_with_scaler",
+    "AMP402": "bfloat16_with_scaler",
     "AMP501": "backward_under_autocast",
     "AMP507": "step_under_autocast",
     "AMP801": "deprecated_amp_api",

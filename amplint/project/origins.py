@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from amplint.project import datafiles, options
 from amplint.project.dataflow import Binding, bindings_of, constant_of, parameters, scopes
-from amplint.project.layout import layout_of
+from amplint.project.layout import EXITS, layout_of
 from amplint.project.module import Class, Function, Module
 from amplint.project.objects import (
     SAME_OBJECT,
@@ -59,11 +59,16 @@ class Standing(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A place that a value passes on its way, for the path of a finding."""
+    """A place that a value passes on its way, for the path of a finding.
+
+    Args:
+        passes: whether it is a call that hands the value to a parameter.
+    """
 
     node: ast.AST
     module: Module
     words: str
+    passes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,20 @@ class Activation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """A test that has to come out on one side.
+
+    Args:
+        side: which one.
+        function: where the test is evaluated.
+    """
+
+    test: ast.expr
+    side: bool
+    function: Function
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Origin:
     """An expression that created a value.
 
@@ -94,6 +113,7 @@ class Origin:
         function: where it is evaluated.
         activation: for which call of that function; None for any.
         steps: the way from here to the expression that was asked about.
+        conditions: what has to hold for the value to come from here; not all of them.
         data: what a data file holds; `NO_DATA` for everything else.
         from_command_line: the expression is a class, an object of which a parser fills.
     """
@@ -103,13 +123,27 @@ class Origin:
     activation: Activation | None = None
     standing: Standing = Standing.FIXED
     steps: tuple[Step, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     data: object = ...
     from_command_line: bool = False
 
-    def then(self, standing: Standing, steps: tuple[Step, ...]) -> Origin:
+    def then(
+        self,
+        standing: Standing,
+        steps: tuple[Step, ...],
+        conditions: tuple[Condition, ...] = (),
+    ) -> Origin:
         """The same origin, seen from further away."""
-        weaker = min(self.standing, standing)
-        return replace(self, standing=weaker, steps=self.steps + steps)
+        return replace(
+            self,
+            standing=min(self.standing, standing),
+            steps=self.steps + steps,
+            conditions=self.conditions + conditions,
+        )
+
+    def at(self, expression: ast.expr, function: Function, activation: Activation | None) -> Origin:
+        """The way from another expression that ends where this one does."""
+        return replace(self, expression=expression, function=function, activation=activation)
 
 
 #: `Origin.data` of everything that is no data file.
@@ -138,10 +172,12 @@ class Part:
     Args:
         key: its name or index; `...` if that is not known.
         is_item: whether it is an element.
+        index: the expression of an unknown key, and the function that evaluates it.
     """
 
     key: object
     is_item: bool
+    index: tuple[ast.expr, Function] | None = None
 
     def __str__(self) -> str:
         return f"[{self.key!r}]" if self.is_item else f".{self.key}"
@@ -157,6 +193,7 @@ class _Before:
     standing: Standing = Standing.FIXED
     steps: tuple[Step, ...] = ()
     part: Part | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,6 +250,47 @@ class Origins:
         key = (expression, part, function, activation)
         return self._once(key, lambda: self._part_of(expression, part, function, activation))
 
+    def aliases(
+        self, expression: ast.expr, function: Function, activation: Activation | None = None
+    ) -> list[Origin]:
+        """The expression itself and every other one that its value passes through."""
+        pending = [Origin(expression, function, activation)]
+        found: list[Origin] = []
+        seen: set[object] = set()
+        while pending and len(found) < _WIDTH * 4:
+            current = pending.pop(0)
+            here = (current.function, current.activation)
+            if (current.expression, *here) in seen:
+                continue
+            seen.add((current.expression, *here))
+            found.append(current)
+            inner = _same_object(current.expression)
+            if inner is not None:
+                pending.append(current.then(Standing.FIXED, ()).at(inner, *here))
+                continue
+            back = self._back(current.expression, *here)
+            for place in back.places[:_WIDTH] if back is not None else ():
+                seen_from = current.then(place.standing, place.steps, place.conditions)
+                if place.part is None:
+                    pending.append(seen_from.at(place.expression, place.function, place.activation))
+                else:
+                    pending += self._aliases_of_part(place, seen_from)
+        return found
+
+    def _aliases_of_part(self, place: _Before, seen_from: Origin) -> list[Origin]:
+        assert place.part is not None
+        where = (place.function, place.activation)
+        found = self.part_of(place.expression, place.part, *where).origins
+        return [
+            replace(
+                item,
+                standing=min(item.standing, seen_from.standing),
+                steps=item.steps + seen_from.steps,
+                conditions=item.conditions + seen_from.conditions,
+            )
+            for item in found
+        ]
+
     def _once(self, key: object, answer: Callable[[], Found]) -> Found:
         known = self._known.get(key)
         if known is not None:
@@ -243,7 +321,9 @@ class Origins:
         for place in back.places[:_WIDTH]:
             found = self._behind(place, part)
             complete = complete and found.complete
-            origins += (item.then(place.standing, place.steps) for item in found.origins)
+            origins += (
+                item.then(place.standing, place.steps, place.conditions) for item in found.origins
+            )
         return Found(tuple(origins[: _WIDTH * 2]), complete and len(origins) <= _WIDTH * 2)
 
     def _behind(self, place: _Before, part: Part | None) -> Found:
@@ -306,7 +386,13 @@ class Origins:
         sides = ((True, choice.body), (False, choice.orelse))
         return _Back(
             tuple(
-                _Before(value, function, activation, truth[side])
+                _Before(
+                    value,
+                    function,
+                    activation,
+                    truth[side],
+                    conditions=(Condition(choice.test, side, function),),
+                )
                 for side, value in sides
                 if side in truth
             )
@@ -334,9 +420,21 @@ class Origins:
     def _back_of_subscript(
         self, expression: ast.Subscript, function: Function, activation: Activation | None
     ) -> _Back:
-        keys = self._keys(expression.slice, function, activation)
-        parts = [Part(key, True) for key in keys] if keys is not None else [Part(..., True)]
-        places = (_Before(expression.value, function, activation, part=part) for part in parts)
+        index = expression.slice
+        keys = self._keys(index, function, activation)
+        if keys is None:
+            part = Part(..., True, (index, function))
+            return _Back((_Before(expression.value, function, activation, part=part),))
+        places = (
+            _Before(
+                expression.value,
+                function,
+                activation,
+                part=Part(key, True),
+                conditions=(_equals(index, _literal(key), function),) if len(keys) > 1 else (),
+            )
+            for key in keys
+        )
         return _Back(tuple(places))
 
     # -- calls ---------------------------------------------------------------------------------
@@ -376,7 +474,11 @@ class Origins:
             holds, fails = self._standing_of(node, None, callee, inner)
             if holds is not None and rest is not None and node.value is not None:
                 step = Step(inner.call, inner.caller.module, words)
-                places.append(_Before(node.value, callee, inner, min(rest, holds), (step,)))
+                conditions = conditions_at(node, callee)
+                before = _Before(
+                    node.value, callee, inner, min(rest, holds), (step,), conditions=conditions
+                )
+                places.append(before)
             rest = min(rest, fails) if rest is not None and fails is not None else None
             if rest is None:
                 break
@@ -491,7 +593,9 @@ class Origins:
             if before is None:
                 complete = False
             else:
-                places.append(replace(before, standing=min(before.standing, rest, holds)))
+                standing = min(before.standing, rest, holds)
+                conditions = conditions_at(binding.statement, binding.function, use)
+                places.append(replace(before, standing=standing, conditions=conditions))
             rest = _weaker(rest, fails)
             if rest is None:
                 break
@@ -764,7 +868,8 @@ class Origins:
                 continue
             known = self._keys(key, function, activation)
             if part.key is ...:
-                results.append((self.of(value, function, activation), Standing.CHOICE, ()))
+                inner = _if_index_is(self.of(value, function, activation), part, key)
+                results.append((inner, Standing.CHOICE, ()))
             elif known is None:
                 complete = False
             elif part.key in known:
@@ -823,6 +928,9 @@ class Origins:
         first = call.args[0] if call.args else None
         if name in SAME_OBJECT and isinstance(call.func, ast.Attribute):
             return self.part_of(call.func.value, part, function, activation)
+        if name == "prepare" and part.is_item and isinstance(part.key, int):
+            given = call.args[part.key : part.key + 1]
+            return self.of(given[0], function, activation) if given else UNKNOWN
         if name in WRAPPERS and first is not None:
             return self.part_of(first, part, function, activation)
         if name in _COPIES and first is not None:
@@ -1004,6 +1112,73 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 _ELSEWHERE = (ast.Global, ast.Nonlocal)
 
 
+def _same_object(expression: ast.expr) -> ast.expr | None:
+    """`net` of `net.to(device)`, `DistributedDataParallel(net)` and `accelerator.prepare(net)`."""
+    if not isinstance(expression, ast.Call):
+        return None
+    name = last_name(expression.func)
+    if name in SAME_OBJECT and isinstance(expression.func, ast.Attribute):
+        return expression.func.value
+    return expression.args[0] if name in WRAPPERS and len(expression.args) >= 1 else None
+
+
+def conditions_at(
+    node: ast.AST, function: Function, use: ast.AST | None = None
+) -> tuple[Condition, ...]:
+    """The conditions under which control reaches a node: tests around it, exits before it.
+
+    Args:
+        use: tests that also hold this node do not count.
+    """
+    layout = layout_of(function)
+    if node not in layout:
+        return ()
+    found: list[Condition] = []
+    inner: ast.AST = node
+    for outer in layout.ancestors(node):
+        if use is not None and use in layout and layout.holds(outer, use):
+            break
+        for block in (getattr(outer, "body", None), getattr(outer, "orelse", None)):
+            if isinstance(block, list) and inner in block:
+                found += _exits_before(block[: block.index(inner)], function)
+        if isinstance(outer, (ast.If, ast.IfExp)) and inner is not outer.test:
+            in_body = inner is outer.body if isinstance(outer, ast.IfExp) else inner in outer.body
+            found.append(Condition(outer.test, in_body, function))
+        inner = outer
+    return tuple(found)
+
+
+def _exits_before(statements: list[ast.stmt], function: Function) -> Iterator[Condition]:
+    """`if done: return`, `if done: ... continue`: behind it the test was false."""
+    for statement in statements:
+        if not isinstance(statement, ast.If) or statement.orelse:
+            continue
+        if isinstance(statement.body[-1], EXITS):
+            yield Condition(statement.test, False, function)
+
+
+def _equals(left: ast.expr, right: ast.expr, function: Function) -> Condition:
+    test = ast.Compare(left, [ast.Eq()], [right])
+    return Condition(ast.fix_missing_locations(ast.copy_location(test, left)), True, function)
+
+
+def _literal(content: object) -> ast.expr:
+    """A constant as an expression; whatever has no literal becomes its text."""
+    if content is None or isinstance(content, (str, bytes, bool, int, float)):
+        return ast.Constant(content)
+    return ast.Constant(str(content))
+
+
+def _if_index_is(found: Found, part: Part, key: ast.expr) -> Found:
+    """What an entry of a table gives if the unknown index is its key."""
+    if part.index is None:
+        return found
+    index, function = part.index
+    condition = _equals(index, key, function)
+    origins = (item.then(Standing.CHOICE, (), (condition,)) for item in found.origins)
+    return Found(tuple(origins), found.complete)
+
+
 def _is_limit(call: ast.Call) -> bool:
     """`torch.finfo(...)`: its attributes are constants."""
     return last_name(call.func) == "finfo"
@@ -1154,7 +1329,17 @@ def _part_of_data(origin: Origin, part: Part) -> Found:
 
 
 def _passing(call: ast.Call, caller: Function, name: str) -> Step:
-    return Step(call, caller.module, f"passed as `{name}` of `{last_name(call.func)}`")
+    words = f"passed as `{name}` of `{last_name(call.func)}`"
+    return Step(call, caller.module, words, passes=True)
+
+
+def same_call(first: Origin, second: Origin) -> bool:
+    """Whether two arguments of one function can come from one and the same call of it."""
+    calls = [
+        next((step.node for step in reversed(item.steps) if step.passes), None)
+        for item in (first, second)
+    ]
+    return None in calls or calls[0] is calls[1]
 
 
 def _left_out(

@@ -88,6 +88,9 @@ _COMPARISONS: dict[type, Callable[[Any, Any], object]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+#: A constant, how firmly, and the origin of what it was computed from if that is one constant.
+Content = tuple[object, Standing, Origin | None]
+
 _WIDTH = 16
 #: A question nested deeper is not answered.
 _NESTING = 20
@@ -214,9 +217,9 @@ class Values:
         for origin in origins:
             contents = self._contents(origin)
             complete = complete and contents is not None
-            for content, standing in contents or ():
-                weaker = min(standing, origin.standing)
-                values.append(Value(content, weaker, origin))
+            for content, standing, source in contents or ():
+                seen = origin if source is None else _through(source, origin)
+                values.append(Value(content, min(standing, origin.standing), seen))
             complete = complete and not (contents and contents[0] is _AND_MORE)
         return Possible(tuple(_distinct(values)), complete)
 
@@ -244,13 +247,13 @@ class Values:
 
     # -- one origin ----------------------------------------------------------------------------
 
-    def _contents(self, origin: Origin) -> list[tuple[object, Standing]] | None:
+    def _contents(self, origin: Origin) -> list[Content] | None:
         """What an origin is; None where that is no constant."""
         if origin.data is not NO_DATA:
-            return [(origin.data, Standing.FIXED)]
+            return [(origin.data, Standing.FIXED, None)]
         node = origin.expression
         if isinstance(node, ast.Constant):
-            return [(node.value, Standing.FIXED)]
+            return [(node.value, Standing.FIXED, None)]
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self._imported(node, origin)
         if isinstance(node, (ast.UnaryOp, ast.BinOp, ast.JoinedStr)):
@@ -263,56 +266,52 @@ class Values:
             return self._call(node, origin)
         return None
 
-    def _imported(
-        self, node: ast.Name | ast.Attribute, origin: Origin
-    ) -> list[tuple[object, Standing]] | None:
+    def _imported(self, node: ast.Name | ast.Attribute, origin: Origin) -> list[Content] | None:
         """`torch.float16`, `math.inf`, a limit of a dtype."""
         dotted = origin.function.module.resolve(node)
         dtype = dotted_dtype(dotted)
         if dtype is not None:
-            return [(dtype, Standing.FIXED)]
+            return [(dtype, Standing.FIXED, None)]
         if dotted in _CONSTANTS:
-            return [(_CONSTANTS[dotted], Standing.FIXED)]
+            return [(_CONSTANTS[dotted], Standing.FIXED, None)]
         return self._limit(node, origin) if isinstance(node, ast.Attribute) else None
 
-    def _limit(self, node: ast.Attribute, origin: Origin) -> list[tuple[object, Standing]] | None:
+    def _limit(self, node: ast.Attribute, origin: Origin) -> list[Content] | None:
         """`torch.finfo(torch.float32).min`."""
         call = node.value
         if not isinstance(call, ast.Call) or last_name(call.func) != "finfo" or not call.args:
             return None
         possible = self.of(call.args[0], origin.function, origin.activation)
-        found: list[tuple[object, Standing]] = []
+        found: list[Content] = []
         for value in possible.values:
             limits = FINFO.get(value.dtype or "", {})
             if node.attr == "min" and limits:
-                found.append((-limits["max"], value.standing))
+                found.append((-limits["max"], value.standing, None))
             elif node.attr.replace("smallest_normal", "tiny") in limits:
                 number = limits[node.attr.replace("smallest_normal", "tiny")]
-                found.append((number, value.standing))
+                found.append((number, value.standing, None))
         return found if possible.complete and found else None
 
     def _computed(
         self, node: ast.UnaryOp | ast.BinOp | ast.JoinedStr, origin: Origin
-    ) -> list[tuple[object, Standing]] | None:
+    ) -> list[Content] | None:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             truth = self.truth(node.operand, origin.function, origin.activation)
-            return [(not side, standing) for side, standing in truth.items()]
+            return [(not side, standing, None) for side, standing in truth.items()]
         operands, compute = _operation(node)
         possible = [self.of(item, origin.function, origin.activation) for item in operands]
         if not all(item.complete and item.values for item in possible):
             return None
-        found: list[tuple[object, Standing]] = []
+        found: list[Content] = []
         for combination in _combinations(possible):
             try:
                 content = compute(*(value.content for value in combination))
             except Exception:  # noqa: BLE001 -- whatever the program's own arithmetic raises
                 return None
-            found.append((content, min(value.standing for value in combination)))
+            found.append((content, min(value.standing for value in combination), None))
         return found
 
-    def _comparison(
-        self, node: ast.Compare, origin: Origin
-    ) -> list[tuple[object, Standing]] | None:
+    def _comparison(self, node: ast.Compare, origin: Origin) -> list[Content] | None:
         if len(node.ops) != 1:
             return _EITHER
         if isinstance(node.ops[0], (ast.In, ast.NotIn)):
@@ -324,16 +323,16 @@ class Values:
             self.of(item, origin.function, origin.activation)
             for item in (node.left, node.comparators[0])
         ]
-        found: list[tuple[object, Standing]] = []
+        found: list[Content] = []
         for combination in _combinations(sides):
             try:
                 content = bool(compare(*(value.content for value in combination)))
             except TypeError:
                 return _EITHER
-            found.append((content, min(value.standing for value in combination)))
+            found.append((content, min(value.standing for value in combination), None))
         return found if all(side.complete for side in sides) and found else found + _EITHER
 
-    def _membership(self, node: ast.Compare, origin: Origin) -> list[tuple[object, Standing]]:
+    def _membership(self, node: ast.Compare, origin: Origin) -> list[Content]:
         here = (origin.function, origin.activation)
         container = node.comparators[0]
         if not isinstance(container, (ast.Tuple, ast.List, ast.Set)):
@@ -343,29 +342,30 @@ class Values:
         negated = isinstance(node.ops[0], ast.NotIn)
         if ... in members:
             return _EITHER
-        found: list[tuple[object, Standing]] = [
-            ((value.content in members) is not negated, value.standing) for value in left.values
+        found: list[Content] = [
+            ((value.content in members) is not negated, value.standing, None)
+            for value in left.values
         ]
         return found if left.complete and found else found + _EITHER
 
-    def _conjunction(self, node: ast.BoolOp, origin: Origin) -> list[tuple[object, Standing]]:
+    def _conjunction(self, node: ast.BoolOp, origin: Origin) -> list[Content]:
         """`a and b`: false where one is, else the last."""
-        found: list[tuple[object, Standing]] = []
+        found: list[Content] = []
         rest = Standing.FIXED
         for operand in node.values[:-1]:
             truth = self.truth(operand, origin.function, origin.activation)
             if False in truth:
-                found.append((False, min(rest, truth[False])))
+                found.append((False, min(rest, truth[False]), None))
             if True not in truth:
                 return found
             rest = min(rest, truth[True])
         last = self.of(node.values[-1], origin.function, origin.activation)
-        found += ((value.content, min(rest, value.standing)) for value in last.values)
+        found += ((value.content, min(rest, value.standing), value.origin) for value in last.values)
         return found if last.complete else found + _EITHER
 
     # -- calls ---------------------------------------------------------------------------------
 
-    def _call(self, call: ast.Call, origin: Origin) -> list[tuple[object, Standing]] | None:
+    def _call(self, call: ast.Call, origin: Origin) -> list[Content] | None:
         name = last_name(call.func)
         module = origin.function.module
         if name == "getattr" and len(call.args) >= 2:
@@ -385,7 +385,7 @@ class Values:
                 )
         return None
 
-    def _named_dtype(self, call: ast.Call, origin: Origin) -> list[tuple[object, Standing]] | None:
+    def _named_dtype(self, call: ast.Call, origin: Origin) -> list[Content] | None:
         """`getattr(torch, name)`."""
         if origin.function.module.resolve(call.args[0]) != "torch":
             return None
@@ -393,26 +393,31 @@ class Values:
             call.args[1], origin, lambda name: torch_dtype(name) if isinstance(name, str) else None
         )
 
-    def _environment(self, call: ast.Call, origin: Origin) -> list[tuple[object, Standing]] | None:
+    def _environment(self, call: ast.Call, origin: Origin) -> list[Content] | None:
         default = constant_of(call.args[1]) if len(call.args) > 1 else None
-        return [_AND_MORE, (default, Standing.DEFAULT)] if default is not ... else None
+        return [_AND_MORE, (default, Standing.DEFAULT, None)] if default is not ... else None
 
     def _mapped(
         self, expression: ast.expr, origin: Origin, change: Callable[[object], object]
-    ) -> list[tuple[object, Standing]] | None:
+    ) -> list[Content] | None:
         possible = self.of(expression, origin.function, origin.activation)
-        found: list[tuple[object, Standing]] = [] if possible.complete else [_AND_MORE]
+        found: list[Content] = [] if possible.complete else [_AND_MORE]
         for value in possible.values:
             try:
-                found.append((change(value.content), value.standing))
+                found.append((change(value.content), value.standing, value.origin))
             except Exception:  # noqa: BLE001 -- the program's own conversion fails
                 return None
         return [item for item in found if item is _AND_MORE or item[0] is not None] or None
 
 
 #: Stands first in a list of contents that is not complete.
-_AND_MORE: tuple[object, Standing] = (..., Standing.CHOICE)
-_EITHER: list[tuple[object, Standing]] = [(True, Standing.CHOICE), (False, Standing.CHOICE)]
+_AND_MORE: Content = (..., Standing.CHOICE, None)
+_EITHER: list[Content] = [(True, Standing.CHOICE, None), (False, Standing.CHOICE, None)]
+
+
+def _through(source: Origin, origin: Origin) -> Origin:
+    """A constant inside a conversion, seen from where the conversion was asked about."""
+    return source.then(origin.standing, origin.steps, origin.conditions)
 
 
 def _operation(

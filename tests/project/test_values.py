@@ -265,7 +265,7 @@ def test_a_default_in_another_file_with_its_path(tmp_path: Path) -> None:
     assert standings(possible) == {HALF: FIXED}
     value = possible.values[0]
     assert value.dtype == "float16"
-    assert isinstance(value.node, ast.Call)  # getattr(torch, config.dtype)
+    assert ast.unparse(value.node) == "'float16'"
 
 
 def test_the_path_of_a_config_default(tmp_path: Path) -> None:
@@ -426,3 +426,25 @@ def test_dotted_dtypes_are_those_of_torch() -> None:
         assert str(found) == str(getattr(torch, spelled))
     assert dotted_dtype("torch.cuda.HalfTensor") == HALF
     assert dotted_dtype("torch.nn.half") is None
+
+
+def test_conditions_of_a_value(tmp_path: Path) -> None:
+    source = """
+        import torch
+        if kind == "fp32":
+            dtype = torch.float32
+        elif kind == "fp16":
+            dtype = torch.float16
+        else:
+            raise ValueError(kind)
+        table = {"a": torch.bfloat16, "b": dtype}
+        ask(table[name])
+    """
+    possible = judge(tmp_path, {"main.py": source})
+    (value,) = possible.with_dtype("float16")
+    tests = {(ast.unparse(item.test), item.side) for item in value.origin.conditions}
+    assert tests == {
+        ("kind == 'fp32'", False),
+        ("kind == 'fp16'", True),
+        ("name == 'b'", True),
+    }

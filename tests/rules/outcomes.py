@@ -35,7 +35,13 @@ _OUTCOMES: dict[str, Outcome] = {
 
 
 #: Further tables of this package, one for each group of rules that has its own.
-_TABLES = ("outcomes_more", "outcomes_protocol", "outcomes_regions", "outcomes_api")
+_TABLES = (
+    "outcomes_more",
+    "outcomes_protocol",
+    "outcomes_regions",
+    "outcomes_api",
+    "outcomes_dtypes",
+)
 
 
 def _more() -> Iterator[tuple[str, Outcome]]:

@@ -1,0 +1,106 @@
+"""Where a file trains with a gradient scaler: its `scale` and `step` calls, its constructors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.project import names
+from amplint.project.dataflow import constant_of, scaler_calls
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite, Function
+from amplint.project.origins import Origin
+from amplint.project.roles import last_name
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+TORCH_SCALERS = names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS
+#: Functions with one of these words in their name only evaluate.
+_EVALUATES = re.compile(
+    r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test|infer|inference"
+    r"|predict|prediction|sample|generate|export|visualize|demo|benchmark)(?:_|\d|$)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalerUse:
+    """A call of a scaler's method, with a constructor call that the scaler may come from.
+
+    Args:
+        site: `scaler.scale(...)` or `scaler.step(...)`.
+        built: the constructor call; its `conditions` say when it is this one.
+    """
+
+    site: CallSite
+    built: Origin
+
+    @property
+    def enabled(self) -> ast.expr | None:
+        """The expression of `enabled=`; None where the scaler is always on."""
+        return enabled_argument(self.built)
+
+
+def scaler_uses(view: FileView, *methods: str) -> Iterator[ScalerUse]:
+    """The calls of scalers' methods in a file whose constructor is known."""
+    for site in scaler_calls(view, *methods):
+        assert isinstance(site.node.func, ast.Attribute)
+        found = view.values.origins.of(site.node.func.value, site.function)
+        for origin in found.origins:
+            if is_torch_scaler(origin):
+                yield ScalerUse(site, origin)
+
+
+def is_torch_scaler(origin: Origin) -> bool:
+    """Whether an expression builds one of torch's gradient scalers."""
+    node = origin.expression
+    if not isinstance(node, ast.Call):
+        return False
+    return origin.function.module.resolve(node.func) in TORCH_SCALERS
+
+
+def enabled_argument(built: Origin) -> ast.expr | None:
+    """`enabled` of a constructor call, by keyword or, fifth or sixth, by position."""
+    call = built.expression
+    assert isinstance(call, ast.Call)
+    for keyword in call.keywords:
+        if keyword.arg == "enabled":
+            return keyword.value
+    dotted = built.function.module.resolve(call.func)
+    index = 4 if dotted in names.DEVICE_GRAD_SCALERS else 5
+    return call.args[index] if len(call.args) > index else None
+
+
+def evaluates(function: Function) -> bool:
+    """Whether a function, by its name or that of a function around it, does not train."""
+    scope: Function | None = function
+    while scope is not None:
+        if _EVALUATES.search(scope.name):
+            return True
+        scope = scope.parent
+    return False
+
+
+def without_gradient(node: ast.AST, function: Function) -> bool:
+    """Whether a node runs under `torch.no_grad()` or `inference_mode()` of its function."""
+    decorators = getattr(function.node, "decorator_list", ())
+    if any(_is_no_grad(item) for item in decorators):
+        return True
+    return any(
+        _is_no_grad(item.context_expr)
+        for outer in layout_of(function).ancestors(node)
+        if isinstance(outer, (ast.With, ast.AsyncWith))
+        for item in outer.items
+    )
+
+
+def _is_no_grad(expression: ast.expr) -> bool:
+    if isinstance(expression, ast.Call):
+        if last_name(expression.func) == "set_grad_enabled":
+            return bool(expression.args) and constant_of(expression.args[0]) is not True
+        expression = expression.func
+    return last_name(expression) in ("no_grad", "inference_mode")

@@ -1,0 +1,224 @@
+"""# bfloat16-with-scaler (AMP402)
+
+A `GradScaler` scales the loss although the forward runs in bfloat16, which needs no scaling.
+
+## What it does
+Flags the constructor of a scaler that stays enabled while autocast's `dtype` is bfloat16: as a
+literal, as the default of an option or a configuration, or on a branch of its own
+(`elif precision == "bf16"`). Conditions are compared: a scaler that is built, enabled or used
+only where the dtype is float16 is not flagged.
+
+## Why is this bad?
+Loss scaling protects small float16 gradients, which have 5 exponent bits, from becoming zero.
+bfloat16 has the 8 exponent bits of float32, so there is nothing to protect. What the scaler still
+costs: every step waits for the GPU to learn whether a gradient is infinite, the gradients are
+multiplied and divided again, and a step is skipped whenever the growing scale (it doubles every
+2000 steps) overflows. The result is the same as without it as long as that does not happen
+(measured on CPU: parameters after a step are equal).
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+```
+
+## How it is confirmed
+Executing both gives the same parameters: the scaler adds work and nothing else.
+
+## Fix safety
+No fix. Where the dtype is chosen at run time, write
+`GradScaler(enabled=dtype == torch.float16)`: a disabled scaler passes everything through.
+
+## Known limits
+The dtype has to be given to autocast in the same file as the scaler's `scale` call. A dtype that
+only a user's configuration can make bfloat16, with no branch in the code that names it, is not
+flagged. A guard that speaks of half precision and is not tied to the dtype's choice
+(`if args.fp16:`) is taken to exclude bfloat16.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "gradient scaling helps prevent gradients with small
+  magnitudes from flushing to zero"
+- `torch/amp/grad_scaler.py`: `_maybe_opt_step` reads `found_inf` on the host
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amplint.findings import Finding, PathStep, Severity
+from amplint.project import names
+from amplint.project.assumptions import Assumptions
+from amplint.project.module import CallSite
+from amplint.project.origins import Condition, Standing, conditions_at
+from amplint.project.roles import enclosing_class
+from amplint.project.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
+from amplint.project.values import Value
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP402",
+    name="bfloat16-with-scaler",
+    severity=Severity.WARNING,
+    effect="perf",
+    summary="a GradScaler stays enabled although autocast runs in bfloat16",
+    facts=("H08", "H09"),
+)
+
+ALWAYS = "the scaler is enabled, and the forward runs in bfloat16, which needs no loss scaling"
+CHOSEN = "the scaler stays enabled where {why}, which needs no loss scaling"
+HELP = "drop the scaler, or build it with `enabled=dtype == torch.float16`"
+
+#: A guard with one of these words probably asks for float16.
+_HALF = re.compile(r"fp_?16|half|float16|bf_?16|precision|dtype", re.IGNORECASE)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report scalers that are on while the dtype of autocast is bfloat16."""
+    regions = list(_regions(view))
+    seen: set[ast.AST] = set()
+    for use in scaler_uses(view, "scale"):
+        for region in _around(view, use.site, regions):
+            value = _bfloat16(view, region)
+            if value is None or not _stays_on(view, use, region, value):
+                continue
+            node = use.built.expression
+            if use.built.function.module is not view.module:
+                node = use.site.node
+            if use.built.expression not in seen:
+                seen.add(use.built.expression)
+                yield _finding(view, node, use, region, value)
+            break
+
+
+def _regions(view: FileView) -> Iterator[CallSite]:
+    """Autocast objects of the file that training may enter, with an explicit dtype."""
+    for site in view.module.calls:
+        if site.dotted not in names.AUTOCASTS or _dtype(site) is None:
+            continue
+        if not evaluates(site.function) and not without_gradient(site.node, site.function):
+            yield site
+
+
+def _dtype(site: CallSite) -> ast.expr | None:
+    for keyword in site.node.keywords:
+        if keyword.arg == "dtype":
+            return keyword.value
+    return site.node.args[1] if len(site.node.args) > 1 else None
+
+
+def _around(view: FileView, site: CallSite, regions: list[CallSite]) -> list[CallSite]:
+    """The regions that the loss of a `scale` call can come from: the nearest ones known."""
+    same = [region for region in regions if region.function is site.function]
+    owner = enclosing_class(site.function)
+    if not same and owner is not None:
+        same = [region for region in regions if enclosing_class(region.function) is owner]
+    found = same or regions
+    floats = [region for region in found if _always(view, region, "float16")]
+    return [] if floats else found
+
+
+def _always(view: FileView, region: CallSite, name: str) -> bool:
+    dtype = _dtype(region)
+    assert dtype is not None
+    possible = view.values.of(dtype, region.function)
+    return possible.complete and all(value.dtype == name for value in possible.values)
+
+
+def _bfloat16(view: FileView, region: CallSite) -> Value | None:
+    dtype = _dtype(region)
+    assert dtype is not None
+    possible = view.values.of(dtype, region.function)
+    found = sorted(possible.with_dtype("bfloat16"), key=lambda value: -value.standing)
+    return found[0] if found else None
+
+
+def _stays_on(view: FileView, use: ScalerUse, region: CallSite, value: Value) -> bool:
+    """Whether the scaler is built, enabled and used when the dtype is bfloat16."""
+    facts = Assumptions.of(view.values, value.origin.conditions)
+    dtype = _dtype(region)
+    assert dtype is not None
+    facts.assume(dtype, value.content, region.function)
+    entered = conditions_at(region.node, region.function)
+    if facts.holds(entered) is False:
+        return False
+    guards = [*use.built.conditions, *conditions_at(use.site.node, use.site.function)]
+    shared = {(ast.dump(item.test), item.side) for item in entered}
+    enabled = use.enabled
+    if enabled is not None:
+        guards.append(Condition(enabled, True, use.built.function))
+    return all(
+        _passes(facts, guard, value)
+        for guard in guards
+        if (ast.dump(guard.test), guard.side) not in shared
+    )
+
+
+def _passes(facts: Assumptions, guard: Condition, value: Value) -> bool:
+    answer = facts.decides(guard.test, guard.function)
+    if answer is not None:
+        return answer is guard.side
+    if value.standing is Standing.FIXED and not value.origin.conditions:
+        return _always_possible(facts, guard)
+    return not _HALF.search(_words(guard))
+
+
+def _always_possible(facts: Assumptions, guard: Condition) -> bool:
+    """Whether an undecided guard of a scaler whose autocast is always bfloat16 lets it pass."""
+    return "float16" not in _words(guard).replace("bfloat16", "")
+
+
+def _words(guard: Condition) -> str:
+    return ast.unparse(guard.test)
+
+
+def _finding(
+    view: FileView, node: ast.AST, use: ScalerUse, region: CallSite, value: Value
+) -> Finding:
+    dtype = _dtype(region)
+    assert dtype is not None
+    steps = [view.step(item.node, item.module, item.words) for item in value.steps]
+    steps.append(view.step(region.node, region.function.module, "autocast runs in bfloat16"))
+    built, where = use.built.expression, use.built.function.module
+    steps.append(view.step(built, where, "the scaler is enabled all the same"))
+    steps.append(view.step(use.site.node, use.site.function.module, "and scales the loss"))
+    return view.finding(RULE, node, _message(value, dtype), HELP, path=_distinct(steps))
+
+
+def _message(value: Value, dtype: ast.expr) -> str:
+    if value.standing is not Standing.CHOICE:
+        return ALWAYS
+    return CHOSEN.format(why=f"`{ast.unparse(dtype)}` is bfloat16")
+
+
+def _distinct(steps: list[PathStep]) -> tuple[PathStep, ...]:
+    return tuple(dict.fromkeys(steps))

@@ -1,0 +1,166 @@
+"""# float16-parameters-with-scaler (AMP401)
+
+The optimizer that a GradScaler steps holds float16 parameters.
+
+## What it does
+Flags the place where parameters of a trained model become float16, if a scaler steps the
+optimizer that owns them: `model.half()`, `model.to(torch.float16)`, a dtype argument of a layer or
+of `from_pretrained`, in any file. The dtype may arrive through a default, a field of a
+configuration or a constructor argument; the path of the finding shows how.
+
+## Why is this bad?
+The gradients of float16 parameters are float16, and the scaler refuses to unscale those: the
+rounding would happen before the division. `scaler.unscale_` and `scaler.step` raise
+`ValueError: Attempting to unscale FP16 gradients.` at the first step. One float16 layer is enough.
+On a machine without CUDA the scaler is off and the same code trains, so a test on a laptop says
+nothing. Autocast needs no help: it casts float32 weights for each matrix product by itself and
+keeps the master copy, which is what mixed precision means.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+model.half()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing one step raises the exception.
+
+## Fix safety
+No fix: where the dtype comes from is a decision (memory, a frozen base with float32 adapters).
+
+## Known limits
+Silent where adapters are used or something is frozen around the model (which parameters train is
+then not in sight), where the optimizer filters its parameters, and for fused optimizers, which
+accept float16 gradients. A checkpoint that was saved in float16 and loaded without a dtype is not
+seen.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "Do not call half() on your model"
+- `torch/amp/grad_scaler.py`: `_unscale_grads_`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.assumptions import Assumptions
+from amplint.project.halves import Half, halves_of
+from amplint.project.origins import Condition, Standing, Step, conditions_at, same_call
+from amplint.project.ownership import Owned, is_fused, owned_modules
+from amplint.project.scaling import ScalerUse, scaler_uses
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP401",
+    name="float16-parameters-with-scaler",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="a GradScaler steps an optimizer that holds float16 parameters",
+    facts=("H01", "H01b", "H02", "H03", "H04"),
+)
+
+CAST = (
+    "the parameters of `{model}` are float16{when}: `scaler.step` raises `ValueError: Attempting to "
+    "unscale FP16 gradients.`"
+)
+HELP = "keep the parameters in float32 (`dtype=torch.float32`); autocast casts what is worth it"
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report float16 parameters behind `scaler.step` and `scaler.unscale_`."""
+    seen: set[ast.AST] = set()
+    for use in scaler_uses(view, "step", "unscale_"):
+        if not use.site.node.args:
+            continue
+        for owned in owned_modules(view, use.site.node.args[0], use.site.function):
+            if owned.selected or is_fused(owned.optimizer):
+                continue
+            if not same_call(use.built, owned.optimizer):
+                continue
+            uses = [use.site.node, *(step.node for step in owned.optimizer.steps)]
+            for half in halves_of(view, owned.module, uses):
+                anchor = _anchor(view, use, owned, half)
+                if anchor not in seen and _scaled(view, use, owned, half):
+                    seen.add(anchor)
+                    yield _finding(view, anchor, use, owned, half)
+
+
+def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
+    """Whether the scaler is built, enabled and used where the parameters are float16."""
+    facts = Assumptions.of(view.values, half.conditions)
+    if half.value is not None:
+        facts.assume(half.value.node, half.value.content, half.value.origin.function)
+    guards = [
+        *use.built.conditions,
+        *owned.optimizer.conditions,
+        *conditions_at(use.site.node, use.site.function),
+    ]
+    enabled = use.enabled
+    if enabled is not None:
+        guards.append(Condition(enabled, True, use.built.function))
+    return all(_passes(facts, guard, half) for guard in guards)
+
+
+def _passes(facts: Assumptions, guard: Condition, half: Half) -> bool:
+    answer = facts.decides(guard.test, guard.function)
+    if answer is not None:
+        return answer is guard.side
+    return not half.conditions  # two switches that nothing ties may exclude each other
+
+
+def _anchor(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> ast.AST:
+    """The first place on the way that lies in the checked file."""
+    steps = (*half.steps, *owned.module.steps)
+    here = (step.node for step in steps if step.module is view.module)
+    return next(here, use.site.node)
+
+
+def _finding(view: FileView, anchor: ast.AST, use: ScalerUse, owned: Owned, half: Half) -> Finding:
+    built, moved = owned.optimizer, owned.module.steps
+    handed_on = len(moved) - len(built.steps)
+    steps = [
+        *half.steps,
+        *moved[:handed_on],
+        Step(built.expression, built.function.module, "the optimizer owns them"),
+        *moved[handed_on:],
+        Step(use.site.node, use.site.function.module, "the scaler steps it"),
+    ]
+    path = [view.step(step.node, step.module, step.words) for step in steps]
+    when = " on this branch" if half.standing is Standing.CHOICE else ""
+    message = CAST.format(model=view.source_of(owned.module.expression), when=when)
+    return view.finding(RULE, anchor, message, HELP, path=tuple(dict.fromkeys(path)))
