@@ -28,6 +28,7 @@ TABLE: dict[str, str] = {
     "AMP117": "scaler_optimizer_mismatch",
     "AMP118": "closure_with_scaler",
     "AMP119": "scaler_recreated",
+    "AMP120": "scaler_not_checkpointed",
     "AMP121": "scheduler_ignores_skipped_step",
     "AMP122": "except_misses_inf_check",
     "AMP123": "graph_reused",

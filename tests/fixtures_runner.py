@@ -8,7 +8,7 @@ A trailing comment names the codes expected on its row; rows without one must be
     model = build("float16")  # later: AMP401 -- a rule that does not exist yet; ignored
 
 Rows are 1-based and those of a finding's first line. Rules that only give advice are off,
-as by default, unless the file expects them. An unreadable file counts as AMP000.
+as by default, unless the file expects them or lies in their own folder. An unreadable file counts as AMP000.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from amplint.rules import TABLE
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
@@ -123,8 +125,13 @@ def reported(file: Path) -> list[Reported]:
     """What amplint reports in one fixture file, its project checked as a whole."""
     project = project_of(file)
     expected = {mark.code for mark in expectations(read(file)).now}
-    findings = _check(project, tuple(sorted(expected)))
+    findings = _check(project, tuple(sorted(expected | _own_code(file))))
     return [item for path, item in findings if path == file.resolve()]
+
+
+def _own_code(file: Path, root: Path = FIXTURES) -> set[str]:
+    """The rule whose folder holds a fixture: advice that it must not give is switched on."""
+    return {file.relative_to(root).parts[0]} & set(TABLE)
 
 
 @cache
