@@ -48,6 +48,7 @@ TABLE: dict[str, str] = {
     "AMP501": "backward_under_autocast",
     "AMP507": "step_under_autocast",
     "AMP801": "deprecated_amp_api",
+    "AMP802": "apex_amp",
     "AMP900": "unused_suppression",
 }
 
