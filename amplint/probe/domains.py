@@ -233,6 +233,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _unique(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Without repetitions, in order; True and 1 are different."""
-    kept = {(type(value), repr(value)): value for value in values}
+    """Without repetitions, in order; True and 1 are different, 1 and 1.0 are not."""
+    kept: dict[tuple[bool, Any], Any] = {}
+    for value in values:
+        kept.setdefault((isinstance(value, bool), value), value)
     return tuple(kept.values())

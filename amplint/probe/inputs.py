@@ -43,6 +43,8 @@ def describe(need: Need, options: dict[str, Option]) -> str:
     if decision.path.endswith(" is None"):
         given = decision.path.removesuffix(" is None")
         return f"`{given}` " + ("= None" if decision.choice else "given")
+    if decision.path.startswith("len("):
+        return f"{decision.choice} batches" if decision.choice != 1 else "1 batch"
     condition = _condition(need)
     leaf = decision.path.rpartition(".")[2]
     option = options.get(leaf) if "." in decision.path else None

@@ -36,6 +36,11 @@ RAISED_LATER = {
     "unscale-without-gradient": "step-without-gradient",
     "unscale-after-zero-grad": "step-without-gradient",
 }
+#: torch cannot tell these apart: gradients that never were from gradients that are gone.
+SAME_ERROR = {
+    "step-without-gradient": ("step-after-zero-grad",),
+    "step-after-zero-grad": ("step-without-gradient",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +50,14 @@ class Expectation:
     Args:
         slugs: violations of the protocol that explain it; empty where it is no transition
             of the protocol, and only the exception can tell.
-        later: it shows at a later row than the finding's.
+        cause: the violation at the finding's row, if it shows only at a later row.
     """
 
     kind: str
     slugs: frozenset[str] = frozenset()
     exception: str = ""
     pattern: str = ""
-    later: bool = False
+    cause: str = ""
 
 
 def _of(*slugs: str) -> tuple[Expectation, ...]:
@@ -62,11 +67,11 @@ def _of(*slugs: str) -> tuple[Expectation, ...]:
         shown = VIOLATIONS[RAISED_LATER.get(slug, slug)]
         if shown.exception is not None:
             pattern = re.escape((shown.error or "").split("  ")[0])
-            known = frozenset({slug, shown.slug})
-            later = slug in RAISED_LATER
-            found.append(Expectation("raises", known, shown.exception, pattern, later))
+            cause = slug if slug in RAISED_LATER else ""
+            known = frozenset({shown.slug, *SAME_ERROR.get(shown.slug, ())})
+            found.append(Expectation("raises", known, shown.exception, pattern, cause))
         elif slug in SCALE_DEPENDENT:
-            found.append(Expectation("gradients", frozenset({slug}), later=True))
+            found.append(Expectation("gradients", frozenset({slug}), cause=slug))
     return tuple(found)
 
 
@@ -123,7 +128,8 @@ def predict(finding: Finding) -> tuple[Prediction, ...]:
             expected.kind,
             expected.exception,
             expected.pattern,
-            () if expected.later else here,
+            () if expected.cause else here,
+            expected.cause,
         )
         for expected in EXPECTATIONS.get(finding.code, ())
     )

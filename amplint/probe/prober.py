@@ -30,7 +30,7 @@ from amplint.probe.search import (
 from amplint.probe.verdicts import Judge, Shown
 
 #: Runs for each caller that is asked whether it can produce an assignment.
-CALLER_RUNS = 24
+CALLER_RUNS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +94,19 @@ class Prober:
         judge = Judge(finding, self._builder.path, budget)
         cases: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
-        for entry in self._builder.entries(finding):
+        entries = self._builder.entries(finding)
+        for entry in entries:  # grows while it is walked
             planned = self._builder.plan(finding, entry)
             exploration = self._explore(planned, budget, judge)
             searched.append((planned, exploration))
             if exploration.shown is None:
+                if not any(trial.reached for trial in exploration.trials):
+                    # What leads there may be the work of a caller.
+                    entries += [f for f in self._builder.callers(entry) if f not in entries]
                 continue
             case = _Case(planned, exploration, exploration.shown)
             if exploration.shown.proves:
-                case = self._weigh(case, finding, judge, budget, depth=0)
+                case = self._weigh(case, finding, judge, budget)
                 if not case.doubts:
                     return self._confirmed(case, budget)
             cases.append(case)
@@ -122,48 +126,56 @@ class Prober:
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
 
-    def _weigh(
-        self, case: _Case, finding: Finding, judge: Judge, budget: Budget, depth: int
-    ) -> _Case:
+    def _weigh(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case:
         """What a run that shows the finding depends on, and whether that can happen."""
+        case, refused, callers = self._climb(case, finding, judge, budget)
 
         def holds(trial: Trial) -> bool:
             shown = judge.look(trial)
             return shown is not None and shown.proves and shown.row == case.shown.row
 
         trial, _ = minimise(case.shown.trial, holds, budget)
-        shown = replace(case.shown, trial=trial)
         needed, complete = needs(trial, holds, budget)
-        case = replace(case, shown=shown, needed=needed)
+        case = replace(case, shown=replace(case.shown, trial=trial), needed=needed)
         try:
-            if not judge.controlled(shown, case.exploration.trials):
+            if not judge.controlled(case.shown, case.exploration.trials):
                 return replace(case, doubts=("no input was found with which the line succeeds",))
         except BudgetSpent:
             return replace(case, doubts=("no run was left for a control",))
         if not complete:
             return replace(case, doubts=("no run was left to see which inputs matter",))
-        return self._feasible(case, finding, judge, budget, depth)
+        return self._feasible(case, refused, callers) if callers else case
 
-    def _feasible(
-        self, case: _Case, finding: Finding, judge: Judge, budget: Budget, depth: int
-    ) -> _Case:
-        """Whether some caller of the project can produce the inputs."""
+    def _climb(
+        self, case: _Case, finding: Finding, judge: Judge, budget: Budget
+    ) -> tuple[_Case, int, int]:
+        """The outermost caller under which the finding still shows.
+
+        Returns:
+            its case; how many of its own callers were run with all inputs that there are and
+            never showed it; how many callers it has.
+        """
+        for _ in range(CLIMB):
+            callers = self._builder.callers(case.planned.function)
+            refused = 0
+            for caller in callers:
+                planned = self._builder.plan(finding, caller)
+                exploration = self._explore(planned, budget, judge, CALLER_RUNS)
+                if exploration.shown is not None and exploration.shown.proves:
+                    case = _Case(planned, exploration, exploration.shown)
+                    break
+                refused += exploration.exhausted and any(t.reached for t in exploration.trials)
+            else:
+                return case, refused, len(callers)
+        return case, 0, 0
+
+    def _feasible(self, case: _Case, refused: int, callers: int) -> _Case:
+        """The case, with a doubt if no caller is known to produce its inputs."""
         own = [need for need in case.needed if _is_own(need, case.planned)]
-        callers = self._builder.callers(case.planned.function) if own else []
-        if not callers:
+        if not own:
             return case
-        refused = 0
-        for caller in callers if depth < CLIMB else []:
-            planned = self._builder.plan(finding, caller)
-            exploration = self._explore(planned, budget, judge, CALLER_RUNS)
-            if exploration.shown is not None and exploration.shown.proves:
-                above = _Case(planned, exploration, exploration.shown)
-                above = self._weigh(above, finding, judge, budget, depth + 1)
-                if not above.doubts:
-                    return above
-            refused += exploration.exhausted and any(t.reached for t in exploration.trials)
         words = " and ".join(describe(need, case.planned.options) for need in own)
-        if refused == len(callers):
+        if refused == callers:
             return replace(case, doubts=(f"a caller passes {words}: none was seen to do it",))
         if all(self._is_declared(need, case.planned) for need in own):
             return case

@@ -16,12 +16,13 @@ from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data
 from amplint.probe.messages import Prediction, Request, RunResult
-from amplint.probe.predictions import SCALE_DEPENDENT, slugs_of
+from amplint.probe.predictions import EXPECTATIONS, SCALE_DEPENDENT, Expectation, slugs_of
 from amplint.probe.search import Budget, Trial
 
-#: Initial scales of the metamorphic test. Small ones: what is added without being scaled
-#: would vanish beside a large scale, and with it the difference.
-SCALES = (2.0, 64.0)
+#: Initial scales of the metamorphic test: the first is compared with each of the others. A
+#: small one, because what is added without being scaled vanishes beside a large scale; and a
+#: large one, because a threshold may not be reached by small gradients.
+SCALES = (2.0, 64.0, 16384.0)
 #: Relative difference of gradients from which two runs are not the same training. Rounding in
 #: half precision stays below a hundredth.
 DIFFERENCE = 0.1
@@ -91,20 +92,21 @@ class Judge:
         Raises:
             BudgetSpent: a measurement needed more runs than are left.
         """
-        for prediction in trial.plan.predictions:
+        expectations = EXPECTATIONS.get(self._finding.code, ())
+        artefact = None
+        for prediction, expected in zip(trial.plan.predictions, expectations):
             if prediction.kind == "raises":
-                shown = self._raised(trial, prediction)
-            elif prediction.kind == "gradients":
-                shown = self._scale_dependent(trial, prediction)
+                shown = self._raised(trial, prediction, expected)
             else:
-                continue
-            if shown is not None:
+                shown = self._scale_dependent(trial, prediction)
+            if shown is not None and not shown.artefact:
                 return shown
-        return None
+            artefact = artefact or shown
+        return artefact
 
     # -- gates 1 and 2: match and explanation --------------------------------------------------
 
-    def _raised(self, trial: Trial, prediction: Prediction) -> Shown | None:
+    def _raised(self, trial: Trial, prediction: Prediction, expected: Expectation) -> Shown | None:
         raised = trial.result.raised
         if raised is None or raised.type != prediction.exception:
             return None
@@ -116,25 +118,22 @@ class Judge:
             return None
         words = f"{raised.type}: {raised.message.split('  ')[0].strip()}"
         shown = Shown(trial, prediction, words, raised.row, tuple(self._doubts(trial.result)))
-        return shown if self._explains(trial.result) else replace(shown, artefact=True)
-
-    def _explains(self, result: RunResult) -> bool:
-        """Whether the events of a run entail its exception."""
-        assert result.raised is not None
-        if not self._slugs:
-            return self._explained_without_protocol(result)
-        broken = broken_rules(result.events)
-        if not broken:
-            return False
-        last = broken[-1]
-        violation = last.violation
-        return (
-            last.slug in self._slugs
-            and violation.exception == result.raised.type
-            and last.event.row == result.raised.row
-            and last.index == len(protocol_events(result.events)) - 1
-            and result.raised.message.startswith((violation.error or "").split("  ")[0])
+        broken = broken_rules(trial.result.events)
+        if expected.cause and not any(
+            b.slug == expected.cause and self._is_here(b, trial) for b in broken
+        ):
+            return None
+        explained = (
+            _explains(broken, trial.result, expected)
+            if expected.slugs
+            else self._explained_without_protocol(trial.result)
         )
+        return shown if explained else replace(shown, artefact=True)
+
+    def _is_here(self, broken: Broken, trial: Trial) -> bool:
+        """Whether an event stands where the finding does."""
+        event = broken.event
+        return event.filename == self._path and event.row in trial.plan.target_rows
 
     def _explained_without_protocol(self, result: RunResult) -> bool:
         assert result.raised is not None
@@ -156,22 +155,31 @@ class Judge:
         cause = self._silent_cause(trial.result)
         if cause is None or not trial.result.steps:
             return None
-        small, large = (self._at_scale(trial, scale) for scale in SCALES)
-        found = difference(small, large)
-        if found is None:
+        measured = self._measure(trial)
+        if measured is None:
             return None
+        scale, result, (row, before, after) = measured
         doubts = list(self._doubts(trial.result))
-        if difference(large, self._at_scale(trial, SCALES[1]), REPEATABLE) is not None:
+        if not repeats(result, self._at_scale(trial, scale)):
             doubts.append("two runs with the same inputs gave different gradients")
         earlier = self._earlier_cause(trial.result, cause)
         if earlier is not None:
             doubts.append(f"another misuse, at line {earlier.event.row}, comes first")
-        row, before, after = found
         words = (
             f"a gradient norm of {before:.3g} at the step in line {row} becomes {after:.3g} "
-            f"when the loss scale is {SCALES[1]:g} instead of {SCALES[0]:g}"
+            f"when the loss scale is {scale:g} instead of {SCALES[0]:g}"
         )
         return Shown(trial, prediction, words, row, tuple(doubts))
+
+    def _measure(self, trial: Trial) -> tuple[float, RunResult, tuple[int, float, float]] | None:
+        """The first of the larger scales at which gradients differ, its run, and the norms."""
+        reference = self._at_scale(trial, SCALES[0])
+        for scale in SCALES[1:]:
+            result = self._at_scale(trial, scale)
+            found = difference(reference, result)
+            if found is not None:
+                return scale, result, found
+        return None
 
     def _silent_cause(self, result: RunResult) -> Broken | None:
         return next(
@@ -254,6 +262,26 @@ class Judge:
         if shown.row not in result.rows or result.status not in ("returned", "raised", "stopped"):
             return False
         return result.raised is None or result.raised.row != shown.row
+
+
+def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectation) -> bool:
+    """Whether the last event of a run breaks a rule that entails the exception."""
+    assert result.raised is not None
+    if not broken:
+        return False
+    last = broken[-1]
+    return (
+        last.slug in expected.slugs
+        and last.violation.exception == result.raised.type
+        and last.event.row == result.raised.row
+        and last.index == len(protocol_events(result.events)) - 1
+    )
+
+
+def repeats(one: RunResult, other: RunResult) -> bool:
+    """Whether two runs of the same request took the same steps with the same gradients."""
+    rows = [[row for row, _ in result.steps] for result in (one, other)]
+    return rows[0] == rows[1] and difference(one, other, REPEATABLE) is None
 
 
 def difference(
