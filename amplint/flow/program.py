@@ -74,6 +74,10 @@ class Program:
         unit = self.unit(constructor)
         return bool(unit.facts[constructor].self_stores & unit.slicer.lasting_names)
 
+    def knows(self, function: Function) -> bool:
+        """Whether the module of a function is part of the program."""
+        return function.module in self._units
+
     def unit(self, function: Function) -> Unit:
         """The unit that holds a function."""
         return self._units[function.module]

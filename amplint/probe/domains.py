@@ -7,7 +7,7 @@ parameters. Then what the code compares the value with. What is invented here is
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,16 +66,18 @@ def domains_of(
     objects: Objects,
     options: dict[str, Option],
     things: Collection[str],
+    matters: Callable[[Function], Collection[ast.AST] | None],
 ) -> tuple[Domain, ...]:
     """Domains of the paths that the functions test, compare or count with.
 
     Args:
+        matters: the statements of a function that can decide about events; None for all.
         things: paths of scalers, optimizers, models: objects, not values.
     """
     found: dict[str, Domain] = {}
     for function in functions:
         bound = set(bindings_of(function)) - set(parameters(function))
-        for path, (node, use) in _uses(function).items():
+        for path, (node, use) in _uses(function, matters(function)).items():
             # What the code itself computes is no input.
             if path in found or path in things or path in bound:
                 continue
@@ -139,7 +141,9 @@ def _alternatives(declared: list[Any], use: Use) -> Iterator[Any]:
         yield from (True, False)
 
 
-def _uses(function: Function) -> dict[str, tuple[ast.expr, Use]]:
+def _uses(
+    function: Function, matter: Collection[ast.AST] | None
+) -> dict[str, tuple[ast.expr, Use]]:
     found: dict[str, tuple[ast.expr, Use]] = {}
 
     def use_of(node: ast.expr) -> Use:
@@ -148,7 +152,10 @@ def _uses(function: Function) -> dict[str, tuple[ast.expr, Use]]:
             return Use()
         return found.setdefault(path, (node, Use()))[1]
 
-    for node in function.nodes:
+    nodes: Iterable[ast.AST] = function.nodes
+    if matter is not None:
+        nodes = [node for statement in matter for node in _own_nodes(statement)]
+    for node in nodes:
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             for part in _conditions(node.test):
                 use_of(part).tested = True
@@ -164,6 +171,14 @@ def _uses(function: Function) -> dict[str, tuple[ast.expr, Use]]:
         for path, item in found.items()
         if item[1].tested or item[1].compared or item[1].counted
     }
+
+
+def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+    """A statement and its expressions, without the blocks inside it."""
+    yield statement
+    for child in ast.iter_child_nodes(statement):
+        if not isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield from ast.walk(child)
 
 
 def _conditions(test: ast.expr) -> Iterator[ast.expr]:

@@ -35,6 +35,12 @@ def against_data(decision: Decision) -> int:
     return int(decision.path.rpartition("@")[2])
 
 
+def is_remarkable(need: Need) -> bool:
+    """Whether a reader has to hear of a need: that no NaN turns up is no news."""
+    decision = need.decision
+    return bool(decision.choice) or not decision.path.startswith("nan in ")
+
+
 def describe(need: Need, options: dict[str, Option]) -> str:
     """One needed input, as a user would set it; what is declared apart from what is not."""
     decision = need.decision

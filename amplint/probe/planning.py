@@ -122,7 +122,9 @@ class PlanBuilder:
         roles = tuple(self._roles(concerned))
         things = {role.path for role in roles if role.kind in OBJECTS}
         options = options_of(self._modules_around(entry, concerned))
-        domains = domains_of(concerned, self.view.objects, options, things)
+        domains = domains_of(
+            concerned, self.view.objects, options, things, self._statements_that_matter
+        )
         names = [source.filename for source in sources]
         plan = Plan(
             sources=sources,
@@ -260,6 +262,13 @@ class PlanBuilder:
                 kept = self.view.program.slice(function).kept
                 rows.update(_rows_of_kept(function.body, kept))
         return tuple(sorted(rows))
+
+    def _statements_that_matter(self, function: Function) -> list[ast.AST] | None:
+        """The statements of the slice; None for a function that was never sliced."""
+        if not self.view.program.knows(function) or isinstance(function.node, ast.Lambda):
+            return None
+        kept = self.view.program.slice(function).kept
+        return [node for node in function.nodes if id(node) in kept]
 
     def _preferences(self, finding: Finding, domains: Iterable[Domain]) -> dict[str, Any]:
         """Values under which the path of the finding is taken, as far as its tests say so."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from amplint.findings import Evidence, Finding
-from amplint.probe.inputs import describe, is_surroundings, root_of
+from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import predict
 from amplint.probe.search import (
@@ -29,6 +29,8 @@ from amplint.probe.search import (
 )
 from amplint.probe.verdicts import Judge, Shown
 
+#: Runs for each entry, so that one that leads nowhere leaves some for its callers.
+ENTRY_RUNS = 40
 #: Runs for each caller that is asked whether it can produce an assignment.
 CALLER_RUNS = 16
 
@@ -113,7 +115,7 @@ class Prober:
         return self._unconfirmed(cases, searched, budget)
 
     def _explore(
-        self, planned: Planned, budget: Budget, judge: Judge, limit: int = 1_000_000
+        self, planned: Planned, budget: Budget, judge: Judge, limit: int = ENTRY_RUNS
     ) -> Exploration:
         return explore(
             planned.plan,
@@ -201,7 +203,9 @@ class Prober:
         name = case.planned.function.qualname
         where = "the script" if name == "<module>" else f"`{name}`"
         story = f"ran {where} with torch {self._torch} on {self._device}: {_ending(case.shown)}"
-        inputs = [describe(need, case.planned.options) for need in case.needed]
+        inputs = [
+            describe(need, case.planned.options) for need in case.needed if is_remarkable(need)
+        ]
         return f"{story}; needs {', '.join(inputs)}" if inputs else story
 
     def _unconfirmed(

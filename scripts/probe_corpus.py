@@ -1,0 +1,149 @@
+"""Ask the probe about code that is right: nothing may be confirmed.
+
+    python scripts/probe_corpus.py fixtures/silent fixtures/*/good_*
+
+Every function that runs a backward is executed under many inputs. After each run, every rule
+that the probe can confirm is asked about every scaler call of the file, as if the static
+analysis had reported it there. What a run seems to show is then probed in full, with all
+gates. The exit status is 1 if anything is confirmed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from amplint.analysis import analyse
+from amplint.errors import UnreadableFile
+from amplint.findings import Finding, Position, Severity, Span
+from amplint.flow.facts import EVENT_WORDS, protocol_word
+from amplint.probe.interpreter import find_interpreter
+from amplint.probe.planning import PlanBuilder
+from amplint.probe.predictions import EXPECTATIONS, predict, rows_of
+from amplint.probe.prober import Prober
+from amplint.probe.process import Worker
+from amplint.probe.search import Budget, Trial, explore
+from amplint.probe.verdicts import Judge, Shown
+from amplint.project.project import Project
+from amplint.source.parsing import parse
+from amplint.source.reading import read_source
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came of one file."""
+
+    filename: str
+    runs: int = 0
+    reached: int = 0
+    shown: tuple[Finding, ...] = ()
+    confirmed: tuple[str, ...] = ()
+
+
+def main() -> int:
+    """Print one line for each file; 1 if anything is confirmed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--runs", type=int, default=30, help="for each function (default 30)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="for each function")
+    parser.add_argument("--project-root", help="where imports are looked up")
+    options = parser.parse_args()
+    interpreter = find_interpreter(None, os.getcwd())
+    confirmed = files = runs = shown = 0
+    with contextlib.closing(Worker(interpreter)) as worker:
+        for path in sorted(_files(options.paths)):
+            asked = ask(path, worker, options.runs, options.seconds, options.project_root)
+            if asked is None:
+                continue
+            files, runs, shown = files + 1, runs + asked.runs, shown + len(asked.shown)
+            confirmed += len(asked.confirmed)
+            print(f"{path}: {asked.runs} runs, {asked.reached} reached, {len(asked.shown)} shown")
+            for line in asked.confirmed:
+                print(f"  CONFIRMED {line}")
+            sys.stdout.flush()
+    print(f"{files} files, {runs} runs, {shown} shown, {confirmed} confirmed")
+    return int(confirmed > 0)
+
+
+def _files(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield from path.rglob("*.py") if path.is_dir() else [path]
+
+
+def ask(path: Path, worker: Worker, runs: int, seconds: float, root: str | None) -> Asked | None:
+    """Ask about one file; None where it has no scaler calls."""
+    filename = str(path)
+    try:
+        source = read_source(filename, filename, max_file_size=10_000_000)
+        tree = parse(source)
+    except UnreadableFile:
+        return None
+    project = Project(root)
+    view = analyse(filename, source.text, tree, path=os.path.realpath(path), project=project)
+    builder = PlanBuilder(view, os.path.realpath(path))
+    suspects = [
+        _finding(filename, code, row)
+        for row in sorted(_protocol_rows(view))
+        for code in sorted(EXPECTATIONS)
+    ]
+    if not suspects:
+        return None
+    found: dict[tuple[str, int], Finding] = {}
+    used = reached = 0
+    entries = dict.fromkeys(
+        entry
+        for row in sorted(_protocol_rows(view))
+        for entry in builder.entries(_finding(filename, "AMP101", row))
+    )
+    for entry in entries:
+        budget = Budget(worker.run, runs=runs, seconds=seconds)
+
+        def show(trial: Trial, budget: Budget = budget) -> None:
+            for suspect in suspects:
+                if _shows(suspect, trial, builder.path, budget) is not None:
+                    found.setdefault((suspect.code, suspect.span.start.row), suspect)
+
+        base = builder.plan(suspects[0], entry).plan
+        rows = tuple(sorted(_protocol_rows(view)))
+        plan = replace(base, target_rows=rows, predictions=(), prefer={})
+        exploration = explore(plan, budget, show, lambda _: False)
+        used += budget.used
+        reached += sum(trial.reached for trial in exploration.trials)
+    confirmed = []
+    for suspect in found.values():
+        prober = Prober(builder, worker.run, runs=150, seconds=60.0, torch=worker.hello().torch)
+        evidence = prober.probe(suspect).evidence
+        if evidence.status == "confirmed":
+            confirmed.append(f"{suspect.code} at line {suspect.span.start.row}: {evidence.detail}")
+    return Asked(filename, used, reached, tuple(found.values()), tuple(confirmed))
+
+
+def _shows(suspect: Finding, trial: Trial, path: str, budget: Budget) -> Shown | None:
+    plan = replace(trial.plan, target_rows=rows_of(suspect), predictions=predict(suspect))
+    seen = Trial(replace(trial.request, plan=plan), trial.result)
+    shown = Judge(suspect, path, budget).look(seen)
+    return shown if shown is not None and shown.proves else None
+
+
+def _protocol_rows(view: object) -> set[int]:
+    return {
+        site.node.lineno
+        for site in view.module.calls  # type: ignore[attr-defined]
+        if protocol_word(site.node, site.method, site.function, view.roles) in EVENT_WORDS  # type: ignore[attr-defined]
+    }
+
+
+def _finding(filename: str, code: str, row: int) -> Finding:
+    span = Span(Position(row, 1), Position(row, 2))
+    return Finding(code, "asked", Severity.ERROR, "", "", filename, span)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
