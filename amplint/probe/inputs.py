@@ -36,8 +36,10 @@ def against_data(decision: Decision) -> int:
 
 
 def is_remarkable(need: Need) -> bool:
-    """Whether a reader has to hear of a need: that no NaN turns up is no news."""
+    """Whether a reader has to hear of a need: an enabled scaler is no news, nor is no NaN."""
     decision = need.decision
+    if decision.path.endswith(".enabled") and decision.origin == "role":
+        return not decision.choice
     return bool(decision.choice) or not decision.path.startswith("nan in ")
 
 

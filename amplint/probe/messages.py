@@ -101,6 +101,8 @@ class Plan:
             the statements of a script.
         entry_source: index in `sources` of the file that holds the entry; 0 is the checked file,
             another one holds a caller. All rows are rows of the checked file even then.
+        parameters: names of the entry's parameters, and "self": what stands there is invented
+            unless a constructor of the user made it.
         target_rows: rows of the checked file that have to be reached.
         roles: of the entry's parameters, attributes and free names.
         domains: of free inputs; every other one is invented when it is first read.
@@ -119,6 +121,7 @@ class Plan:
     slice_rows: tuple[int, ...] = ()
     prefer: dict[str, Any] = field(default_factory=dict)
     entry_source: int = 0
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +307,7 @@ def decode_request(data: dict[str, Any]) -> Request:
                         for item in plan["predictions"]
                     ),
                     "slice_rows": tuple(plan["slice_rows"]),
+                    "parameters": tuple(plan["parameters"]),
                 }
             ),
         }

@@ -44,13 +44,11 @@ class Planned:
     Args:
         function: the entry.
         options: command line options by attribute name.
-        own_inputs: root names of the entry's own inputs: parameters, and `self`.
     """
 
     plan: Plan
     function: Function
     options: dict[str, Option]
-    own_inputs: frozenset[str]
 
 
 class PlanBuilder:
@@ -136,8 +134,9 @@ class PlanBuilder:
             slice_rows=self.slice_rows,
             prefer=self._preferences(finding, domains),
             entry_source=names.index(self._path_of(entry.module)),
+            parameters=tuple(dict.fromkeys((*parameters(entry), "self"))),
         )
-        return Planned(plan, entry, options, _own_inputs(entry))
+        return Planned(plan, entry, options)
 
     # -- entries -----------------------------------------------------------------------------
 
@@ -321,10 +320,6 @@ def _outermost(function: Function) -> Function:
     while function.parent is not None:
         function = function.parent
     return function
-
-
-def _own_inputs(entry: Function) -> frozenset[str]:
-    return frozenset({*parameters(entry), "self", "cls"})
 
 
 def _is_self(expression: ast.expr) -> bool:

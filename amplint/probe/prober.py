@@ -260,8 +260,10 @@ _SILENT = frozenset({"timeout", "killed", "failed"})
 
 def _is_own(need: Need, planned: Planned) -> bool:
     """Whether a need is about an input that a caller passes."""
-    path = need.decision.path
-    return not is_surroundings(path) and root_of(path) in planned.own_inputs
+    decision = need.decision
+    if is_surroundings(decision.path) or not is_remarkable(need):
+        return False
+    return root_of(decision.path) in planned.plan.parameters
 
 
 def _ending(shown: Shown) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
-from amplint.probe.inputs import against_data
+from amplint.probe.inputs import against_data, root_of
 from amplint.probe.messages import Prediction, Request, RunResult
 from amplint.probe.predictions import EXPECTATIONS, SCALE_DEPENDENT, Expectation, slugs_of
 from amplint.probe.search import Budget, Trial
@@ -117,7 +117,7 @@ class Judge:
         if not raised.inside.startswith("torch") and raised.type != "AttributeError":
             return None
         words = f"{raised.type}: {raised.message.split('  ')[0].strip()}"
-        shown = Shown(trial, prediction, words, raised.row, tuple(self._doubts(trial.result)))
+        shown = Shown(trial, prediction, words, raised.row, tuple(self._doubts(trial)))
         broken = broken_rules(trial.result.events)
         if expected.cause and not any(
             b.slug == expected.cause and self._is_here(b, trial) for b in broken
@@ -159,7 +159,7 @@ class Judge:
         if measured is None:
             return None
         scale, result, (row, before, after) = measured
-        doubts = list(self._doubts(trial.result))
+        doubts = list(self._doubts(trial))
         if not repeats(result, self._at_scale(trial, scale)):
             doubts.append("two runs with the same inputs gave different gradients")
         earlier = self._earlier_cause(trial.result, cause)
@@ -210,7 +210,8 @@ class Judge:
 
     # -- gates 4 and 5: the ledger -------------------------------------------------------------
 
-    def _doubts(self, result: RunResult) -> Iterator[str]:
+    def _doubts(self, trial: Trial) -> Iterator[str]:
+        result = trial.result
         for row, reason in result.repairs[:3]:
             yield f"line {row} was skipped ({reason})"
         for name, row in result.opaque:
@@ -220,6 +221,8 @@ class Judge:
             yield _in_words(note)
         for row in filter(None, map(against_data, result.decisions)):
             yield f"some data make the test in line {row} go that way"
+        if _shares_invented_parameters(trial):
+            yield "each optimizer owns the parameters that its name suggests"
         if self._finding.code in _WITHOUT_BACKWARD:
             return
         if not any(event.kind == "backward" for event in result.events):
@@ -275,6 +278,18 @@ def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectati
         and last.violation.exception == result.raised.type
         and last.event.row == result.raised.row
         and last.index == len(protocol_events(result.events)) - 1
+    )
+
+
+def _shares_invented_parameters(trial: Trial) -> bool:
+    """Whether there are several optimizers, and somebody else knows what each of them owns."""
+    if len({event.optimizer for event in trial.result.events if event.optimizer}) < 2:
+        return False
+    return any(
+        role.kind == "optimizer"
+        and role.origin != "constructor"
+        and root_of(role.path) in trial.plan.parameters
+        for role in trial.plan.roles
     )
 
 
