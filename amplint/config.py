@@ -45,7 +45,7 @@ DEFAULT_EXCLUDE = (
     "venv",
 )
 
-FAIL_LEVELS = ("error", "warning", "info", "never")
+FAIL_LEVELS = ("error", "warning", "info", "confirmed", "never")
 
 
 @dataclass(frozen=True, slots=True)

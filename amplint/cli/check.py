@@ -11,6 +11,7 @@ import click
 
 from amplint.cli.fixes import fix_options
 from amplint.cli.output import FORMATS, TEXT_FORMATS
+from amplint.cli.probe import probe_options
 
 if TYPE_CHECKING:
     from amplint.cache import Cache
@@ -46,8 +47,9 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
 @fix_options
 @click.option(
     "--fail-on",
-    type=click.Choice(["error", "warning", "info", "never"]),
-    help="Least severity that makes the exit status 1.  [default: warning]",
+    type=click.Choice(["error", "warning", "info", "confirmed", "never"]),
+    help="Least severity that makes the exit status 1; `confirmed` needs --probe.  "
+    "[default: warning]",
 )
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 despite findings.")
 @click.option("--statistics", is_flag=True, help="Print how often each rule was broken.")
@@ -71,6 +73,7 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
 @click.option(
     "--project-root", metavar="PATH", help="Where imports are looked up. [default: upwards]"
 )
+@probe_options
 @click.option("-j", "--jobs", type=click.IntRange(min=0), help="Processes; 0 chooses.")
 @click.option(
     "--output-format",
@@ -110,8 +113,9 @@ def _named_paths(paths: tuple[str, ...], stdin_filename: str | None) -> tuple[st
 
 def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) -> int:
     from amplint.cache import open_cache
-    from amplint.cli import fixes, output
+    from amplint.cli import fixes, output, probe
 
+    probing = probe.wants_probe(options, settings)
     form = output.choose_format(settings, options["output_file"])
     if options["statistics"] and form not in TEXT_FORMATS:
         raise click.UsageError(f"--statistics prints text; it cannot be had as {form}.")
@@ -131,6 +135,8 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
             # Files have changed: a cache remembers what it saw during a run.
             lambda text: _run(paths, settings, text, open_cache(settings), quiet=True),
         )
+    if probing:
+        report = probe.with_evidence(report, settings, options)
     lines = output.render(
         replace(report, unsafe_fixes=settings.unsafe_fixes),
         form,
@@ -182,6 +188,8 @@ def exit_status(report: Report, fail_on: str, *, exit_zero: bool) -> int:
         return 2
     if exit_zero or fail_on == "never":
         return 0
+    if fail_on == "confirmed":
+        return int(any(finding.evidence.status == "confirmed" for finding in report.findings))
     level = Severity(fail_on).rank
     return int(any(finding.severity.rank >= level for finding in report.findings))
 

@@ -76,7 +76,7 @@ def render(
         table: print the table of `--statistics` instead of the findings.
         quiet: leave out the summary.
     """
-    from amplint.report.summary import fixable, statistics, summarise
+    from amplint.report.summary import fixable, statistics, summarise, summarise_evidence
 
     if table:
         yield from statistics(report)
@@ -85,6 +85,9 @@ def render(
         yield from module.render(report, sources=sources, color=color)
     if form != "json" and not quiet and (report.files or report.errors):
         yield summarise(report)
+        executed = summarise_evidence(report.findings)
+        if executed:
+            yield executed
         yield from fixable(report)
 
 

@@ -66,12 +66,15 @@ def write_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
 
 class Progress:
-    """A line on stderr, `checking 12/340`, for runs of more than a second.
+    """A line on stderr, `checking 12/340 files`, for runs of more than a second.
 
     Use as a context manager: leaving it removes the line.
     """
 
-    def __init__(self, stream: TextIO, *, enabled: bool) -> None:
+    def __init__(
+        self, stream: TextIO, *, enabled: bool, verb: str = "checking", noun: str = "files"
+    ) -> None:
+        self._verb, self._noun = verb, noun
         self._stream = stream
         self._enabled = enabled
         self._due = time.monotonic() + PROGRESS_DELAY
@@ -86,12 +89,12 @@ class Progress:
             self._stream.flush()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` files are checked."""
+        """Show that `done` of `total` are finished."""
         now = time.monotonic()
         if not self._enabled or now < self._due:
             return
         self._due = now + PROGRESS_INTERVAL
-        text = f"checking {done}/{total} files"
+        text = f"{self._verb} {done}/{total} {self._noun}"
         self._stream.write("\r" + text.ljust(self._width))
         self._stream.flush()
         self._width = max(self._width, len(text))

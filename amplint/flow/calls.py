@@ -9,19 +9,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import CLIP_NAMES
-from amplint.flow.functions import Functions, Run, parameter_names
+from amplint.flow.functions import Functions, Run, is_decorated, parameter_names
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import OPAQUE, Value, kind_of
 from amplint.project import names
-from amplint.project.module import Function
+from amplint.project.module import Class, Function
 from amplint.project.roles import Role, last_name
 
 Valued = list[tuple[State, Value]]
@@ -101,6 +102,9 @@ class Calls:
         imported = self.reader.program.find_function(call.node.func, call.function)
         if imported is not None and imported.owner is None:
             return self.functions.invoke(imported, call)
+        owner = self._class_named(call.place, call)
+        if owner is not None:
+            return self._method_of_class(owner, call)
         if is_super(call.place):
             found = self.functions.super_method(call)
             return self.functions.invoke(found[0], call, found[1]) if found else None
@@ -113,6 +117,30 @@ class Calls:
         if call.name in ("mul_", "div_") and last_name(call.place) == "grad":
             return self.events.havoc(call.state)
         return self._constructor(call)
+
+    def _class_named(self, place: ast.expr, call: Call) -> Class | None:
+        """The class of the program that an expression names, `cls` included."""
+        value = self.reader.raw(place, call.state, call.function)
+        if value is not None and value[0] == "class":
+            return value[1]
+        return self.reader.program.find_class(place, call.function)
+
+    def _method_of_class(self, owner: Class, call: Call) -> Valued | None:
+        """`Class.method(...)`: a static or class method, or `Base.__init__(self, ...)`."""
+        method = self.reader.program.find_method(owner, call.name)
+        if method is None:
+            return None
+        if is_decorated(method, "staticmethod"):
+            return self.functions.invoke(method, call)
+        if is_decorated(method, "classmethod"):
+            return self.functions.invoke(method, call, ("class", owner))
+        first = call.node.args[0] if call.node.args else None
+        instance = call.values.get(first) if first is not None else None
+        if instance is None or instance[0] != "instance":
+            return None
+        rest = ast.Call(call.node.func, call.node.args[1:], call.node.keywords)
+        bound = replace(call, node=ast.copy_location(rest, call.node))
+        return self.functions.invoke(method, bound, instance)
 
     def _method_of_participant(self, call: Call) -> Valued | None:
         """A method of a scaler, a scaled value or an optimizer."""
@@ -140,6 +168,8 @@ class Calls:
             value = self.reader.raw(call.node.func, call.state, call.function)
             if value is not None and value[0] == "function":
                 return self.functions.invoke(value[1], call)
+            if value is not None and value[0] == "class":
+                return self.functions.construct(value[1], call)
             method = self.functions.find_method(value, "__call__")
             if method is not None:
                 return self.functions.invoke(method, call, value)

@@ -25,16 +25,17 @@ from amplint.flow.facts import (
     UPDATE,
     ZERO_GRAD,
 )
-from amplint.flow.functions import drop_locals, parameter_names
+from amplint.flow.functions import drop_locals, is_stub
 from amplint.flow.interpreter import BudgetExceeded, Interpreter
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.reader import Reader
-from amplint.flow.slice import blocks_of, names_in
+from amplint.flow.slice import blocks_of
 from amplint.flow.state import EVERY, State, merge
 from amplint.flow.values import NONE
 from amplint.flow.witness import PlaceOf, build_witness, relevant_steps, steps_of
 from amplint.project.module import Class, Function, Module
+from amplint.project.objects import class_fields
 from amplint.project.roles import Role, Roles
 from amplint.protocol import VIOLATIONS, Gradient
 from amplint.rule import Misuse
@@ -49,6 +50,7 @@ class Found:
     """One reported violation, before duplicates are removed.
 
     Args:
+        entry: the function in which the path begins.
         origin: the site in another file, if the finding stands at the call that leads there.
     """
 
@@ -56,6 +58,7 @@ class Found:
     site: Site
     state: State
     verdict: Verdict
+    entry: Function
     origin: Site | None = None
 
 
@@ -114,14 +117,11 @@ def _rank(code: str) -> int:
     return 2 if code in GENERAL else 1
 
 
-def _assumes_about_parameters(item: Found) -> bool:
-    """Whether the path of a finding takes a branch that a parameter of its function decides."""
-    function = item.site.function
-    parameters = parameter_names(function)
-    return any(
-        step[0] == "assume" and step[2] is function and names_in(step[1]) & parameters
-        for step in steps_of(item.state.trail)
-    )
+def _depends_on_callers(item: Found) -> bool:
+    """Whether the path takes a branch, or repeats a call, that a caller may decide about."""
+    if item.entry.name == "<module>":
+        return False
+    return any(step[0] in ("assume", "again") for step in steps_of(item.state.trail))
 
 
 def _participants(item: Found) -> tuple[str, str]:
@@ -168,7 +168,9 @@ class _Engine:
         self.slicer = unit.slicer
         self._diagnosticians: dict[Module, Diagnostician] = {}
         self.inlined: set[Function] = set()
+        self.called: set[Function] = set()
         self.globals: list[State] = [self._constants()]
+        self._others: dict[Module, tuple[_Engine, list[Found]]] = {}
 
     def follow(self) -> list[Found]:
         """Everything found from every entry."""
@@ -180,7 +182,9 @@ class _Engine:
         candidates = [
             function
             for function in self.module.functions
-            if function is not body and self.facts[function].reach
+            if function is not body
+            and self.facts[function].reach
+            and not _is_context_manager(function)
         ]
         for function in candidates:
             if function.name not in called and function not in self.inlined:
@@ -188,6 +192,7 @@ class _Engine:
         for function in candidates:
             if function not in self.inlined and self._holds_a_protocol(function):
                 found += self._judge(function, self._entry_states(function))
+        found += self._judge_inherited()
         found += self._judge_split_classes()
         found = [item for item in found if not self._callers_refute(item)]
         return found + list(self._never_done({item.site.node for item in found}))
@@ -199,19 +204,56 @@ class _Engine:
         a scaler exactly when it passes the flag. Without any caller in sight the file stands
         for itself.
         """
-        function = item.site.function
-        if self.home is not self.module or not _assumes_about_parameters(item):
+        entry = item.entry
+        if self.home is not self.module or not _depends_on_callers(item):
             return False
         seen = False
-        for unit in self.program.importers(function):
-            caller = _Engine(self.program, unit, home=self.module)
-            found = caller.follow()
-            if function not in caller.inlined:
+        for unit in self.program.callers(entry):
+            caller, found = self._followed(unit)
+            if entry not in caller.called:
                 continue
             seen = True
             if any(other.site.node is item.site.node for other in found):
                 return False
-        return seen
+        return seen or self._subclasses_refute(item)
+
+    def _followed(self, unit: Unit) -> tuple[_Engine, list[Found]]:
+        """Another file followed for findings in this one, once."""
+        if unit.module not in self._others:
+            caller = _Engine(self.program, unit, home=self.module)
+            self._others[unit.module] = (caller, caller.follow())
+        return self._others[unit.module]
+
+    def _subclasses_refute(self, item: Found) -> bool:
+        """Whether every subclass of an abstract class completes it so that the path is gone."""
+        owner = item.entry.owner
+        if owner is None or not self._is_abstract(owner):
+            return False
+        subclasses = self.program.subclasses(owner)
+        for subclass in subclasses:
+            found = self._judge(item.entry, self._entry_states(item.entry, subclass))
+            if any(other.site.node is item.site.node for other in found):
+                return False
+        return bool(subclasses)
+
+    def _is_abstract(self, owner: Class) -> bool:
+        """Whether a class uses attributes of `self` that only its subclasses can have."""
+        family = self.program.ancestry(owner)
+        if any(not self._is_known_base(base, item) for item in family for base in item.bases):
+            return False
+        methods = [method for item in family for method in item.methods.values()]
+        had = {method.name for method in methods if not is_stub(method)}
+        had.update(*(self.program.facts(method).self_stores for method in methods))
+        had.update(*(class_fields(item) for item in family))
+        read = {
+            node.attr
+            for method in methods
+            for node in method.nodes
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        }
+        return bool(read - had)
 
     def _never_done(self, reported: set[ast.expr]) -> Iterator[Found]:
         """Scalers that nothing in the file ever scales with, or updates."""
@@ -222,7 +264,29 @@ class _Engine:
             optimizer = ast.unparse(site.node.args[0]) if site.node.args else ""
             place = Site(site.node, site.function, text, "", text, optimizer)
             code, slug = NEVER[word]
-            yield Found(slug, place, State(), Verdict(code, {"never": "yes", "slug": slug}))
+            verdict = Verdict(code, {"never": "yes", "slug": slug})
+            yield Found(slug, place, State(), verdict, site.function)
+
+    # -- methods of base classes that call methods of this file ------------------------------
+
+    def _judge_inherited(self) -> list[Found]:
+        """Inherited methods that run a protocol with the help of methods that override others."""
+        found: list[Found] = []
+        for owner in self.module.classes.values():
+            own = {name for name, method in owner.methods.items() if self.facts[method].reach}
+            for base in self.program.ancestry(owner)[1:] if own else ():
+                for method in base.methods.values():
+                    if self._needs(own, method, owner):
+                        found += self._judge(method, self._entry_states(method, owner))
+        return found
+
+    def _needs(self, own: set[str], method: Function, owner: Class) -> bool:
+        """Whether an inherited method runs a protocol through methods that a class adds."""
+        if method in self.called or self.program.find_method(owner, method.name) is not method:
+            return False
+        if method.name == "__init__" or not self.program.facts(method).callees & own:
+            return False
+        return self._holds_a_protocol(method)
 
     # -- classes whose callers run the backward ----------------------------------------------
 
@@ -275,7 +339,7 @@ class _Engine:
         return frozenset(scalers)
 
     def _holds_a_protocol(self, function: Function) -> bool:
-        reach = self.facts[function].reach
+        reach = self.program.facts(function).reach
         return BACKWARD in reach and bool(reach & {STEP, PLAIN_STEP})
 
     def _judge(self, function: Function, entries: list[State]) -> list[Found]:
@@ -286,6 +350,7 @@ class _Engine:
         )
         if crowded:
             found, interpreter = self._attempt(function, entries, crowded)
+        self.called |= interpreter.calls.functions.inlined
         self.inlined |= interpreter.calls.functions.inlined | {function}
         return found
 
@@ -303,7 +368,7 @@ class _Engine:
             home = self._home(slug, place, state)
             if home is not None:
                 origin = place if home is not place else None
-                found.append(Found(slug, home, state.copy(), verdict, origin))
+                found.append(Found(slug, home, state.copy(), verdict, function, origin))
 
         interpreter = self._interpreter(report, function, crowded)
         frame = Frame(function, active=(function,))
@@ -345,7 +410,7 @@ class _Engine:
         return None
 
     def _interpreter(self, report, function: Function, crowded: frozenset) -> Interpreter:
-        transitions = Transitions(report, clears=ZERO_GRAD in self.facts[function].reach)
+        transitions = Transitions(report, clears=ZERO_GRAD in self.program.facts(function).reach)
         return Interpreter(Reader(self.program), transitions, crowded)
 
     # -- entry states --------------------------------------------------------------------
@@ -378,13 +443,18 @@ class _Engine:
         kept = merge(kept, self.slicer.lasting_names)
         return kept if 0 < len(kept) <= ENTRY_LIMIT else [self._constants()]
 
-    def _entry_states(self, function: Function) -> list[State]:
-        owner = function.owner
+    def _entry_states(self, function: Function, owner: Class | None = None) -> list[State]:
+        """States at the start of a function.
+
+        Args:
+            owner: the class of the object, if not the one that defines the method.
+        """
+        owner = owner or function.owner
         states = [state.copy() for state in self.globals]
         if owner is None:
             return self._closure_states(function, states)
         instance = ("instance", owner, owner.label)
-        constructor = self.module.find_method(owner, "__init__")
+        constructor = self.program.find_method(owner, "__init__")
         if constructor is not None and constructor is not function:
             states = self._constructed(owner, constructor, instance, states)
         for state in states:
@@ -427,20 +497,21 @@ class _Engine:
 
     def _own_scalers(self, owner: Class) -> set[str]:
         """Scaler attributes that only this class can set: absent until the constructor does."""
-        family = self.module.ancestry(owner)
-        if any(not self._is_known_base(base) for item in family for base in item.bases):
+        family = self.program.ancestry(owner)
+        if any(not self._is_known_base(base, item) for item in family for base in item.bases):
             return set()
         return {
             path
-            for (scope, path), found in self.roles.by_path.items()
+            for item in family
+            for (scope, path), found in self.program.roles(item.module.body).by_path.items()
             if Role.SCALER in found
             and "." not in path
-            and scope in {f"class {item.name}" for item in family}
-            and not any(self._sets_on_class(item, path) for item in family)
+            and scope == f"class {item.name}"
+            and not any(self._sets_on_class(other, path) for other in family)
         }
 
-    def _is_known_base(self, base: ast.expr) -> bool:
-        if isinstance(base, ast.Name) and base.id in self.module.classes:
+    def _is_known_base(self, base: ast.expr, owner: Class) -> bool:
+        if self.program.find_class(base, owner.module.body) is not None:
             return True
         return ast.unparse(base) in (
             "object",
@@ -469,26 +540,27 @@ class _Engine:
 
     def _mutable(self, owner: Class, constructor: Function) -> set[str]:
         """Attributes that a method other than the constructor and its helpers assigns."""
-        family = [*self.module.ancestry(owner), *self.module.subclasses(owner)]
+        family = [*self.program.ancestry(owner), *self.module.subclasses(owner)]
         methods = [method for item in family for method in item.methods.values()]
         others = [method for method in methods if method.name != "__init__"]
-        called_later = {name for method in others for name in self.facts[method].callees}
-        helpers = self.facts[constructor].callees - called_later
+        called_later = {name for method in others for name in self.program.facts(method).callees}
+        helpers = self.program.facts(constructor).callees - called_later
         return {
             attribute
             for method in others
             if method.name not in helpers
-            for attribute in self.facts[method].self_stores
+            for attribute in self.program.facts(method).self_stores
         }
 
     # -- the virtual outer loop ------------------------------------------------------------
 
     def _is_called_per_batch(self, function: Function, interpreter: Interpreter) -> bool:
         """A self-contained training step that somebody unknown calls again and again."""
-        facts = self.facts[function]
+        facts = self.program.facts(function)
         if function is self.module.body or not facts.reach >= SELF_CONTAINED:
             return False
-        anywhere = any(UPDATE in other.words for other in self.facts.values())
+        around = self.program.unit(function).facts.values()
+        anywhere = any(UPDATE in other.words for other in around)
         if anywhere and UPDATE not in facts.reach:
             return False
         return not self._trains_whole_epochs(function, interpreter)
@@ -497,8 +569,10 @@ class _Engine:
         self, function: Function, body: list[ast.stmt], interpreter: Interpreter
     ) -> bool:
         for statement in body:
-            is_loop = isinstance(statement, (ast.For, ast.While, ast.AsyncFor))
-            if is_loop and BACKWARD in interpreter.loops.words(statement.body, function):
+            block = (
+                statement.body if isinstance(statement, (ast.For, ast.While, ast.AsyncFor)) else []
+            )
+            if BACKWARD in interpreter.loops.words(block, function):
                 return True
             if any(
                 self._loops_around_backward(function, block, interpreter)
@@ -515,7 +589,7 @@ class _Engine:
             if self._loops_around_backward(current, current.body, interpreter):
                 return True
             for other in self.facts:
-                if other not in seen and other.name in self.facts[current].callees:
+                if other not in seen and other.name in self.program.facts(current).callees:
                     seen.add(other)
                     pending.append(other)
         return False
@@ -537,6 +611,12 @@ class _Engine:
                 state.values[keep] = instance
             following.append(state)
         return merge(following, self.slicer.lasting_names)
+
+
+def _is_context_manager(function: Function) -> bool:
+    """Whether a generator becomes a `with` block: what runs at its `yield` is the caller's."""
+    decorators = getattr(function.node, "decorator_list", [])
+    return any("contextmanager" in ast.unparse(item) for item in decorators)
 
 
 def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:

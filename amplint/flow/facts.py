@@ -43,6 +43,8 @@ class FunctionFacts:
         reach: `words` plus those of every function of the file it may call, by name.
         callees: last names of the functions and methods it calls.
         self_stores: attributes of `self` that it assigns.
+        settles: attributes of its parameters that it assigns, `self` included, or that a
+            function of the file which it may call assigns, by name.
         generator: whether it yields.
     """
 
@@ -51,6 +53,7 @@ class FunctionFacts:
     reach: set[str]
     callees: set[str]
     self_stores: set[str]
+    settles: set[str]
     generator: bool = False
 
     @property
@@ -76,14 +79,18 @@ def collect_facts(
             _read_call(site, found, roles)
         for name in found.callees:
             found.reach |= imported.get(name, frozenset())
-    _close_over_calls(module, facts)
+    for found in facts.values():
+        found.reach |= found.words
+    close_over_calls(facts)
     return facts
 
 
 def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
-    names: set[str] = set(_parameters(function.node))
+    parameters = set(_parameters(function.node))
+    names = set(parameters)
     outer: set[str] = set()
     stores: set[str] = set()
+    settles: set[str] = set()
     words: set[str] = set()
     generator = False
     for node in walk_function(function):
@@ -100,9 +107,12 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 stores.add(node.attr)
+            if isinstance(node.value, ast.Name) and node.value.id in parameters:
+                settles.add(node.attr)
             if node.attr == "grad":
                 words.add(ZERO_GRAD)
-    return FunctionFacts(frozenset(names - outer), words, set(), set(), stores, generator=generator)
+    own = frozenset(names - outer)
+    return FunctionFacts(own, words, set(), set(), stores, settles | stores, generator=generator)
 
 
 def _parameters(node: ast.AST) -> list[str]:
@@ -180,20 +190,20 @@ def scaler_like_paths(roles: Roles) -> frozenset[str]:
     return frozenset(path for path in found if path)
 
 
-def _close_over_calls(module: Module, facts: dict[Function, FunctionFacts]) -> None:
+def close_over_calls(facts: dict[Function, FunctionFacts]) -> None:
+    """Let every function reach, in place, what the functions that it calls by name reach."""
     by_name: dict[str, list[Function]] = {}
-    for function in module.functions:
+    for function in facts:
         by_name.setdefault(function.name, []).append(function)
         if function.name in ("__init__", "__call__") and function.owner is not None:
             by_name.setdefault(function.owner.name, []).append(function)
-    for found in facts.values():
-        found.reach |= found.words
     changed = True
     while changed:
         changed = False
         for found in facts.values():
-            size = len(found.reach)
+            size = len(found.reach) + len(found.settles)
             for name in found.callees:
                 for callee in by_name.get(name, ()):
                     found.reach |= facts[callee].reach
-            changed = changed or len(found.reach) != size
+                    found.settles |= facts[callee].settles
+            changed = changed or len(found.reach) + len(found.settles) != size

@@ -20,6 +20,8 @@ Run = Callable[[Frame, State], Valued]
 
 #: Calls deeper than this are not followed.
 CALL_DEPTH = 6
+#: A function without events of at most this many nodes is followed for what it returns.
+SHORT = 200
 
 
 class Functions:
@@ -88,9 +90,10 @@ class Functions:
             force: interpret it even if nothing in it reaches the protocol.
         """
         facts = self.program.facts(function)
-        if _is_stub(function):
+        if is_stub(function):
             return None
-        if not facts.interesting and not force:
+        decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
+        if not facts.interesting and not decides:
             return self._pass_over(facts, instance, call.state)
         frame = call.frame
         if frame.depth >= CALL_DEPTH or function in frame.active or facts.generator:
@@ -102,6 +105,14 @@ class Functions:
         self._bind_parameters(function, call, entered, instance)
         inner = Frame(function, frame.depth + 1, (*frame.active, function))
         return self._summarised(inner, entered, frame)
+
+    def _is_wanted(self, function: Function, call: Call) -> bool:
+        """Whether a test may read what a short function returns: its paths stay apart then."""
+        if id(call.node) not in self.program.slice(call.function).wanted:
+            return False
+        return len(function.nodes) <= SHORT and any(
+            isinstance(node, ast.Return) for node in function.nodes
+        )
 
     def _summarised(self, inner: Frame, entered: State, outer: Frame) -> Valued:
         key = (inner.function, inner.depth, self.scope(), *entered.identity())
@@ -151,12 +162,13 @@ class Functions:
             return
         plain = [argument.arg for argument in (*parameters.posonlyargs, *parameters.args)]
         owner = function.owner
-        if owner is not None and plain and not _is_static(function):
-            state.values[f"{function.label}:{plain[0]}"] = instance or (
-                "instance",
-                owner,
-                owner.label,
-            )
+        if owner is not None and plain and not is_decorated(function, "staticmethod"):
+            is_factory = is_decorated(function, "classmethod")
+            itself = ("class", owner) if is_factory else ("instance", owner, owner.label)
+            if is_factory and instance is not None and instance[0] == "instance":
+                itself = ("class", instance[1])
+                instance = None
+            state.values[f"{function.label}:{plain[0]}"] = instance or itself
             plain = plain[1:]
         bound = self._actuals(plain, call)
         if not _spreads(call.node):
@@ -226,12 +238,13 @@ def _mentions_local(formula: tuple, prefix: str) -> bool:
     return any(mention.startswith(prefix) for mention in mentions(formula))
 
 
-def _is_static(function: Function) -> bool:
+def is_decorated(function: Function, name: str) -> bool:
+    """Whether a function has a decorator of this plain name."""
     decorators = getattr(function.node, "decorator_list", [])
-    return any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in decorators)
+    return any(isinstance(item, ast.Name) and item.id == name for item in decorators)
 
 
-def _is_stub(function: Function) -> bool:
+def is_stub(function: Function) -> bool:
     """A body of nothing but a docstring, pass, `...` or raise NotImplementedError."""
     for statement in function.body:
         if isinstance(statement, ast.Pass):

@@ -7,18 +7,27 @@ there. The interpreter asks for functions and classes by expression, never for f
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from amplint.flow.call import callee_name
-from amplint.flow.facts import FunctionFacts, collect_facts, scaler_like_paths
+from amplint.flow.facts import (
+    FunctionFacts,
+    close_over_calls,
+    collect_facts,
+    scaler_like_paths,
+)
 from amplint.flow.slice import Slice, Slicer
 from amplint.project.module import Class, Function, Module
 from amplint.project.project import Project
 from amplint.project.roles import Roles
 
+#: Callers and subclasses are looked for in this many files that mention the name.
+CALLER_LIMIT = 20
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(slots=True, eq=False)
 class Unit:
     """One module with everything that was read from it.
 
@@ -47,32 +56,74 @@ class Program:
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
+        self._tested: set[str] = set()
 
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
-        self._units[module] = Unit(module, roles, {}, frozenset(), Slicer(roles, frozenset()), {})
-        facts = collect_facts(module, roles, self._imported_reach(module))
-        imported = frozenset(self._imported_reach(module))
-        slicer = Slicer(roles, _interesting_names(module, facts) | imported)
-        slicer.interesting |= {
-            owner.name
-            for owner in module.classes.values()
-            if _stores_tested(owner, facts, slicer.lasting_names)
-        }
-        reach = _reach_by_name(facts)
-        for name, words in self._imported_reach(module).items():
-            reach[name] = reach.get(name, frozenset()) | words
-        unit = Unit(module, roles, facts, scaler_like_paths(roles), slicer, reach)
+        slicer = Slicer(roles, self._tested)
+        unit = Unit(module, roles, {}, frozenset(), slicer, {})
         self._units[module] = unit
+        unit.facts.update(collect_facts(module, roles, self._imported_reach(module)))
+        unit.scaler_like |= scaler_like_paths(roles)
+        self._index_names(unit, {})
+        for owner in module.classes.values():
+            self._complete_bases(owner)
         return unit
+
+    def _index_names(self, unit: Unit, completed: Mapping[str, set[str]]) -> None:
+        """Work out which names of calls matter in a module.
+
+        Args:
+            completed: methods that classes of other files add to those of this one.
+        """
+        unit.reach.update(_reach_by_name(unit.facts))
+        for words in (self._imported_reach(unit.module), completed):
+            for name, reached in words.items():
+                unit.reach[name] = unit.reach.get(name, frozenset()) | reached
+        unit.slicer.interesting |= {*self._interesting_names(unit), *completed}
+        self._slices.clear()
+
+    def _complete_bases(self, owner: Class) -> None:
+        """Let base classes in other files reach what the methods that override theirs reach."""
+        own = {name: self.facts(method) for name, method in owner.methods.items()}
+        words = {name: found.reach for name, found in own.items() if found.reach}
+        for base in self.ancestry(owner)[1:] if words else ():
+            unit = self._units[base.module]
+            if base.module is owner.module or not unit.facts:
+                continue
+            for found in unit.facts.values():
+                for name in found.callees & words.keys():
+                    found.reach |= words[name]
+            close_over_calls(unit.facts)
+            self._index_names(unit, words)
+
+    def _interesting_names(self, unit: Unit) -> Iterator[str]:
+        """Names whose call may reach the protocol, or decide a test about it."""
+        yield from self._imported_reach(unit.module)
+        for function, facts in unit.facts.items():
+            if function.name in ("__init__", "<module>"):
+                continue
+            if facts.reach or self.settles_test(function):
+                yield function.name
+        for owner in unit.module.classes.values():
+            if self.is_interesting(owner) or self.stores_tested(owner):
+                yield owner.name
+        for name in sorted(unit.module.imports.aliases):
+            found = self._imported(ast.Name(name, ast.Load()), unit.module, anywhere=False)
+            if isinstance(found, Class):
+                found = self.find_method(found, "__init__")
+            if found is not None and self.settles_test(found):
+                yield name
+
+    def settles_test(self, function: Function) -> bool:
+        """Whether a function assigns attributes that a test of the program reads."""
+        facts = self._units[function.module].facts.get(function)
+        return facts is not None and bool(facts.settles & self._tested)
 
     def stores_tested(self, owner: Class) -> bool:
         """Whether running the constructor of a class may decide a test."""
         constructor = self.find_method(owner, "__init__")
-        if constructor is None:
-            return False
-        unit = self.unit(constructor)
-        return bool(unit.facts[constructor].self_stores & unit.slicer.lasting_names)
+        return constructor is not None and self.settles_test(constructor)
 
     def knows(self, function: Function) -> bool:
         """Whether the module of a function is part of the program."""
@@ -114,15 +165,23 @@ class Program:
         found = self._imported(expression, module)
         return found if isinstance(found, Class) else None
 
-    def _imported(self, expression: ast.expr, module: Module) -> Function | Class | None:
+    def _imported(
+        self, expression: ast.expr, module: Module, *, anywhere: bool = True
+    ) -> Function | Class | None:
+        """What an imported name stands for.
+
+        Args:
+            anywhere: also in files that cannot take part in the protocol.
+        """
         if self._project is None:
             return None
+        look_up = self._project.definition if anywhere else self._project.symbol
         dotted = module.resolve(expression)
         if dotted is not None:
-            return self._known(self._project.symbol(dotted, module))
+            return self._known(look_up(dotted, module))
         if isinstance(expression, ast.Name) and expression.id not in module.imports.aliases:
             for star in module.imports.stars:
-                found = self._project.symbol(f"{star}.{expression.id}", module)
+                found = look_up(f"{star}.{expression.id}", module)
                 if found is not None:
                     return self._known(found)
         return None
@@ -145,7 +204,7 @@ class Program:
         reach: dict[str, set[str]] = {}
         self._reaches[module] = {}
         for name in sorted(module.imports.aliases):
-            found = self._imported(ast.Name(name, ast.Load()), module)
+            found = self._imported(ast.Name(name, ast.Load()), module, anywhere=False)
             if found is None:
                 continue
             for called, words in self._reach_of(found, name):
@@ -167,17 +226,45 @@ class Program:
         facts = self._units[function.module].facts.get(function)
         return facts.reach if facts is not None else set()
 
-    def importers(self, function: Function) -> Iterator[Unit]:
-        """Units of other files that may call a function."""
+    def callers(self, function: Function) -> Iterator[Unit]:
+        """Units of other files that may call a function, or a method through a subclass."""
         if self._project is None:
             return
-        for module in self._project.importers(function):
-            if module not in self._units:
-                roles = self._project.roles_of(module)
-                if roles is None:
-                    continue
-                self.add(module, roles)
-            yield self._units[module]
+        if function.owner is None:
+            modules = list(self._project.users(function))
+        else:
+            classes = [function.owner, *self.subclasses(function.owner)]
+            found = (self._project.mentioning(function.module, item.name) for item in classes)
+            modules = list(dict.fromkeys(itertools.chain(*found)))[:CALLER_LIMIT]
+        for module in modules:
+            unit = self._unit_of(module)
+            if unit is not None:
+                yield unit
+
+    def subclasses(self, owner: Class) -> list[Class]:
+        """Classes of the project with `owner` among their bases, directly or not."""
+        found: list[Class] = []
+        pending = [owner]
+        while pending and self._project is not None:
+            current = pending.pop(0)
+            others = itertools.islice(
+                self._project.mentioning(current.module, "class ", current.name), CALLER_LIMIT
+            )
+            for module in (current.module, *others):
+                unit = self._unit_of(module)
+                for item in module.classes.values() if unit is not None else ():
+                    if item not in (owner, *found) and current in self.ancestry(item):
+                        found.append(item)
+                        pending.append(item)
+        return found
+
+    def _unit_of(self, module: Module) -> Unit | None:
+        if module not in self._units:
+            roles = self._project.roles_of(module) if self._project is not None else None
+            if roles is None:
+                return None
+            self.add(module, roles)
+        return self._units[module]
 
     def ancestry(self, owner: Class) -> list[Class]:
         """The class and its bases, in whatever file, nearest first, each one once."""
@@ -204,7 +291,7 @@ class Program:
     def is_interesting(self, owner: Class) -> bool:
         """Whether any method of the class, inherited ones included, reaches the protocol."""
         methods = (method for item in self.ancestry(owner) for method in item.methods.values())
-        return any(self.facts(method).reach for method in methods)
+        return any(self._reach(method) for method in methods)
 
     def reach(self, call: ast.Call, function: Function) -> frozenset[str]:
         """Protocol words that a call may reach, judged by the callee's name."""
@@ -225,20 +312,3 @@ def _reach_by_name(facts: dict[Function, FunctionFacts]) -> dict[str, frozenset[
         for name in names:
             found.setdefault(name, set()).update(known.reach)
     return {name: frozenset(words) for name, words in found.items()}
-
-
-def _interesting_names(module: Module, facts: dict[Function, FunctionFacts]) -> frozenset[str]:
-    """Names whose call may reach the protocol: functions, methods, classes."""
-    names = {function.name for function, found in facts.items() if found.reach}
-    for owner in module.classes.values():
-        if any(facts[method].reach for method in owner.methods.values()):
-            names.add(owner.name)
-    return frozenset(names - {"__init__", "<module>"})
-
-
-def _stores_tested(
-    owner: Class, facts: dict[Function, FunctionFacts], tested: frozenset[str]
-) -> bool:
-    """Whether the constructor of a class stores an attribute that some test reads."""
-    constructor = owner.methods.get("__init__")
-    return constructor is not None and bool(facts[constructor].self_stores & tested)

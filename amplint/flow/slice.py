@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from amplint.flow.call import callee_name
 from amplint.flow.facts import protocol_word, scaler_like_paths
 from amplint.project.module import Function
 from amplint.project.roles import Role, Roles, scaler_name
@@ -50,12 +51,14 @@ class Slice:
     Args:
         kept: ids of the statements that matter.
         calls: ids of expressions that hold a call that matters.
+        wanted: ids of calls whose result a test may read.
         guard_names: last names in tests that decide about events or ways out; numbers and
             flags under these names stay apart when states are merged.
     """
 
     kept: frozenset[int]
     calls: frozenset[int]
+    wanted: frozenset[int]
     guard_names: frozenset[str]
 
 
@@ -64,13 +67,19 @@ class Slicer:
 
     Args:
         roles: roles of the module.
-        interesting: names of functions and classes of the module that reach the protocol.
+        tested: names that last in any module of the program; filled while it grows.
+
+    Attributes:
+        interesting: names of functions and classes that reach the protocol.
+        lasting_names: names under which values stay apart in every function.
     """
 
-    def __init__(self, roles: Roles, interesting: frozenset[str]) -> None:
+    def __init__(self, roles: Roles, tested: set[str]) -> None:
         self.roles = roles
-        self.interesting = interesting
+        self.interesting: frozenset[str] = frozenset()
         self.lasting_names = self._lasting_names(roles)
+        self.tested = tested
+        tested |= self.lasting_names
         self.participants = frozenset(self._participants(roles))
 
     def _participants(self, roles: Roles) -> Iterator[str]:
@@ -105,13 +114,14 @@ class Slicer:
         work.mark(function.body)
         work.close()
         kept = frozenset(work.keep(function.body))
-        scalers = {name for name in work.relevant if scaler_name(name)} | self.lasting_names
-        return Slice(kept, frozenset(work.calls), frozenset(work.guards | scalers))
+        scalers = {name for name in work.relevant if scaler_name(name)} | self.tested
+        guards = frozenset(work.guards | scalers)
+        return Slice(kept, frozenset(work.calls), frozenset(work.wanted), guards)
 
     def matters(self, call: ast.Call, function: Function) -> bool:
         """Whether a call may change a protocol state."""
         callee = call.func
-        name = callee.attr if isinstance(callee, ast.Attribute) else getattr(callee, "id", "")
+        name = callee_name(call)
         if name in self.interesting or name in RUNNERS:
             return True
         if is_own_call(callee) and SUSPECT.search(name):
@@ -140,9 +150,11 @@ class _Work:
         self.slicer = slicer
         self.function = function
         self.calls: set[int] = set()
-        self.relevant: set[str] = set(slicer.lasting_names | slicer.participants)
+        self.relevant: set[str] = slicer.tested | slicer.participants
         self.guards: set[str] = set()
         self.assignments: list[tuple[set[str], set[str]]] = []
+        self.calls_bound: list[tuple[set[str], ast.Call]] = []
+        self.wanted: set[int] = set()
 
     def mark(self, body: Iterable[ast.stmt]) -> bool:
         """Collect matter of a block; True if it holds a call that matters or a way out."""
@@ -177,6 +189,8 @@ class _Work:
         if isinstance(node, ast.Call) and self.slicer.matters(node, self.function):
             found = True
             self.relevant.update(names_in(node))
+            if callee_name(node) in self.slicer.interesting:
+                self._read_arguments(node)
         if isinstance(node, ast.IfExp) and found:
             self.guards.update(names_in(node.test))
             self.relevant.update(names_in(node.test))
@@ -184,10 +198,19 @@ class _Work:
             self.calls.add(id(node))
         return found
 
+    def _read_arguments(self, call: ast.Call) -> None:
+        """What a function of the program is given may decide a test in it."""
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if isinstance(argument, (ast.Name, ast.Attribute)):
+                self.guards.update(names_in(argument))
+                self.relevant.update(names_in(argument))
+
     def _read_assignment(self, statement: ast.stmt) -> None:
         for target, value in assignments_of(statement):
             names = set(names_in(target))
             self.assignments.append((names, value_names(value)))
+            if isinstance(value, ast.Call):
+                self.calls_bound.append((names, value))
 
     def _read_guard(self, statement: ast.stmt) -> None:
         if isinstance(statement, (ast.If, ast.While, ast.Assert)):
@@ -215,6 +238,8 @@ class _Work:
                 if targets & self.guards and not sources <= self.guards:
                     self.guards |= sources
                     changed = True
+        self.wanted = {id(call) for names, call in self.calls_bound if names & self.guards}
+        self.calls |= self.wanted
 
     def keep(self, body: Iterable[ast.stmt]) -> Iterator[int]:
         """Ids of the statements to interpret, enclosing ones included."""

@@ -13,6 +13,7 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("formula", f)            a boolean: see amplint.flow.conditions
     ("instance", class, id)   an object of a class of the file; id prefixes its attributes
     ("function", function)    a function of the file
+    ("class", class)          a class of the program: `cls` of its class methods
     ("autocast",), ("null",)  an autocast object; a null context
     ("tuple", values)         a tuple or list display
 """
@@ -49,7 +50,7 @@ def is_truthy(value: Value) -> bool | None:
     if kind == "const":
         # An enumerator is known by its name only; its value may be falsy.
         return None if str(value[1]).startswith("<") else bool(value[1])
-    if kind in ("scaler", "optimizer", "instance", "function", "autocast", "positive"):
+    if kind in ("scaler", "optimizer", "instance", "function", "class", "autocast", "positive"):
         return True
     if kind == "tuple":
         return bool(value[1])

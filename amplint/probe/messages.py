@@ -245,6 +245,8 @@ class RunResult:
             confirming: "scaler subclass X", "optimizer unresolved X" (a stand-in for a class
             that is not known), "connected X" (a stand-in's result was given a gradient history
             that nobody knows to be right).
+        remarks: approximations that do not bear on a verdict: what was left out or invented
+            beside the gradients.
     """
 
     status: str
@@ -257,6 +259,7 @@ class RunResult:
     repairs: tuple[tuple[int, str], ...] = ()
     opaque: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     torch: str = ""
     device: str = "cpu"
     seconds: float = 0.0
@@ -335,5 +338,6 @@ def decode_result(data: dict[str, Any]) -> RunResult:
             "repairs": tuple((row, reason) for row, reason in data["repairs"]),
             "opaque": tuple((name, row) for name, row in data["opaque"]),
             "notes": tuple(data["notes"]),
+            "remarks": tuple(data["remarks"]),
         }
     )

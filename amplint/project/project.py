@@ -88,8 +88,11 @@ class Project:
 
     def roles_of(self, module: Module) -> Roles | None:
         """Roles of a module that was found here, None for any other."""
-        found = self._modules.get(self._paths.get(module, ""))
-        return found[1] if found is not None and found[0] is module else None
+        path = self._paths.get(module, "")
+        for found in (self._modules.get(path), self._others.get(path)):
+            if found is not None and found[0] is module:
+                return found[1]
+        return None
 
     def symbol(self, dotted: str, importer: Module) -> Function | Class | None:
         """The function or class of a dotted name as `importer` would import it.
@@ -166,25 +169,38 @@ class Project:
 
     def is_imported_from(self, module: Module, name: str) -> bool:
         """Whether another file of the project gets a name from a module."""
-        path = self._paths.get(module, "")
-        stem = _stem(path)
-        return any(
-            _takes(other, stem, name) for other in self._modules_with(path, name, stem, True)
-        )
+        stem = _stem(self._paths.get(module, ""))
+        return any(_takes(other, stem, name) for other in self.naming(module, name, stem))
 
-    def _mentioning(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
-        path = self._paths.get(function.module, "")
-        name = function.name
-        if anywhere and name == "__init__" and function.owner is not None:
-            name = function.owner.name
-        yield from self._modules_with(path, name, _stem(path), anywhere)
-
-    def _modules_with(self, path: str, name: str, stem: str, anywhere: bool) -> Iterator[Module]:
-        """The other modules of the project of a file whose text holds two words."""
+    def mentioning(self, home: Module, *names: str) -> Iterator[Module]:
+        """Other modules of a module's project that mention all the names, whatever else."""
+        path = self._paths.get(home, "")
         if not path:
             return
         root = self._root or self._project_root(os.path.dirname(path))
-        for other in self.lookups.mentioning(root, name, stem):
+        for other in self.lookups.mentioning(root, *names):
+            module = self._module_at(other, _dotted_below(other, root), anywhere=True)
+            if other != path and module is not None:
+                yield module
+
+    def _mentioning(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
+        path = self._paths.get(function.module, "")
+        if not path:
+            return
+        name = function.name
+        if anywhere and name == "__init__" and function.owner is not None:
+            name = function.owner.name
+        yield from self._holding(path, (name, _stem(path)), anywhere)
+
+    def naming(self, origin: Module, *words: str) -> Iterator[Module]:
+        """Other modules of the project around `origin` whose text holds all the words."""
+        path = self._paths.get(origin, "")
+        if path:
+            yield from self._holding(path, words, anywhere=True)
+
+    def _holding(self, path: str, words: tuple[str, ...], anywhere: bool) -> Iterator[Module]:
+        root = self._root or self._project_root(os.path.dirname(path))
+        for other in self.lookups.mentioning(root, *words):
             if other == path:
                 continue
             module = self._module_at(other, _dotted_below(other, root), anywhere)

@@ -18,6 +18,7 @@ from amplint.project.module import Function
 from amplint.project.objects import Objects
 from amplint.project.regions_contexts import Alternatives, Cast, Contexts
 from amplint.project.roles import last_name
+from amplint.project.values import Values
 
 if TYPE_CHECKING:
     from amplint.rule import FileView
@@ -76,11 +77,13 @@ class Regions:
 
     Args:
         objects: what expressions stand for.
+        values: which constants expressions are.
     """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, values: Values) -> None:
         self.objects = objects
-        self.contexts = Contexts(objects)
+        self.values = values
+        self.contexts = Contexts(objects, values)
         self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
         self._inside: dict[Region, list[Inside]] = {}
 
@@ -109,15 +112,20 @@ class Regions:
 
         None also where an inner context switches autocast off.
         """
-        for span, found in reversed(self._spans_around(node, function)):
-            if _is_off(found):
-                return None
+        off: list[Alternatives] = []
+        for span, found in reversed(self.spans_around(node, function)):
+            if is_off(found):
+                off.append(found)
+                continue
             cast = _possibly_on(found)
             if cast is not None:
+                if any(_same_device(other, cast) for other in off):
+                    return None
                 return Region(cast, span.opened, function, span.parts, _is_conditional(found))
         return None
 
-    def _spans_around(self, node: ast.AST, function: Function) -> list[tuple[_Span, Alternatives]]:
+    def spans_around(self, node: ast.AST, function: Function) -> list[tuple[_Span, Alternatives]]:
+        """The parts of a function under contexts that hold a node, outer ones first."""
         layout = layout_of(function)
         if node not in layout:
             return []
@@ -176,7 +184,7 @@ class Regions:
         off = [
             part
             for span, found in self.spans(function)
-            if _is_off(found) and _same_device(found, region.cast)
+            if is_off(found) and _same_device(found, region.cast)
             for part in span.parts
             if function is not region.function or not _encloses(layout, part, region.opened)
         ]
@@ -191,7 +199,7 @@ class Regions:
 @lru_cache(maxsize=2)
 def regions_of(view: FileView) -> Regions:
     """The regions of a checked file, shared by the rules."""
-    return Regions(view.objects)
+    return Regions(view.objects, view.values)
 
 
 def file_regions(view: FileView) -> Iterator[Region]:
@@ -277,7 +285,8 @@ def _is_conditional(found: Alternatives) -> bool:
     return any(cast is None or cast.enabled is not True for cast in found)
 
 
-def _is_off(found: Alternatives) -> bool:
+def is_off(found: Alternatives) -> bool:
+    """Whether the alternatives are autocasts that are all switched off."""
     return all(cast is not None and cast.enabled is False for cast in found)
 
 

@@ -12,21 +12,22 @@ from dataclasses import dataclass, field, replace
 
 from amplint.project import names
 from amplint.project.dataflow import Binding, parameters, scopes
+from amplint.project.dtypes import DType
 from amplint.project.layout import layout_of
 from amplint.project.module import Class, Function
 from amplint.project.objects import Objects, returned
 from amplint.project.roles import last_name
+from amplint.project.values import Values
 
 #: Definitions are followed through this many names, calls and parameters.
 DEPTH = 8
 #: What a call of an autocast without `dtype` casts to (torch 2.13).
 DEFAULT_DTYPES = {"cuda": "float16", "xpu": "float16", "mps": "float16", "cpu": "bfloat16"}
-_DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
 _PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
 _OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 _CONTEXT_FACTORIES = frozenset(("contextmanager", "asynccontextmanager"))
 
-Values = frozenset[object] | None
+Constants = frozenset[object] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +47,8 @@ class Cast:
 
     call: ast.expr
     function: Function
-    devices: Values = None
-    dtypes: Values = None
+    devices: Constants = None
+    dtypes: Constants = None
     enabled: bool | None = True
     condition: str = ""
     caches: bool = True
@@ -82,10 +83,12 @@ class Contexts:
 
     Args:
         objects: what expressions stand for.
+        values: which constants expressions are.
     """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, values: Values) -> None:
         self.objects = objects
+        self.values = values
         self._known: dict[tuple[ast.expr, Function], Alternatives] = {}
         self._depth = 0
 
@@ -254,7 +257,7 @@ class Contexts:
         fixed = dotted.split(".")[1] if dotted in names.DEVICE_AUTOCASTS else ""
         order = _OLD_PARAMETERS if fixed else _PARAMETERS
         arguments = dict(zip(order, given.positional)) | given.named
-        devices: Values = frozenset((fixed,)) if fixed else self._devices(arguments)
+        devices: Constants = frozenset((fixed,)) if fixed else self._devices(arguments)
         switch = arguments.get("enabled")
         states = self._values(*switch) if switch is not None else frozenset((True,))
         enabled = _only_bool(states)
@@ -264,11 +267,11 @@ class Contexts:
         dtypes = self._dtypes(arguments.get("dtype"), devices)
         return Cast(call, function, devices, dtypes, enabled, condition, caches)
 
-    def _devices(self, arguments: dict[str, tuple[ast.expr, Function]]) -> Values:
+    def _devices(self, arguments: dict[str, tuple[ast.expr, Function]]) -> Constants:
         given = arguments.get("device_type")
         return device_types(self._values(*given)) if given is not None else None
 
-    def _dtypes(self, given: tuple[ast.expr, Function] | None, devices: Values) -> Values:
+    def _dtypes(self, given: tuple[ast.expr, Function] | None, devices: Constants) -> Constants:
         values = self._values(*given) if given is not None else frozenset((None,))
         if values is None:
             return None
@@ -277,66 +280,34 @@ class Contexts:
                 return None
             defaults = (DEFAULT_DTYPES[str(device)] for device in devices)
             values = (values - {None}) | frozenset(defaults)
-        return frozenset(dtype_name(str(value)) for value in values)
+        return frozenset(map(str, values))
 
-    def _values(self, expression: ast.expr, function: Function) -> Values:
-        return possible_values(self.objects, expression, function)
+    def _values(self, expression: ast.expr, function: Function) -> Constants:
+        """Every constant that an expression may be; None if one of them is not known.
+
+        A dtype is its name; `device.type` is what `torch.device` was given.
+        """
+        if isinstance(expression, ast.Attribute) and expression.attr == "type":
+            expression = expression.value
+        possible = self.values.of(expression, function)
+        if not possible.complete or not possible.values:
+            return None
+        contents = (value.content for value in possible.values)
+        return frozenset(item.name if isinstance(item, DType) else item for item in contents)
 
 
-def _only_bool(values: Values) -> bool | None:
+def _only_bool(values: Constants) -> bool | None:
     """The one bool that all possible values are."""
     if values is not None and len(values) == 1:
         return next((value for value in values if isinstance(value, bool)), None)
     return None
 
 
-def device_types(values: Values) -> Values:
+def device_types(values: Constants) -> Constants:
     """Device types of device strings: "cuda" for "cuda:0"."""
     if values is None or not all(isinstance(value, str) for value in values):
         return None
     return frozenset(str(value).partition(":")[0] for value in values)
-
-
-def dtype_name(text: str) -> str:
-    """The one name of a dtype: "float16" for "torch.half"."""
-    name = text.rpartition(".")[2]
-    return _DTYPES.get(name, name)
-
-
-def possible_values(
-    objects: Objects, expression: ast.expr, function: Function, depth: int = DEPTH
-) -> Values:
-    """Every constant that an expression may have; None if one of them is not known.
-
-    Dtypes are their dotted names. `torch.device(x)` and `torch.device(x).type` are x.
-    """
-    if isinstance(expression, ast.Constant):
-        return frozenset((expression.value,))
-    dotted = function.module.resolve(expression)
-    if dotted is not None and dotted.startswith("torch.") and dotted.count(".") == 1:
-        return frozenset((dotted,))
-    if not depth:
-        return None
-    parts: list[tuple[ast.expr, Function]] = []
-    if isinstance(expression, ast.IfExp):
-        parts = [(expression.body, function), (expression.orelse, function)]
-    elif isinstance(expression, ast.Call) and expression.args:
-        if function.module.resolve(expression.func) == "torch.device":
-            parts = [(expression.args[0], function)]
-    elif isinstance(expression, ast.Attribute) and expression.attr == "type":
-        parts = [(expression.value, function)]
-    elif isinstance(expression, (ast.Name, ast.Attribute)):
-        found = objects.bindings(expression, function) or []
-        parts = [(item.value, item.function) for item in found if item.value is not None]
-        if len(parts) != len(found):
-            return None
-    values: set[object] = set()
-    for value, where in parts:
-        known = possible_values(objects, value, where, depth - 1)
-        if known is None:
-            return None
-        values |= known
-    return frozenset(values) or None
 
 
 def _either(

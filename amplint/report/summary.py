@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.findings import Finding, Severity
+from amplint.report.text import EVIDENCE_WORD
 
 if TYPE_CHECKING:
     from amplint.checker import Report
@@ -57,6 +58,17 @@ def fixable(report: Report) -> Iterator[str]:
         yield f"[*] {now} fixable with `--fix`" + (f" ({hidden})." if hidden else ".")
     elif hidden:
         yield f"{hidden}."
+
+
+def summarise_evidence(findings: Iterable[Finding]) -> str:
+    """ "7 findings: 5 confirmed, 1 conditional, 1 not reached"; "" where nothing was executed."""
+    findings = list(findings)
+    counts = Counter(finding.evidence.status for finding in findings)
+    if not any(counts[status] for status in EVIDENCE_WORD):
+        return ""
+    words = {**EVIDENCE_WORD, "static": "not probed"}
+    parts = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
+    return f"{_plural(len(findings), 'finding')}: {', '.join(parts)}."
 
 
 def statistics(report: Report) -> Iterator[str]:

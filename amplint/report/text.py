@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from amplint.findings import Severity
+from amplint.findings import Evidence, Severity
 
 #: Names of the colours that the renderers use -> SGR parameters.
 _SGR = {
@@ -26,6 +27,26 @@ SEVERITY_WORD = {
     Severity.WARNING: "warning",
     Severity.INFO: "notice",
 }
+
+
+#: How the status of evidence is written for people.
+EVIDENCE_WORD = {
+    "confirmed": "confirmed",
+    "conditional": "conditional",
+    "not-reproduced": "not reproduced",
+    "not-reached": "not reached",
+    "inconclusive": "inconclusive",
+    "observed": "observed",
+}
+
+
+def evidence_lines(evidence: Evidence) -> Iterator[str]:
+    """`kind: words` for what an execution showed; nothing for a path of the source."""
+    word = EVIDENCE_WORD.get(evidence.status)
+    if word is not None:
+        yield f"{word}: {evidence.detail}" if evidence.detail else f"{word}: executed"
+    for assumption in evidence.assumptions:
+        yield f"assuming: {assumption}"
 
 
 def paint(text: str, style: str, color: bool) -> str:

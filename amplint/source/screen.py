@@ -12,6 +12,9 @@ _WORDS = (b"scaler", b"autocast", b"unscale_", b"amplint")
 #: the literal because only a pattern that starts with literals is searched for quickly.
 _AMP = re.compile(rb"amp(?<!\wamp)(?:\d|\b)")
 
+#: What autocast forbids (AMP502) stands in files that know nothing of AMP.
+_BANNED = re.compile(rb"b(?:inary_cross_entropy(?!_with)|celoss)")
+
 #: Escapes, shifts and wide characters can hide a word from a byte scan. A declared encoding
 #: other than these, which extend ASCII byte for byte, is therefore never screened out.
 _DECLARATION = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
@@ -26,6 +29,8 @@ def mentions_amp(data: bytes) -> bool:
     """
     lower = data.lower()
     if any(word in lower for word in _WORDS) or _AMP.search(lower):
+        return True
+    if _BANNED.search(lower):
         return True
     if b"\0" in data:  # perhaps UTF-16, which hides every word
         return True

@@ -13,6 +13,7 @@ from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
 from amplint.project.project import Project
 from amplint.project.regions import Regions
+from amplint.project.values import Values
 
 FILES = {
     "pyproject.toml": "",
@@ -68,6 +69,11 @@ FILES = {
 }
 
 
+def regions_in(around: Project) -> Regions:
+    objects = Objects(around)
+    return Regions(objects, Values(objects))
+
+
 @pytest.fixture
 def project(tmp_path: Path):
     def load(expression: str) -> tuple[Regions, Module, Function, ast.expr]:
@@ -81,7 +87,7 @@ def project(tmp_path: Path):
         function = next(item for item in module.functions if item.name == "names")
         last = function.body[-1]
         assert isinstance(last, ast.Expr)
-        return Regions(Objects(around)), module, function, last.value
+        return regions_in(around), module, function, last.value
 
     return load
 
@@ -100,7 +106,7 @@ CASES = {
     "local": [(["cuda"], ["float16"], None)],
     "contexts.SHARED": [(["cuda"], ["bfloat16"], True)],
     "chosen(flag)": [(["cpu", "cuda"], ["float16"], True), None],
-    "contexts.managed(True)": [(["xpu"], ["float16"], None)],
+    "contexts.managed(True)": [(["xpu"], ["float16"], True)],
     "precision.context": [(["cuda"], ["float16"], False)],
     "precision.enter()": [(["mps"], ["float16"], True)],
     "make()": [(["cpu"], ["bfloat16"], True)],
@@ -187,7 +193,7 @@ def test_what_runs_inside(body: str, expected: set[str]) -> None:
     )
     around = Project()
     module, _ = around.add("example.py", source, ast.parse(source), "")
-    regions = Regions(Objects(around))
+    regions = regions_in(around)
     found = {
         ast.unparse(item.call.func)
         for function in module.functions

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from .page_examples import Changes, Outcome, Raises, update_ratio_of
 
@@ -34,20 +35,10 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 
-#: Further tables of this package, one for each group of rules that has its own.
-_TABLES = (
-    "outcomes_more",
-    "outcomes_protocol",
-    "outcomes_regions",
-    "outcomes_api",
-    "outcomes_dtypes",
-)
-
-
 def _more() -> Iterator[tuple[str, Outcome]]:
-    for name in _TABLES:
-        if importlib.util.find_spec(f".{name}", __package__) is not None:
-            yield from importlib.import_module(f".{name}", __package__).OUTCOMES.items()
+    """The tables of the other files of this package, one for each group of rules."""
+    for file in sorted(Path(__file__).parent.glob("outcomes_*.py")):
+        yield from importlib.import_module(f".{file.stem}", __package__).OUTCOMES.items()
 
 
 OUTCOMES: dict[str, Outcome] = {**_OUTCOMES, **dict(_more())}

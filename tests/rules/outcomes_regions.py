@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .page_examples import Changes, Outcome, Run
+from .page_examples import Advice, Changes, Outcome, Run
 
 
 def _loss_movement(run: Run, reference: Run) -> float:
@@ -29,5 +29,6 @@ def _update_difference(run: Run, reference: Run) -> float:
 OUTCOMES: dict[str, Outcome] = {
     "AMP304": Changes(0.0, 0.0, measure=_loss_movement, reference="good"),
     "AMP501": Changes(5e-4, 1e-2, measure=_head_difference, reference="good"),
+    "AMP502": Advice("the ban is CUDA's and XPU's: see test_regions_on_cuda.py"),
     "AMP507": Changes(5e-4, 1e-1, measure=_update_difference, reference="good"),
 }

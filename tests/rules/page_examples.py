@@ -144,6 +144,7 @@ def _settings() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+        torch.set_grad_enabled(True)
         sys.argv = arguments
 
 

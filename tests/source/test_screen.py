@@ -36,6 +36,8 @@ from amplint.source.screen import mentions_amp
         "x  # noqa: AMP110",
         "x  # noqa: amp1",
         "x  # amplint: ignore[clip-without-unscale]",
+        "loss = F.binary_cross_entropy(p, y)",
+        "nn.BCELoss()",
         "x = 1\0",
     ],
 )
@@ -52,6 +54,7 @@ def test_kept(text: str) -> None:
         "example = sample(stamp, ramp, amplitude, damp)",
         "scale = 2; rescale(scale); x.unscale()",
         "use_amp = True",
+        "F.binary_cross_entropy_with_logits(x, y); nn.BCEWithLogitsLoss()",
         "x  # noqa: F401",
         "# -*- coding: utf-8 -*-",
         "# -*- coding: latin-1 -*-",

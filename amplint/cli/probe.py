@@ -1,0 +1,239 @@
+"""`amplint probe`, and the options with which `amplint check` probes.
+
+Both execute code of the checked project. That is never a default, and a hook never does it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from amplint.errors import UsageError
+
+if TYPE_CHECKING:
+    from amplint.checker import Report
+    from amplint.config import Settings
+    from amplint.findings import Finding
+    from amplint.probe.confirmation import Limits, Probed
+    from amplint.probe.prober import Verdict
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_LIMITS = (
+    click.option(
+        "--probe-timeout",
+        type=click.FloatRange(min=0.1),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Wall time for each probed finding.",
+    ),
+    click.option(
+        "--probe-runs",
+        type=click.IntRange(min=1),
+        default=150,
+        show_default=True,
+        metavar="N",
+        help="Runs for each probed finding.",
+    ),
+    click.option(
+        "--python",
+        metavar="PATH",
+        help="Interpreter with the project's torch.  [default: the active or the project's "
+        "environment, else amplint's]",
+    ),
+)
+
+
+def limit_options(command: _Command) -> _Command:
+    """Add the options that limit the probe."""
+    for option in reversed(_LIMITS):
+        command = option(command)
+    return command
+
+
+def probe_options(command: _Command) -> _Command:
+    """Add the options with which `amplint check` probes."""
+    command = limit_options(command)
+    only = click.option(
+        "--probe-only-confirmed", is_flag=True, help="Probe, and report what it confirms."
+    )
+    on = click.option(
+        "--probe",
+        is_flag=True,
+        help="Execute the code of each finding with real torch, to confirm it.",
+    )
+    return on(only(command))
+
+
+def wants_probe(options: dict[str, Any], settings: Settings) -> bool:
+    """Whether to probe.
+
+    Raises:
+        UsageError: only confirmed findings shall fail, and nothing shall confirm any.
+    """
+    wanted = bool(options["probe"] or options["probe_only_confirmed"])
+    if settings.fail_on == "confirmed" and not wanted:
+        raise UsageError(
+            "`--fail-on confirmed` needs the probe: nothing is confirmed without running it",
+            "add --probe",
+        )
+    return wanted
+
+
+def with_evidence(report: Report, settings: Settings, options: dict[str, Any]) -> Report:
+    """The report with the evidence of the probe; without what is not confirmed, if asked."""
+    from amplint.probe.confirmation import select
+
+    found = _probe(report, settings, options)
+    only = bool(options["probe_only_confirmed"])
+    return replace(report, findings=tuple(select(found, confirmed_only=only)))
+
+
+def _probe(report: Report, settings: Settings, options: dict[str, Any]) -> list[Probed]:
+    from amplint.cli.terminal import Progress, is_terminal
+    from amplint.probe.confirmation import probe_findings
+
+    watched = is_terminal(sys.stderr) and not options["quiet"]
+    with Progress(sys.stderr, enabled=watched, verb="probing", noun="findings") as progress:
+        return probe_findings(report.findings, settings, _limits(options), progress)
+
+
+def _limits(options: dict[str, Any]) -> Limits:
+    from amplint.probe.confirmation import Limits
+
+    return Limits(options["probe_timeout"], options["probe_runs"], options["python"])
+
+
+@click.command()
+@click.argument("target", metavar="PATH[::FUNCTION]")
+@click.option("--explain", metavar="RULE:LINE", help="Tell what happened in the run of a finding.")
+@click.option(
+    "--config", multiple=True, metavar="PATH|'KEY = VALUE'", help="As for `amplint check`."
+)
+@click.option("--isolated", is_flag=True, help="Ignore configuration files.")
+@click.option(
+    "--project-root", metavar="PATH", help="Where imports are looked up. [default: upwards]"
+)
+@limit_options
+@click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
+@click.pass_context
+def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) -> None:
+    """Execute the functions that findings are in, with real torch, to confirm the findings.
+
+    This runs code of the checked project, on small stand-ins for its models and data. It is
+    protected against accidents, and is no jail for hostile code.
+
+    Exit status: 0 nothing confirmed; 1 confirmed findings; 2 as for `amplint check`.
+    """
+    from amplint.cli.options import build_settings
+    from amplint.cli.output import color_for
+    from amplint.cli.terminal import write_lines
+
+    path, _, function = target.partition("::")
+    settings = build_settings({**_UNSET, **options})
+    report = _check(path, settings)
+    chosen = [finding for finding in report.findings if _is_in(finding, function, settings)]
+    if explain is not None:
+        chosen = [finding for finding in chosen if _matches(finding, explain)]
+        if not chosen:
+            raise UsageError(
+                f"there is no finding `{explain}` in {path}", f"run `amplint check {path}`"
+            )
+    report = replace(report, findings=tuple(chosen))
+    found = _probe(report, settings, options)
+    report = replace(report, findings=tuple(probed.finding for probed in found))
+    write_lines(_render(report, settings, color=color_for("auto", None), quiet=options["quiet"]))
+    if explain is not None:
+        for probed in found:
+            write_lines(timeline(probed.verdict))
+    confirmed = any(p.finding.evidence.status == "confirmed" for p in found)
+    ctx.exit(2 if report.errors else int(confirmed))
+
+
+#: Settings that `amplint probe` leaves to the configuration.
+_UNSET: dict[str, Any] = {
+    **dict.fromkeys(("select", "ignore", "extend_select", "exclude", "extend_exclude"), ()),
+    **dict.fromkeys(("force_exclude", "respect_gitignore", "fail_on", "cache", "jobs")),
+    **dict.fromkeys(("output_format", "stdin_filename")),
+    "per_file_ignores": (),
+}
+
+
+def _check(path: str, settings: Settings) -> Report:
+    from amplint.checker import check_paths
+
+    return check_paths([path], settings)
+
+
+def _render(report: Report, settings: Settings, *, color: bool, quiet: bool) -> Iterator[str]:
+    from amplint.cli.output import render, source_reader
+
+    return render(
+        report,
+        "full",
+        sources=source_reader(settings, None),
+        color=color,
+        table=False,
+        quiet=quiet,
+    )
+
+
+def _is_in(finding: Finding, function: str, settings: Settings) -> bool:
+    """Whether a finding is in the function of this name, or in a method of this class."""
+    if not function:
+        return True
+    from amplint.project.module import build_module
+    from amplint.source.parsing import parse
+    from amplint.source.reading import read_source
+
+    source = read_source(finding.filename, finding.filename, max_file_size=settings.max_file_size)
+    row = finding.span.start.row
+    return any(
+        (known.qualname == function or known.qualname.startswith(function + "."))
+        and known.node.lineno <= row <= (known.node.end_lineno or row)  # type: ignore[union-attr]
+        for known in build_module(finding.filename, source.text, parse(source)).functions[1:]
+    )
+
+
+def _matches(finding: Finding, wanted: str) -> bool:
+    """Whether a finding is `AMP103:99`.
+
+    Raises:
+        UsageError: `wanted` has another form.
+    """
+    match = re.fullmatch(r"([A-Za-z]+\d+):(\d+)", wanted)
+    if match is None:
+        raise UsageError(
+            f"`--explain {wanted}` is not of the form RULE:LINE", "for example --explain AMP103:99"
+        )
+    return finding.code == match[1].upper() and finding.span.start.row == int(match[2])
+
+
+def timeline(verdict: Verdict) -> Iterator[str]:
+    """The run behind a verdict: what was decided, and each event with the state after it."""
+    trial = verdict.trial
+    if trial is None:
+        yield "No run was made."
+        return
+    result = trial.result
+    yield f"{verdict.runs} runs. This one: {trial.plan.entry}, torch {result.torch}"
+    for decision in result.decisions:
+        marked = {"default": "declared", "guard": "tested", "role": "role"}.get(
+            decision.origin, "invented"
+        )
+        yield f"  input {decision.path} = {decision.choice!r} ({marked})"
+    width = max((len(event.kind) for event in result.events), default=0)
+    for event in result.events:
+        raised = event.facts.get("raised")
+        ending = f"raises {raised}" if raised else event.state
+        yield f"  line {event.row:>5}  {event.kind:<{width}}  {ending}".rstrip()
+    if result.raised is not None:
+        yield f"  line {result.raised.row:>5}  {result.raised.type}: {result.raised.message}"
+    else:
+        yield f"  the run {result.status}" + (f": {result.reason}" if result.reason else "")

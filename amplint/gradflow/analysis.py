@@ -1,0 +1,73 @@
+"""Training functions whose losses do not reach what they train."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from amplint.gradflow.interpreter import Backward, Interpreter
+from amplint.gradflow.ownership import owned_modules
+from amplint.gradflow.values import ANYTHING, LEAF, Block
+from amplint.project.module import Function
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+_BACKWARDS = frozenset(("backward", "manual_backward"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutOff:
+    """A loss that does not reach a module, or nothing at all.
+
+    Args:
+        function: the training function.
+        backward: the backward of that loss.
+        block: what stands in between.
+        root: the module, as the function writes it; "" where the loss reaches nothing.
+    """
+
+    function: Function
+    backward: Backward
+    block: Block
+    root: str = ""
+
+
+@lru_cache(maxsize=2)
+def cut_off(view: FileView) -> tuple[CutOff, ...]:
+    """All of them in one file."""
+    return tuple(_cut_off(view))
+
+
+def _cut_off(view: FileView) -> Iterator[CutOff]:
+    functions = dict.fromkeys(
+        site.function for site in view.module.calls if site.method in _BACKWARDS
+    )
+    for function in functions:
+        interpreter = Interpreter(view.objects, owned_modules(function, view.objects))
+        interpreter.follow(function)
+        if not interpreter.gave_up:
+            yield from _of_function(function, interpreter)
+
+
+def _of_function(function: Function, interpreter: Interpreter) -> Iterator[CutOff]:
+    backwards = interpreter.backwards
+    reported: set[ast.AST] = set()
+    for backward in backwards:
+        block = backward.loss.blocked.get(ANYTHING)
+        if block is None or backward.loss.connected - {LEAF} or backward.function is not function:
+            continue
+        if backward.node not in reported:
+            reported.add(backward.node)
+            yield CutOff(function, backward, block)
+    if reported:
+        return
+    connected = {root for backward in backwards for root in backward.loss.connected}
+    for root in interpreter.roots:
+        blocked = (item for item in backwards if root in item.loss.blocked)
+        first = next(blocked, None)
+        if first is not None and root not in connected:
+            yield CutOff(function, first, first.loss.blocked[root], root)

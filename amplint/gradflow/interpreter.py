@@ -1,0 +1,499 @@
+"""Follows gradients through one function and the functions it calls.
+
+Values are joined where branches meet, so a module that any path connects counts as connected:
+what is reported is cut off on every path. Where the analysis does not know, it connects.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from amplint.gradflow.modes import ON, decorated, switched
+from amplint.gradflow.values import (
+    ANYTHING,
+    COMPUTED,
+    GIVEN,
+    LEAF,
+    NOTHING,
+    Block,
+    Flow,
+    Root,
+    Value,
+    flow_of,
+    join,
+    union,
+)
+from amplint.project.dataflow import arguments, parameters
+from amplint.project.module import Class, Function
+from amplint.project.objects import Objects
+from amplint.project.roles import last_name, path_text
+
+#: Calls deeper than this connect everything they are given.
+CALL_DEPTH = 5
+#: Expressions that one analysis may evaluate; beyond it everything is connected.
+BUDGET = 20_000
+
+#: Methods and attributes whose result has no graph (`torch/_tensor.py`; amp-semantics B01 to B06).
+DETACHING = {
+    "detach": "detach",
+    "detach_": "detach",
+    "item": "item",
+    "tolist": "item",
+    "numpy": "numpy",
+    "data": "data",
+}
+#: Functions that copy values and drop the graph.
+COPYING = {
+    "torch.tensor": "tensor",
+    "numpy.array": "numpy",
+    "numpy.asarray": "numpy",
+    "float": "float",
+    "int": "float",
+}
+#: Modules of functions that have no parameters of their own.
+_PURE = ("torch.", "math.", "numpy.", "builtins.", "einops.")
+_BUILTINS = frozenset(
+    ("sum", "max", "min", "abs", "len", "list", "tuple", "dict", "zip", "enumerate", "range")
+    + ("sorted", "reversed", "iter", "next", "print", "isinstance", "getattr", "str", "round")
+)
+#: Callables that iterate over their arguments.
+_ITERATES = frozenset(("enumerate", "zip", "tqdm", "iter", "islice", "chain", "list", "trange"))
+#: Callees that run a backward on what they are given.
+_BACKWARDS = frozenset(("backward", "manual_backward", "autograd_backward"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backward:
+    """A backward that the analysis met.
+
+    Args:
+        loss: what it starts from.
+        node: the call.
+        function: the function that holds the call.
+        calls: the calls that lead into that function.
+    """
+
+    loss: Flow
+    node: ast.Call
+    function: Function
+    calls: tuple[tuple[ast.Call, Function], ...]
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One activation of a function.
+
+    Args:
+        values: what names and paths hold.
+        mode: the block that switches gradients off here, None where they are on.
+        calls: the calls that lead here.
+        returned: the joined values of the return statements so far.
+    """
+
+    function: Function
+    values: dict[str, Value]
+    mode: Block | None = None
+    calls: tuple[tuple[ast.Call, Function], ...] = ()
+    returned: Value | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Interpreter:
+    """Follows one entry function.
+
+    Args:
+        objects: resolves callees.
+        roots: paths of the modules that an optimizer owns.
+
+    Attributes:
+        backwards: every backward, in the order in which they run.
+    """
+
+    objects: Objects
+    roots: Sequence[str] = ()
+    backwards: list[Backward] = field(default_factory=list)
+    _left: int = BUDGET
+
+    def follow(self, function: Function) -> None:
+        """Run the function from an unknown caller: its parameters may be connected to anything."""
+        values: dict[str, Value] = dict.fromkeys(parameters(function), GIVEN)
+        values.update({root: Root(root) for root in self.roots})
+        frame = Frame(function, values, self._mode_of(function, None, ()))
+        self._block(function.body, frame)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the budget ended; then nothing may be concluded."""
+        return self._left <= 0
+
+    def _mode_of(
+        self, function: Function, around: Block | None, calls: tuple[tuple[ast.Call, Function], ...]
+    ) -> Block | None:
+        found = decorated(function)
+        if found is None:
+            return around
+        kind, decorator = found
+        return None if kind == ON else Block(kind, decorator, function, calls)
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def _block(self, statements: Iterable[ast.stmt], frame: Frame) -> None:
+        for statement in statements:
+            self._statement(statement, frame)
+
+    def _statement(self, node: ast.stmt, frame: Frame) -> None:
+        if isinstance(node, ast.Assign):
+            value = self._value(node.value, frame)
+            for target in node.targets:
+                self._bind(target, value, frame)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._bind(node.target, self._value(node.value, frame), frame)
+        elif isinstance(node, ast.AugAssign):
+            parts = (self._value(node.target, frame), self._value(node.value, frame))
+            self._bind(node.target, self._operation(parts, frame), frame)
+        elif isinstance(node, ast.Return):
+            value = self._value(node.value, frame) if node.value is not None else NOTHING
+            frame.returned = value if frame.returned is None else join(frame.returned, value)
+        elif isinstance(node, ast.Expr):
+            self._value(node.value, frame)
+        elif isinstance(node, (ast.If, ast.Try, ast.Match)):
+            self._branches(node, frame)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            self._loop(node, frame)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            self._with(node, frame)
+
+    def _branches(self, node: ast.If | ast.Try | ast.Match, frame: Frame) -> None:
+        if isinstance(node, ast.If):
+            self._value(node.test, frame)
+            blocks = [node.body, node.orelse]
+        elif isinstance(node, ast.Match):
+            blocks = [case.body for case in node.cases]
+        else:
+            blocks = [[*node.body, *node.orelse], *(handler.body for handler in node.handlers)]
+        before, after = frame.values, None
+        for block in blocks:
+            frame.values = dict(before)
+            self._block(block, frame)
+            after = frame.values if after is None else _joined(after, frame.values)
+        frame.values = after if after is not None else before
+        if isinstance(node, ast.Try):
+            self._block(node.finalbody, frame)
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> None:
+        before = dict(frame.values)
+        for _ in range(2):  # what one round leaves behind is read in the next
+            if isinstance(node, ast.While):
+                self._value(node.test, frame)
+            else:
+                self._bind(node.target, self._elements(node.iter, frame), frame)
+            self._block(node.body, frame)
+        frame.values = _joined(before, frame.values)
+        self._block(node.orelse, frame)
+
+    def _elements(self, iterable: ast.expr, frame: Frame) -> Value:
+        """What a loop variable holds; a loader that the caller hands over gives data."""
+        if isinstance(iterable, ast.Call) and last_name(iterable.func) in _ITERATES:
+            return union(self._elements(argument, frame) for argument in iterable.args)
+        value = self._value(iterable, frame)
+        return NOTHING if value is GIVEN else flow_of(value)
+
+    def _with(self, node: ast.With | ast.AsyncWith, frame: Frame) -> None:
+        around = frame.mode
+        for item in node.items:
+            kind = switched(item.context_expr, frame.function.module)
+            if kind:
+                block = Block(kind, item.context_expr, frame.function, frame.calls)
+                frame.mode = None if kind == ON else block
+                continue
+            value = self._value(item.context_expr, frame)
+            if item.optional_vars is not None:
+                self._bind(item.optional_vars, value, frame)
+        self._block(node.body, frame)
+        frame.mode = around
+
+    def _bind(self, target: ast.expr, value: Value, frame: Frame) -> None:
+        if isinstance(target, ast.Starred):
+            target = target.value
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts: Sequence[Value] = [flow_of(value)] * len(target.elts)
+            if isinstance(value, tuple) and len(value) == len(target.elts):
+                parts = value
+            for inner, part in zip(target.elts, parts):
+                self._bind(inner, part, frame)
+            return
+        path = path_text(target)
+        if path is None or (path in self.roots and not frame.calls):
+            return  # building or wrapping a module leaves it the same root
+        for known in [key for key in frame.values if key.startswith((path + ".", path + "["))]:
+            del frame.values[known]
+        if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
+            self._make_leaf(target.value, frame)
+            return
+        if isinstance(target, ast.Subscript):  # a container keeps what it holds already
+            value = join(frame.values.get(path), value)
+            holder = path_text(target.value) or ""
+            frame.values[holder] = join(frame.values.get(holder), flow_of(value))
+        frame.values[path] = value
+
+    def _make_leaf(self, tensor: ast.expr, frame: Frame) -> None:
+        path = path_text(tensor)
+        known = frame.values.get(path or "")
+        if isinstance(known, Flow):
+            frame.values[path or ""] = Flow(known.connected | {LEAF}, known.blocked)
+
+    # -- expressions -----------------------------------------------------------------------------
+
+    def _value(self, node: ast.expr, frame: Frame) -> Value:
+        self._left -= 1
+        if self.gave_up:
+            return flow_of(tuple(Root(root) for root in self.roots)) if self.roots else COMPUTED
+        if isinstance(node, ast.Call):
+            return self._call(node, frame)
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            return self._place(node, frame)
+        if isinstance(node, ast.Constant):
+            return NOTHING
+        if isinstance(node, ast.Tuple):
+            return tuple(self._value(part, frame) for part in node.elts)
+        if isinstance(node, ast.IfExp):
+            self._value(node.test, frame)
+            return join(self._value(node.body, frame), self._value(node.orelse, frame))
+        if isinstance(node, ast.NamedExpr):
+            value = self._value(node.value, frame)
+            self._bind(node.target, value, frame)
+            return value
+        if isinstance(node, (ast.Starred, ast.Await)):
+            return self._value(node.value, frame)
+        if isinstance(node, ast.Lambda):
+            return COMPUTED
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            return self._comprehension(node, frame)
+        if isinstance(node, ast.Compare):
+            return NOTHING
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        return self._operation([self._value(part, frame) for part in parts], frame)
+
+    def _operation(self, parts: Iterable[Value], frame: Frame) -> Flow:
+        found = union(parts)
+        if LEAF in found.connected:
+            found = Flow((found.connected - {LEAF}) | {ANYTHING}, found.blocked)
+        return found.cut(frame.mode) if frame.mode is not None else found
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: Frame
+    ) -> Value:
+        outside = dict(frame.values)
+        for generator in node.generators:
+            self._bind(generator.target, self._elements(generator.iter, frame), frame)
+        heads = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        found = union(self._value(head, frame) for head in heads)
+        frame.values = outside
+        return found
+
+    def _place(self, node: ast.Name | ast.Attribute | ast.Subscript, frame: Frame) -> Value:
+        path = path_text(node)
+        if path is not None and path in frame.values:
+            return frame.values[path]
+        if isinstance(node, ast.Name):
+            return GIVEN
+        base = self._value(node.value, frame)
+        if isinstance(node, ast.Attribute):
+            if isinstance(base, Root):
+                return base  # a part of it
+            if node.attr in DETACHING:
+                return base_cut(flow_of(base), DETACHING[node.attr], node, frame)
+            if node.attr in ("shape", "dtype", "device", "requires_grad", "ndim", "is_cuda"):
+                return NOTHING
+            return flow_of(base)
+        if isinstance(base, tuple) and isinstance(node.slice, ast.Constant):
+            index = node.slice.value
+            if isinstance(index, int) and -len(base) <= index < len(base):
+                return base[index]
+        return base if isinstance(base, Root) else flow_of(base)
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call, frame: Frame) -> Value:
+        name = last_name(node.func)
+        receiver = self._receiver(node, frame)
+        given = [self._value(argument, frame) for argument in arguments(node)]
+        if name in _BACKWARDS:
+            return self._backward(node, receiver, given, frame)
+        dotted = frame.function.module.resolve(node.func)
+        kind = DETACHING.get(name) if receiver is not None else COPYING.get(dotted or name)
+        if kind is not None and not isinstance(receiver, Root):
+            source = union(given) if receiver is None else flow_of(receiver)
+            cut = base_cut(source, kind, node, frame)
+            if any(item.arg == "requires_grad" for item in node.keywords):
+                return Flow(frozenset({LEAF}), cut.blocked)
+            if name == "detach_" and isinstance(node.func, ast.Attribute):
+                self._bind(node.func.value, cut, frame)
+            return cut
+        if isinstance(receiver, Root):
+            return self._module_call(node, receiver, given, frame)
+        callee = self.objects.callee(node, frame.function)
+        if callee is not None and callee.name != "__init__":
+            return self._known(callee, node, receiver, given, frame)
+        return self._unknown(node, dotted, receiver, given, frame)
+
+    def _receiver(self, node: ast.Call, frame: Frame) -> Value | None:
+        if isinstance(node.func, ast.Attribute):
+            if frame.function.module.resolve(node.func) is not None:
+                return None  # a function of an imported module
+            called = frame.values.get(path_text(node.func) or "")
+            return called if isinstance(called, Root) else self._value(node.func.value, frame)
+        value = self._value(node.func, frame)
+        return value if isinstance(value, Root) else None
+
+    def _backward(
+        self, node: ast.Call, receiver: Value | None, given: list[Value], frame: Frame
+    ) -> Value:
+        is_own = last_name(node.func) == "backward" and isinstance(receiver, Flow)
+        # `accelerator.backward(loss)`: the receiver is no tensor, the first argument is.
+        scaled = given[0] if given and not node.keywords else NOTHING
+        loss = flow_of(receiver) if is_own and receiver is not None else flow_of(scaled)
+        if is_own and given and receiver == COMPUTED:
+            loss = union((loss, *given))
+        self.backwards.append(Backward(loss, node, frame.function, frame.calls))
+        return NOTHING
+
+    def _module_call(self, node: ast.Call, root: Root, given: list[Value], frame: Frame) -> Value:
+        """A call of a module, or of one of its methods."""
+        name = last_name(node.func)
+        if name in ("parameters", "state_dict", "named_parameters", "train", "eval", "zero_grad"):
+            return NOTHING
+        found = union(given).with_root(root.name)
+        callee = self.objects.callee(node, frame.function)
+        mode = frame.mode
+        if callee is not None:
+            calls = (*frame.calls, (node, frame.function))
+            mode = self._mode_of(callee, mode, calls)
+        return found.cut(mode) if mode is not None else found
+
+    def _known(
+        self,
+        callee: Function,
+        node: ast.Call,
+        receiver: Value | None,
+        given: list[Value],
+        frame: Frame,
+    ) -> Value:
+        calls = (*frame.calls, (node, frame.function))
+        mode = self._mode_of(callee, frame.mode, calls)
+        if len(calls) > CALL_DEPTH or any(item is callee for item in _running(frame)):
+            found = union((*given, receiver or NOTHING, COMPUTED))
+            return found.cut(mode) if mode is not None else found
+        inner = Frame(callee, {}, mode, calls)
+        words = [word for word in parameters(callee) if word not in ("self", "cls")]
+        named = [item.arg for item in node.keywords]
+        for word, value in [*zip(words, given), *zip(named, given[len(node.args) :])]:
+            if word is not None:
+                inner.values[word] = value
+        for word in words:  # a default is a constant
+            inner.values.setdefault(word, NOTHING)
+        for word, argument in [*zip(words, node.args), *zip(named, _values(node))]:
+            path = path_text(argument)
+            if word is not None and path is not None:
+                inner.values.update(_renamed(frame.values, path, word))
+        shares_self = last_name(getattr(node.func, "value", ast.Name(""))) == "self"
+        if shares_self:
+            inner.values.update(_own(frame.values))
+        self._block(callee.body, inner)
+        if shares_self:
+            frame.values.update(_own(inner.values))
+        result = inner.returned if inner.returned is not None else NOTHING
+        return _cut_all(result, mode) if mode is not None else result
+
+    def _unknown(
+        self,
+        node: ast.Call,
+        dotted: str | None,
+        receiver: Value | None,
+        given: list[Value],
+        frame: Frame,
+    ) -> Value:
+        name = last_name(node.func)
+        if name == "requires_grad_" and isinstance(receiver, Flow) and not _is_false(node):
+            return Flow(receiver.connected | {LEAF}, receiver.blocked)
+        if name == "scale" and given:  # `scaler.scale(loss)`: the loss, or several of them
+            return given[0]
+        parts = [*given, *([receiver] if receiver is not None else [])]
+        if self._has_parameters(node, dotted, receiver, frame):
+            parts.append(COMPUTED)
+        return self._operation(parts, frame)
+
+    def _has_parameters(
+        self, node: ast.Call, dotted: str | None, receiver: Value | None, frame: Frame
+    ) -> bool:
+        """Whether a call may bring parameters of its own into the graph."""
+        if dotted is not None and (dotted + ".").startswith(_PURE):
+            return False
+        if isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
+            return False
+        if isinstance(self.objects.symbol(node.func, frame.function), Class):
+            return True
+        if isinstance(node.func, ast.Attribute) and receiver not in (None, COMPUTED):
+            return False  # a method of a tensor
+        return not self._is_torch_loss(node.func, frame)
+
+    def _is_torch_loss(self, callee: ast.expr, frame: Frame) -> bool:
+        """Whether a callee is an object such as `nn.CrossEntropyLoss()`."""
+        found = self.objects.bindings(callee, frame.function) or []
+        dotted = [
+            item.function.module.resolve(item.value.func)
+            for item in found
+            if isinstance(item.value, ast.Call)
+        ]
+        return bool(found) and len(dotted) == len(found) and all(map(_is_loss_class, dotted))
+
+
+def _values(node: ast.Call) -> list[ast.expr]:
+    return [item.value for item in node.keywords]
+
+
+def _is_false(node: ast.Call) -> bool:
+    return any(isinstance(item, ast.Constant) and item.value is False for item in arguments(node))
+
+
+def _renamed(values: dict[str, Value], path: str, word: str) -> dict[str, Value]:
+    """What is known about parts of an argument, under the name of the parameter."""
+    parts = (path + ".", path + "[")
+    return {
+        word + key[len(path) :]: value for key, value in values.items() if key.startswith(parts)
+    }
+
+
+def base_cut(source: Flow, kind: str, node: ast.expr, frame: Frame) -> Flow:
+    """A value behind a detaching operation."""
+    return source.cut(Block(kind, node, frame.function, frame.calls))
+
+
+def _cut_all(value: Value, block: Block) -> Value:
+    if isinstance(value, tuple):
+        return tuple(_cut_all(part, block) for part in value)
+    return value.cut(block) if isinstance(value, Flow) else value
+
+
+def _joined(first: dict[str, Value], second: dict[str, Value]) -> dict[str, Value]:
+    return {path: join(_held(path, first), _held(path, second)) for path in {**first, **second}}
+
+
+def _held(path: str, values: dict[str, Value]) -> Value | None:
+    """What a path holds; an attribute that was not assigned here holds something from before."""
+    known = values.get(path)
+    return GIVEN if known is None and not path.isidentifier() else known
+
+
+def _own(values: dict[str, Value]) -> dict[str, Value]:
+    return {path: value for path, value in values.items() if path.startswith("self.")}
+
+
+def _running(frame: Frame) -> list[Function]:
+    return [frame.function, *(function for _, function in frame.calls)]
+
+
+def _is_loss_class(dotted: str | None) -> bool:
+    return dotted is not None and dotted.startswith("torch.nn.") and dotted.endswith("Loss")

@@ -1,0 +1,75 @@
+"""What switches gradients off: `no_grad`, `inference_mode` and `set_grad_enabled`."""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.project.module import Function, Module
+from amplint.project.roles import last_name
+
+#: Dotted name -> kind. As a decorator each may stand with or without a call.
+SWITCHES = {
+    "torch.no_grad": "no_grad",
+    "torch.autograd.no_grad": "no_grad",
+    "torch.autograd.grad_mode.no_grad": "no_grad",
+    "torch.inference_mode": "inference_mode",
+    "torch.autograd.inference_mode": "inference_mode",
+    "torch.autograd.grad_mode.inference_mode": "inference_mode",
+    "torch.enable_grad": "enable_grad",
+    "torch.autograd.enable_grad": "enable_grad",
+    "torch.autograd.grad_mode.enable_grad": "enable_grad",
+    "torch.set_grad_enabled": "set_grad_enabled",
+    "torch.autograd.set_grad_enabled": "set_grad_enabled",
+    "torch.autograd.grad_mode.set_grad_enabled": "set_grad_enabled",
+}
+ON = "on"
+
+
+def switched(expression: ast.expr, module: Module) -> str:
+    """What an expression does to the grad mode, as a decorator or in a `with` statement.
+
+    Returns:
+        "no_grad" or "inference_mode" where it is off; "on" where it is on or may be; "" for
+        anything else.
+    """
+    call = expression if isinstance(expression, ast.Call) else None
+    kind = SWITCHES.get(module.resolve(call.func if call else expression) or "", "")
+    if not kind:
+        return ""
+    if kind == "enable_grad":
+        return ON
+    argument = _argument(call)
+    if kind == "set_grad_enabled":
+        return "no_grad" if _constant(argument) is False else ON
+    if kind == "inference_mode" and argument is not None and _constant(argument) is not True:
+        # `@torch.inference_mode` hands over the function, which only looks like an argument.
+        return ON
+    return kind
+
+
+def _argument(call: ast.Call | None) -> ast.expr | None:
+    if call is None:
+        return None
+    named = (item.value for item in call.keywords if item.arg == "mode")
+    return call.args[0] if call.args else next(named, None)
+
+
+def _constant(expression: ast.expr | None) -> object:
+    return expression.value if isinstance(expression, ast.Constant) else None
+
+
+def decorated(function: Function) -> tuple[str, ast.expr] | None:
+    """The innermost decorator that switches the grad mode, and what it switches to."""
+    decorators = getattr(function.node, "decorator_list", [])
+    for decorator in reversed(decorators):
+        kind = switched(decorator, function.module)
+        if kind:
+            return kind, decorator
+    return None
+
+
+def is_grad_switch(call: ast.Call, module: Module) -> bool:
+    """Whether a call is `torch.set_grad_enabled(...)`."""
+    return SWITCHES.get(module.resolve(call.func) or "") == "set_grad_enabled" or (
+        last_name(call.func) == "set_grad_enabled"
+    )

@@ -1,0 +1,346 @@
+"""Modules of the standard library, and numpy, that touch the machine: replaced by harmless ones.
+
+This keeps accidents from happening (files, processes, network). It is not a sandbox.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import posixpath
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from amplint.probe.worker import standins, words
+from amplint.probe.worker.context import current
+from amplint.probe.worker.soft import connected, tensors_in
+
+#: Pure enough to be real.
+REAL = frozenset(
+    [
+        "__future__",
+        "abc",
+        "argparse",
+        "array",
+        "ast",
+        "base64",
+        "binascii",
+        "bisect",
+        "builtins",
+        "calendar",
+        "cmath",
+        "codecs",
+        "collections",
+        "colorsys",
+        "contextlib",
+        "contextvars",
+        "copy",
+        "csv",
+        "dataclasses",
+        "datetime",
+        "decimal",
+        "difflib",
+        "enum",
+        "errno",
+        "fractions",
+        "functools",
+        "gc",
+        "hashlib",
+        "heapq",
+        "hmac",
+        "html",
+        "inspect",
+        "io",
+        "itertools",
+        "keyword",
+        "linecache",
+        "locale",
+        "math",
+        "numbers",
+        "operator",
+        "pprint",
+        "queue",
+        "random",
+        "re",
+        "reprlib",
+        "secrets",
+        "statistics",
+        "string",
+        "struct",
+        "textwrap",
+        "time",
+        "token",
+        "tokenize",
+        "traceback",
+        "types",
+        "typing",
+        "typing_extensions",
+        "unicodedata",
+        "uuid",
+        "warnings",
+        "weakref",
+        "zlib",
+    ]
+)
+PASSED_ON = frozenset({"join", "basename", "dirname", "splitext", "split", "normpath", "relpath"})
+
+
+class Environment(dict):  # type: ignore[type-arg]
+    """Environment variables of a single process that is launched alone."""
+
+    def __missing__(self, key: str) -> str:
+        return "1" if "SIZE" in key else "0"
+
+    def __setitem__(self, key: str, value: str) -> None:
+        """Nothing is exported."""
+
+
+class _Module(types.ModuleType):
+    """Names that are not set are stand-ins."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__version__":
+            raise AttributeError(name)
+        if name == "__version__":
+            return "99.0"
+        return standins.StandIn(f"{self.__name__}.{name}")
+
+
+def stand_in_module(name: str) -> types.ModuleType:
+    """A module that has every name."""
+    return _Module(name)
+
+
+def _os() -> types.ModuleType:
+    module = _Module("os")
+    path = _Module("os.path")
+    for name in PASSED_ON:
+        setattr(path, name, _textual(getattr(posixpath, name)))
+    for name in ("exists", "isfile", "isdir", "islink"):
+        setattr(path, name, _existence(name))
+    for name in ("abspath", "realpath", "expanduser", "expandvars"):
+        setattr(path, name, str)
+    path.sep = module.sep = "/"  # type: ignore[attr-defined]
+    members = {
+        "path": path,
+        "environ": Environment(),
+        "linesep": "\n",
+        "name": "posix",
+        "getcwd": lambda: "/nonexistent",
+        "cpu_count": lambda: 2,
+        "getpid": lambda: 1,
+        "listdir": lambda *args: [],
+        "walk": lambda *args, **kwargs: iter(()),
+        "getenv": lambda key, default=None: default,
+    }
+    for name, value in members.items():
+        setattr(module, name, value)
+    return module
+
+
+def _textual(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: function(*(str(argument) for argument in args))
+
+
+def _existence(name: str) -> Callable[..., bool]:
+    def exists(*args: Any) -> bool:
+        return bool(current().choose(f"os.path.{name}@{current().row()}", (False, True)))
+
+    return exists
+
+
+def _sys() -> types.ModuleType:
+    module = _Module("sys")
+    members = {
+        "argv": ["main.py"],
+        "path": [],
+        "modules": {},
+        "exit": sys.exit,
+        "maxsize": sys.maxsize,
+        "float_info": sys.float_info,
+        "version_info": sys.version_info,
+        "version": sys.version,
+        "platform": "linux",
+        "exc_info": sys.exc_info,
+        "executable": "python",
+        "getsizeof": lambda *args: 64,
+    }
+    for name, value in members.items():
+        setattr(module, name, value)
+    return module
+
+
+def _time() -> types.ModuleType:
+    module = _Module("time")
+    for name in ("time", "perf_counter", "monotonic", "process_time", "strftime", "localtime"):
+        setattr(module, name, getattr(time, name))
+    module.sleep = lambda *args: None  # type: ignore[attr-defined]
+    return module
+
+
+class Parser:
+    """An ArgumentParser whose options are free, with the declared default first."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._defaults: dict[str, tuple[Any, ...]] = {}
+
+    def add_argument(self, *names: Any, **settings: Any) -> Any:
+        """Remember the option's values."""
+        flags = [name for name in names if isinstance(name, str)]
+        long = [name for name in flags if name.startswith("--")] or flags or ["--option"]
+        destination = settings.get("dest") or long[0].lstrip("-").replace("-", "_")
+        self._defaults[str(destination)] = _option_values(settings)
+        return standins.StandIn("option")
+
+    def add_argument_group(self, *args: Any, **kwargs: Any) -> Any:
+        """Groups and sub-parsers hold options of the same parser."""
+        return self
+
+    add_mutually_exclusive_group = add_subparsers = add_parser = add_argument_group
+
+    def set_defaults(self, **defaults: Any) -> None:
+        """Change declared defaults."""
+        for name, value in defaults.items():
+            self._defaults[name] = (value, *self._defaults.get(name, ()))
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+        """The options, under the path "args"."""
+        return Options(self._defaults)
+
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+        """The options, and no others."""
+        return self.parse_args(), []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return standins.StandIn(f"parser.{name}")
+
+
+class Options(argparse.Namespace):
+    """Parsed options; each is decided when it is first read."""
+
+    def __init__(self, values: dict[str, tuple[Any, ...]]) -> None:
+        super().__init__()
+        self.__dict__["_amp_values"] = values
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        known = self.__dict__["_amp_values"].get(name)
+        value = standins.StandIn(f"args.{name}") if known is None else _option(name, known)
+        self.__dict__[name] = value
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__["_amp_values"]
+
+
+def _option(name: str, known: tuple[Any, ...]) -> Any:
+    run = current()
+    path = f"args.{name}"
+    use = run.use(path)
+    free = isinstance(known[0], bool) or use.truth or use.compared or use.none or len(known) > 1
+    if run.decisions.is_declared(path):
+        return run.choose(path, known, "default")
+    if known[0] is standins.UNBOUND:
+        return standins.StandIn(path)
+    if not free:
+        return known[0]
+    values = list(known)
+    if isinstance(known[0], (int, float)) and not isinstance(known[0], bool):
+        values += [value for value in words.numbers_for(path) if value != known[0]]
+    return run.choose(path, values, "default")
+
+
+def _option_values(settings: dict[str, Any]) -> tuple[Any, ...]:
+    action = settings.get("action")
+    default = settings.get("default")
+    if action in ("store_true", "store_false") or default in (True, False):
+        first = default if isinstance(default, bool) else action == "store_false"
+        return (first, not first)
+    if default is None and not settings.get("choices"):
+        return (
+            (None,)
+            if "default" in settings or not settings.get("required")
+            else (standins.UNBOUND,)
+        )
+    choices = settings.get("choices") or ()
+    known = [default] if default is not None else []
+    known += [choice for choice in choices if _is_json(choice) and choice != default]
+    return tuple(known) if all(_is_json(value) for value in known) else (default,)
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _argparse() -> types.ModuleType:
+    module = _Module("argparse")
+    for name in ("ArgumentDefaultsHelpFormatter", "BooleanOptionalAction", "ArgumentTypeError"):
+        if hasattr(argparse, name):
+            setattr(module, name, getattr(argparse, name))
+    module.ArgumentParser = Parser  # type: ignore[attr-defined]
+    module.Namespace = argparse.Namespace  # type: ignore[attr-defined]
+    return module
+
+
+def _numpy() -> types.ModuleType:
+    """Numbers stay numbers, tensors stay tensors, the rest is unknown."""
+    module = _Module("numpy")
+    module.inf = module.Inf = math.inf  # type: ignore[attr-defined]
+    module.nan = module.NaN = math.nan  # type: ignore[attr-defined]
+    module.pi = math.pi  # type: ignore[attr-defined]
+    tests = {"isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
+    for name, function in tests.items():
+        setattr(module, name, _on_number(function, getattr(torch, name)))
+    for name in ("mean", "sum", "average", "median", "array", "asarray", "stack", "concatenate"):
+        setattr(module, name, _reduction)
+    for name in ("sqrt", "exp", "log", "log10", "cos", "sin", "floor", "ceil"):
+        setattr(module, name, _on_number(getattr(math, name), lambda value: value * 1))
+    for name in ("float32", "float64", "int64", "int32"):
+        setattr(module, name, float if name.startswith("float") else int)
+    return module
+
+
+def _on_number(
+    on_float: Callable[[float], Any], on_tensor: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    def apply(value: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return on_tensor(value)
+        try:
+            return on_float(float(standins.number(value)))
+        except (TypeError, ValueError):
+            return standins.StandIn("numpy()")
+
+    return apply
+
+
+def _reduction(value: Any = 0.0, *args: Any, **kwargs: Any) -> Any:
+    tensors = list(tensors_in(value))
+    if tensors:
+        return connected(tensors).detach()
+    if (
+        isinstance(value, (list, tuple))
+        and value
+        and all(isinstance(entry, (int, float)) for entry in value)
+    ):
+        return sum(value) / len(value)
+    if isinstance(value, (int, float)):
+        return value
+    return standins.StandIn("numpy()")
+
+
+SPECIAL: dict[str, Callable[[], types.ModuleType]] = {
+    "os": _os,
+    "sys": _sys,
+    "time": _time,
+    "argparse": _argparse,
+    "numpy": _numpy,
+}

@@ -1,0 +1,101 @@
+"""The run that is going on: what it was asked, what it has decided, what it approximated."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from amplint.probe.messages import Domain, Event, Plan, Request, Role
+from amplint.probe.worker.decisions import Decisions
+from amplint.probe.worker.sources import Project
+from amplint.probe.worker.uses import Use
+
+if TYPE_CHECKING:
+    from amplint.probe.worker.world import World
+
+#: How often a target row is passed before a run that goes well has seen enough.
+ENOUGH = 10
+
+
+class StopRun(BaseException):
+    """Ends a run from inside the user's code; no handler of theirs should stop it."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Run:
+    """Everything that one run shares."""
+
+    def __init__(self, request: Request, project: Project) -> None:
+        self.request = request
+        self.plan: Plan = request.plan
+        self.project = project
+        #: The small real objects; set before the run begins.
+        self.world: World
+        self.decisions = Decisions(request)
+        self.uses = project.uses()
+        self.events: list[Event] = []
+        self.steps: list[tuple[int, tuple[float | None, ...]]] = []
+        self.repairs: dict[tuple[int, str], None] = {}
+        self.opaque: dict[tuple[str, int], None] = {}
+        self.notes: dict[str, None] = {}
+        self.remarks: dict[str, None] = {}
+        self.rows: dict[int, int] = {}
+        self.lines = 0
+        self.virtual_cuda = not request.device.startswith("cuda")
+        self._roles = {role.path: role for role in self.plan.roles}
+
+    def choose(self, path: str, options: Iterable[Any], origin: str = "invented") -> Any:
+        """Decide a free value, once for each path."""
+        return self.decisions.choose(path, options, origin, self.row())
+
+    def row(self) -> int:
+        """The innermost row of the checked file that is being executed; 0 if none is."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self.project.checked:
+                return frame.f_lineno or 0
+            frame = frame.f_back  # type: ignore[assignment]
+        return 0
+
+    def role(self, path: str) -> Role | None:
+        """What the plan knows about a path."""
+        return self._roles.get(path)
+
+    def use(self, path: str) -> Use:
+        """How the checked file uses a path."""
+        return self.uses.of(path)
+
+    def domain(self, path: str) -> Domain | None:
+        """The plan's domain of a path."""
+        return next((domain for domain in self.plan.domains if domain.path == path), None)
+
+    def note(self, text: str) -> None:
+        """Remember an approximation that a verdict has to know, once."""
+        self.notes.setdefault(text, None)
+
+    def remark(self, text: str) -> None:
+        """Remember an approximation that no verdict depends on, once."""
+        self.remarks.setdefault(text, None)
+
+
+_CURRENT: ContextVar[Run] = ContextVar("amplint run")
+
+
+def begin(run: Run) -> None:
+    """Make this the current run."""
+    _CURRENT.set(run)
+
+
+def current() -> Run:
+    """The run that is going on.
+
+    Raises:
+        LookupError: there is none.
+    """
+    return _CURRENT.get()

@@ -1,0 +1,53 @@
+"""Free values of a run: each path is decided once, and the decision is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amplint.probe.messages import Decision, Request
+
+
+class Decisions:
+    """Chooses values for free inputs: as assigned, else as preferred, else the first option."""
+
+    def __init__(self, request: Request) -> None:
+        self._domains = {domain.path: domain for domain in request.plan.domains}
+        self._wanted = {**request.plan.prefer, **request.assignment}
+        self._made: dict[str, Decision] = {}
+
+    def choose(
+        self, path: str, options: Iterable[Any], origin: str = "invented", row: int = 0
+    ) -> Any:
+        """The value of `path`; `options` count only where the plan has no domain for it."""
+        made = self._made.get(path)
+        if made is not None:
+            return made.choice
+        domain = self._domains.get(path)
+        if domain is not None:
+            options, origin = domain.values, domain.origin
+        values = unique(options)
+        if path in self._wanted:
+            choice = self._wanted[path]
+            values = unique((*values, choice))
+        else:
+            choice = values[0]
+        self._made[path] = Decision(path, values, choice, row, origin)
+        return choice
+
+    def is_declared(self, path: str) -> bool:
+        """Whether the plan or the request says anything about this path."""
+        return path in self._domains or path in self._wanted
+
+    def made(self) -> tuple[Decision, ...]:
+        """All decisions so far, in order."""
+        return tuple(self._made.values())
+
+
+def unique(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Without repetitions, in order; True and 1 are different."""
+    kept: dict[tuple[type, Any], Any] = {}
+    for value in values:
+        key = value if not isinstance(value, (list, dict)) else repr(value)
+        kept.setdefault((type(value), key), value)
+    return tuple(kept.values())

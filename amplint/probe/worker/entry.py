@@ -1,0 +1,342 @@
+"""Calling the entry function: its arguments, and the object that it is a method of."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from amplint.probe.worker import standins, values, words
+from amplint.probe.worker.context import Run
+from amplint.probe.worker.failures import is_amp_failure
+from amplint.probe.worker.namespace import Loading, Namespace
+from amplint.probe.worker.soft import soft
+
+#: How often a function without a loop is called: some mistakes show in the next iteration.
+CALLS = 3
+#: How many values of a generator are asked for.
+YIELDS = 4
+#: How deep classes are built from annotations.
+DEPTH = 3
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+ANNOTATED = {
+    "GradScaler": "scaler",
+    "Optimizer": "optimizer",
+    "Module": "model",
+    "DataLoader": "loader",
+    "Tensor": "tensor",
+    "device": "device",
+}
+
+
+class EntryError(Exception):
+    """The entry cannot be called; the text says why."""
+
+
+class Entry:
+    """The plan's entry function in its loaded module."""
+
+    def __init__(self, run: Run, loading: Loading) -> None:
+        self._run = run
+        self._loading = loading
+        self._module = loading.entry_module
+        self._depth = 0
+
+    def call(self) -> None:
+        """Run the entry as often as it needs.
+
+        Raises:
+            EntryError: there is no such function, or its object cannot be made.
+            Exception: whatever the user's code raises.
+        """
+        names: Namespace | None = self._module._amp_names
+        if names is None:
+            raise EntryError("the checked file cannot be parsed")
+        if self._run.plan.entry == "<module>":
+            names.run_script()
+            return
+        node = names._source.definition(self._run.plan.entry)
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            raise EntryError(f"there is no function {self._run.plan.entry}")
+        owner, _, name = self._run.plan.entry.rpartition(".")
+        if owner:
+            function, bound = self._method(owner, name, node)
+        else:
+            function, bound = names[name], False
+        if not callable(function):
+            raise EntryError(f"{self._run.plan.entry} is not callable")
+        for _ in range(1 if has_loop(node) else CALLS):
+            args, kwargs = self._arguments(node, bound, "")
+            _exhaust(function(*args, **kwargs))
+
+    # -- objects
+
+    def _method(self, owner: str, name: str, node: FunctionNode) -> tuple[Any, bool]:
+        kind: Any = self._module
+        for part in owner.split("."):
+            kind = getattr(kind, part)
+        if not isinstance(kind, type):
+            raise EntryError(f"class {owner} could not be loaded")
+        decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+        if "staticmethod" in decorators:
+            return getattr(kind, name), False
+        if "classmethod" in decorators:
+            return getattr(kind, name), True
+        return getattr(self._instance(kind), name), True
+
+    def _instance(self, kind: type) -> Any:
+        """An object of the user's class, its own `__init__` having run as far as it goes."""
+        if not issubclass(kind, standins.StandInBase):
+            bases = (kind,) if issubclass(kind, torch.nn.Module) else (kind, standins.StandInBase)
+            kind = type(kind.__name__, bases, {"__getattr__": _missing(kind)})
+        init = self._init_of(kind)
+        args, kwargs = self._arguments(init, True, "self") if init else ([], {})
+        made: Any = kind.__new__(kind)  # type: ignore[call-overload]
+        try:
+            made.__init__(*args, **kwargs)
+        except Exception as error:
+            if is_amp_failure(error):
+                raise
+            reason = f"{type(error).__name__}: {error}"[:120]
+            self._run.remark(f"{kind.__name__}.__init__ did not finish: {reason}")
+        return made
+
+    def _init_of(self, kind: type) -> FunctionNode | None:
+        init = kind.__init__  # type: ignore[misc]
+        code = getattr(init, "__code__", None)
+        if code is None:
+            return None
+        source = self._run.project.module(code.co_filename)
+        if source is None:
+            return None
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.FunctionDef) and _first_row(node) == code.co_firstlineno:
+                return node
+        return None
+
+    # -- arguments
+
+    def _arguments(
+        self, node: FunctionNode, bound: bool, owner: str
+    ) -> tuple[list[Any], dict[str, Any]]:
+        kept = _kept_as(node) if owner else {}
+        positional = [*node.args.posonlyargs, *node.args.args]
+        missing = len(positional) - len(node.args.defaults)
+        defaults: list[ast.expr | None] = [None] * missing + list(node.args.defaults)
+        args = [
+            self._value(argument, default, kept.get(argument.arg, argument.arg))
+            for argument, default in list(zip(positional, defaults))[1 if bound else 0 :]
+        ]
+        kwargs = {
+            argument.arg: self._value(argument, default, kept.get(argument.arg, argument.arg))
+            for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults)
+        }
+        return args, kwargs
+
+    def _value(self, argument: ast.arg, default: ast.expr | None, path: str) -> Any:
+        """The value of one parameter; `path` is how the entry reaches it."""
+        run = self._run
+        if run.decisions.is_declared(path):
+            return run.choose(path, ())
+        role = run.role(path) or run.role(argument.arg)
+        if role is not None and role.kind in values.MAKERS:
+            return values.make(role.path)
+        annotation = self._annotation(argument)
+        kind = _kind_of_annotation(annotation)
+        if kind == "tensor":
+            return soft()
+        if kind is not None and role is None:
+            built = self._of_kind(kind, path, annotation)
+            if built is not None:
+                return built
+        if isinstance(annotation, type) and role is None:
+            built = self._build(annotation, path)
+            if built is not None:
+                return built
+        if default is not None:
+            return self._defaulted(default, path, annotation)
+        if annotation in (int, float, bool, str):
+            return self._scalar(annotation, path)
+        return values.make(path)
+
+    def _of_kind(self, kind: str, path: str, annotation: Any) -> Any:
+        if kind == "model":
+            built = self._build(annotation, path) if isinstance(annotation, type) else None
+            return built if built is not None else values.world(self._run).model(path)
+        return values.MAKERS[kind](self._run, path)
+
+    def _scalar(self, kind: Any, path: str) -> Any:
+        run = self._run
+        if kind is bool:
+            return run.choose(path, words.flags_for(path))
+        if kind in (int, float):
+            return kind(run.choose(path, words.numbers_for(path)))
+        return values.make(path)
+
+    def _defaulted(self, default: ast.expr, path: str, annotation: Any) -> Any:
+        run = self._run
+        known = self._evaluated(default)
+        use = run.use(path)
+        if isinstance(known, bool):
+            return run.choose(path, (known, not known), "default")
+        if known is None:
+            kind = words.kind_of(path, use.attributes)
+            if kind in values.MAKERS or use.attributes or use.called:
+                return None if self._none_first(path) else values.make(path)
+            if values.may_be_none(run, path):
+                return None if self._none_first(path) else standins.StandIn(path)
+            return values.make(path)
+        if isinstance(known, (int, float)):
+            if use.truth or use.compared:
+                options = (known, *(n for n in words.numbers_for(path) if n != known))
+                return run.choose(path, options, "default")
+            return known
+        return values.make(path) if isinstance(known, standins.StandIn) else known
+
+    def _none_first(self, path: str) -> bool:
+        """Whether the default, None, is taken; a scaler or optimizer is there by default."""
+        kind = words.kind_of(path, self._run.use(path).attributes)
+        options = (False, True) if kind in values.MAKERS else (True, False)
+        return bool(self._run.choose(f"{path} is None", options, "default"))
+
+    def _evaluated(self, expression: ast.expr) -> Any:
+        try:
+            code = compile(ast.Expression(expression), "<default>", "eval")
+            return eval(code, self._module._amp_names)
+        except Exception:  # noqa: BLE001 -- whatever the user's own expression raises
+            return standins.StandIn(ast.unparse(expression))
+
+    def _annotation(self, argument: ast.arg) -> Any:
+        node = argument.annotation
+        if node is None:
+            return None
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except SyntaxError:
+                return None
+        return self._evaluated(_without_none(node))
+
+    # -- classes of the user
+
+    def _build(self, kind: type, path: str) -> Any:
+        """An object of a class of the project; None where that does not work."""
+        source = getattr(kind, "__module__", "")
+        if self._depth >= DEPTH or not self._is_users(kind) or source == "builtins":
+            return None
+        self._depth += 1
+        try:
+            if dataclasses.is_dataclass(kind):
+                return kind(**dict(self._fields(kind, path)))
+            init = self._init_of(kind)
+            args, kwargs = self._arguments(init, True, "") if init else ([], {})
+            return kind(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 -- whatever the user's own class raises
+            reason = f"{type(error).__name__}: {error}"[:120]
+            self._run.remark(f"{kind.__name__} for {path} could not be built: {reason}")
+            return None
+        finally:
+            self._depth -= 1
+
+    def _is_users(self, kind: type) -> bool:
+        try:
+            return self._run.project.is_mine(inspect.getfile(kind))
+        except (TypeError, OSError):
+            functions = [item for item in vars(kind).values() if hasattr(item, "__code__")]
+            names = {function.__code__.co_filename for function in functions}
+            return any(self._run.project.is_mine(name) for name in names) or (
+                dataclasses.is_dataclass(kind)
+            )
+
+    def _fields(self, kind: Any, path: str) -> Iterator[tuple[str, Any]]:
+        for field in dataclasses.fields(kind):
+            if not field.init:
+                continue
+            inner = f"{path}.{field.name}"
+            if self._run.decisions.is_declared(inner):
+                yield field.name, self._run.choose(inner, ())
+            elif isinstance(field.default, bool):
+                options = (field.default, not field.default)
+                yield field.name, self._run.choose(inner, options, "default")
+            elif field.default is dataclasses.MISSING and (
+                field.default_factory is dataclasses.MISSING
+            ):
+                yield field.name, values.make(inner)
+
+
+def has_loop(node: ast.AST) -> bool:
+    """Whether a function has a loop of its own."""
+    return any(isinstance(inner, (ast.For, ast.While)) for inner in ast.walk(node))
+
+
+def _missing(kind: type) -> Any:
+    """`__getattr__` of the user's class, then stand-ins."""
+    before = getattr(kind, "__getattr__", None)
+
+    def getattribute(self: Any, name: str) -> Any:
+        if before is not None:
+            try:
+                return before(self, name)
+            except AttributeError:
+                pass
+        return standins.StandInBase.__getattr__(self, name)
+
+    return getattribute
+
+
+def _kept_as(node: FunctionNode) -> dict[str, str]:
+    """Parameters of `__init__` that become attributes: "config" -> "self.config"."""
+    kept: dict[str, str] = {}
+    for inner in ast.walk(node):
+        if not isinstance(inner, ast.Assign) or not isinstance(inner.value, ast.Name):
+            continue
+        for target in inner.targets:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                kept.setdefault(inner.value.id, f"{target.value.id}.{target.attr}")
+    return kept
+
+
+def _first_row(node: FunctionNode) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _without_none(node: ast.expr) -> ast.expr:
+    """`X` of `Optional[X]` and `X | None`."""
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("Optional"):
+        return node.slice
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        right = node.right
+        if isinstance(right, ast.Constant) and right.value is None:
+            return node.left
+    return node
+
+
+def _kind_of_annotation(annotation: Any) -> str | None:
+    if isinstance(annotation, type) and issubclass(annotation, torch.nn.Module):
+        return "model"
+    if isinstance(annotation, type) and issubclass(annotation, torch.optim.Optimizer):
+        return "optimizer"
+    name = getattr(annotation, "__name__", "") if annotation is not None else ""
+    if isinstance(annotation, standins.StandIn):
+        name = object.__getattribute__(annotation, "_path").rsplit(".", 1)[-1]
+    if name == "Loader":
+        return "loader"
+    return ANNOTATED.get(name)
+
+
+def _exhaust(result: Any) -> None:
+    if inspect.iscoroutine(result):
+        try:
+            result.send(None)
+        except StopIteration:
+            return
+    if isinstance(result, types.GeneratorType):
+        for count, _ in enumerate(result):
+            if count >= YIELDS:
+                return

@@ -1,0 +1,181 @@
+"""One run, from a request to a result, in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from amplint.probe.messages import Event, Request, RunResult
+from amplint.probe.worker import torch_patches
+from amplint.probe.worker.context import ENOUGH, Run, StopRun, begin
+from amplint.probe.worker.entry import Entry, EntryError
+from amplint.probe.worker.failures import describe
+from amplint.probe.worker.namespace import Loading
+from amplint.probe.worker.sources import Project
+from amplint.probe.worker.user_builtins import UserBuiltins
+from amplint.probe.worker.world import World
+from amplint.runtime.instrument import instrument, user_place
+from amplint.runtime.monitor import Monitor, Observation, parameters_of
+
+#: Executed rows of the project after which a run is stopped.
+ROWS = 60_000
+#: Events that a result holds at most.
+EVENTS = 400
+#: Forwards into which NaN may be put.
+FORWARDS = 2
+RECURSION = 3000
+
+
+def execute(request: Request, project: Project) -> RunResult:
+    """Run the plan's entry once. Changes this process for good."""
+    started = time.perf_counter()
+    run = Run(request, project)
+    run.world = World("cpu" if run.virtual_cuda else request.device)
+    begin(run)
+    sys.setrecursionlimit(RECURSION)
+    torch.default_generator.manual_seed(0)
+    _watch(run)
+    torch_patches.install(run)
+    status, reason, raised = "returned", "", None
+    try:
+        with torch_patches.Devices(run.virtual_cuda):
+            _trace(run)
+            Entry(run, Loading(run, UserBuiltins(run).table)).call()
+    except StopRun as stop:
+        status, reason = stop.status, stop.reason
+    except EntryError as error:
+        status, reason = "failed", str(error)
+    except BaseException as error:  # noqa: BLE001 -- what the user's code raises is the result
+        sys.settrace(None)
+        status, raised = "raised", describe(error, project.is_mine)
+    finally:
+        sys.settrace(None)
+    return RunResult(
+        status=status,
+        reason=reason,
+        raised=raised,
+        decisions=run.decisions.made(),
+        events=tuple(run.events[-EVENTS:]),
+        rows=tuple(sorted(run.rows)),
+        steps=tuple(run.steps[:EVENTS]),
+        repairs=tuple(run.repairs),
+        opaque=tuple(run.opaque),
+        notes=tuple(run.notes),
+        remarks=tuple(run.remarks),
+        torch=torch.__version__,
+        device=request.device,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _watch(run: Run) -> None:
+    """Record events, the gradients that reach steps, and forwards."""
+
+    def listen(seen: Observation) -> None:
+        facts = dict(seen.facts)
+        if seen.violation is not None:
+            facts["violation"] = seen.violation.slug
+        run.events.append(
+            Event(
+                seen.kind,
+                seen.filename,
+                seen.row,
+                seen.scaler,
+                seen.optimizer,
+                seen.state,
+                facts,
+            )
+        )
+
+    place = user_place(run.project.is_mine)
+    monitor = Monitor(listen, place)
+    instrument(monitor)
+
+    def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        norms = tuple(_norm(parameter.grad) for parameter in parameters_of(optimizer))
+        run.steps.append((place()[1], norms))
+
+    register_optimizer_step_pre_hook(before_step)
+    _Forwards(run, place).watch()
+
+
+def _norm(gradient: Any) -> float | None:
+    if gradient is None:
+        return None
+    with torch._C.DisableTorchFunction():
+        return float(gradient.detach().float().norm())
+
+
+class _Forwards:
+    """Sees the outermost forward of each model, and puts NaN into it where that is decided."""
+
+    def __init__(self, run: Run, place: Any) -> None:
+        self._run = run
+        self._place = place
+        self._depth = 0
+        self._count = 0
+
+    def watch(self) -> None:
+        """Hook every module."""
+        module = torch.nn.modules.module
+        module.register_module_forward_pre_hook(self._before)
+        module.register_module_forward_hook(self._after, always_call=True)
+
+    def _before(self, module: Any, args: Any) -> None:
+        self._depth += 1
+
+    def _after(self, module: Any, args: Any, output: Any) -> Any:
+        self._depth -= 1
+        if self._depth or output is None or not _is_trained(module):
+            return None
+        self._count += 1
+        filename, row = self._place()
+        self._run.events.append(
+            Event("forward", filename, row, facts={"model": type(module).__name__})
+        )
+        if self._count > FORWARDS:
+            return None
+        if not self._run.choose(f"nan in forward {self._count}", (False, True)):
+            return None
+        return _with_nan(output)
+
+
+def _is_trained(module: Any) -> bool:
+    return module.training and any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _with_nan(output: Any) -> Any:
+    if isinstance(output, torch.Tensor) and output.is_floating_point():
+        return output * float("nan")
+    if type(output) in (list, tuple):
+        return type(output)(_with_nan(entry) for entry in output)
+    if isinstance(output, dict):
+        return {key: _with_nan(entry) for key, entry in output.items()}
+    return output
+
+
+def _trace(run: Run) -> None:
+    """Record the rows of the checked file, and stop a run that has gone on long enough."""
+    checked = run.project.checked
+    targets = set(run.plan.target_rows)
+
+    def on_line(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            row = frame.f_lineno
+            run.lines += 1
+            run.rows[row] = run.rows.get(row, 0) + 1
+            if run.lines > ROWS:
+                raise StopRun("stopped", f"{ROWS} rows executed")
+            if targets and row in targets and run.rows[row] > ENOUGH:
+                raise StopRun("stopped", "the rows in question were passed often enough")
+        return on_line
+
+    def on_call(frame: FrameType, event: str, argument: Any) -> Any:
+        return on_line if frame.f_code.co_filename == checked else None
+
+    sys.settrace(on_call)

@@ -1,0 +1,295 @@
+"""Modules of the user's project, loaded by slicing: a name is defined when it is first read.
+
+Only the statements that bind a wanted name are executed. What a module does besides
+(training at top level, registering, printing) never happens.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from amplint.probe.worker import absorbed, standins, values
+from amplint.probe.worker.context import Run
+from amplint.probe.worker.rewrite import Rewriter
+from amplint.probe.worker.sources import ModuleSource, bound_names
+
+BUILTIN_NAMES = frozenset(dir(builtins))
+#: Packages whose real code is used, besides torch and the pure standard library.
+TORCH = frozenset({"torch"})
+
+
+class Namespace(dict):  # type: ignore[type-arg]
+    """The globals of one module of the user."""
+
+    def __init__(self, loader: Loading, source: ModuleSource) -> None:
+        super().__init__()
+        self._loader = loader
+        self._source = source
+        self._done: set[int] = set()
+        self["__builtins__"] = loader.user_builtins(self)
+        self["__name__"] = source.name
+        self["__file__"] = source.filename
+        self["__annotations__"] = {}
+
+    def __missing__(self, name: str) -> Any:
+        if name in BUILTIN_NAMES and name not in self._source.bindings:
+            raise KeyError(name)
+        if name.startswith("__amplint_"):
+            raise KeyError(name)
+        return self.define(name)
+
+    def define(self, name: str) -> Any:
+        """Execute what binds `name`, and return its value; a stand-in where that fails."""
+        for index in self._source.bindings.get(name, ()):
+            self._execute(index)
+        if name in self:
+            return dict.__getitem__(self, name)
+        found, value = self._from_stars(name)
+        if not found:
+            value = self._conditional(name)
+        self[name] = value
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether the module defines this name."""
+        return name in self or name in self._source.bindings or self._from_stars(name)[0]
+
+    def run_script(self) -> None:
+        """Execute all statements in order, as `python file.py` does."""
+        self["__name__"] = "__main__"
+        for index in range(len(self._source.statements)):
+            if index not in self._done:
+                self._done.add(index)
+                self._run(self._source.statements[index])
+
+    def _execute(self, index: int) -> None:
+        if index in self._done:
+            return
+        self._done.add(index)
+        statement = self._source.statements[index]
+        if isinstance(statement, (ast.For, ast.While, ast.Expr)):
+            return
+        try:
+            self._run(_without_effects(statement))
+        except Exception as error:  # noqa: BLE001 -- whatever the user's own module raises
+            row = statement.lineno
+            reason = f"{type(error).__name__}: {error}"[:120]
+            self._loader.run.remark(f"{self._source.name}:{row} was not executed: {reason}")
+        for name in bound_names(statement):
+            if isinstance(dict.get(self, name), absorbed.Parser):
+                self._feed_parser(name)
+
+    def _feed_parser(self, name: str) -> None:
+        for index, statement in enumerate(self._source.statements):
+            if index in self._done or not isinstance(statement, ast.Expr):
+                continue
+            root = statement.value
+            while isinstance(root, (ast.Call, ast.Attribute)):
+                root = root.func if isinstance(root, ast.Call) else root.value
+            if isinstance(root, ast.Name) and root.id == name:
+                self._done.add(index)
+                self._run(statement)
+
+    def _run(self, statement: ast.stmt) -> None:
+        """Compile and execute one statement; names that class bodies read are defined first."""
+        for name in _names_read_now(statement):
+            if name in self._source.bindings and name not in self:
+                self.define(name)
+        repairable = self._loader.repairable(self._source.filename)
+        body = Rewriter(repairable).rewrite(statement)
+        module = ast.fix_missing_locations(ast.Module(body, []))
+        flags = __future__.annotations.compiler_flag if self._source.future else 0
+        code = compile(module, self._source.filename, "exec", flags, dont_inherit=True)
+        exec(code, self)  # noqa: S102 -- running it is the probe's purpose
+
+    def _from_stars(self, name: str) -> tuple[bool, Any]:
+        if name.startswith("_"):
+            return False, None
+        for star in self._source.stars:
+            module = self._loader.import_module(
+                star.module or "", self._source.filename, star.level
+            )
+            if isinstance(module, UserModule):
+                if module._amp_has(name):
+                    return True, getattr(module, name)
+            elif name in vars(module):
+                return True, getattr(module, name)
+        return False, None
+
+    def _conditional(self, name: str) -> Any:
+        """A name that is bound only under a condition that does not hold here."""
+        for index in self._source.bindings.get(name, ()):
+            for node in ast.walk(self._source.statements[index]):
+                if isinstance(node, (ast.Import, ast.ImportFrom)) and name in bound_names(node):
+                    self._run(node)
+                    if name in self:
+                        return dict.__getitem__(self, name)
+        return values.make(name)
+
+
+class UserModule(types.ModuleType):
+    """A module of the project, as other modules see it."""
+
+    def __init__(self, name: str, place: str, loader: Loading) -> None:
+        super().__init__(name)
+        self.__dict__["_amp_place"] = place
+        self.__dict__["_amp_loader"] = loader
+        source = loader.run.project.module(place) if place.endswith(".py") else None
+        self.__dict__["_amp_names"] = Namespace(loader, source) if source else None
+        if source is not None:  # dataclasses look up the module of a class
+            sys.modules.setdefault(source.name, self)
+
+    def _amp_has(self, name: str) -> bool:
+        names = self._amp_names
+        return names is not None and names.has(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._amp_has(name):
+            return self._amp_names[name]
+        inner = self._amp_loader.run.project.below(self._amp_place, name)
+        if inner is not None:
+            return self._amp_loader.user_module(inner, f"{self.__name__}.{name}")
+        return standins.StandIn(f"{self.__name__}.{name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._amp_names is not None:
+            self._amp_names[name] = value
+        else:
+            super().__setattr__(name, value)
+
+
+class Loading:
+    """Imports of one run."""
+
+    def __init__(self, run: Run, user_builtins: Any) -> None:
+        self.run = run
+        self.modules: dict[str, Any] = {}
+        self._make_builtins = user_builtins
+        self._slice = frozenset(run.plan.slice_rows)
+        entry = run.plan.sources[run.plan.entry_source]
+        self.entry_module = self.user_module(entry.filename, entry.module or "__main__")
+
+    def user_builtins(self, namespace: Namespace) -> dict[str, Any]:
+        """The builtins of a module of the user."""
+        return {**vars(builtins), **self._make_builtins(self)}
+
+    def repairable(self, filename: str) -> Any:
+        """Which statements of a file may fail; None where none may."""
+        if not self.run.request.repair:
+            return None
+        if filename != self.run.project.checked:
+            return lambda statement: True
+        return self._outside_slice
+
+    def _outside_slice(self, statement: ast.stmt) -> bool:
+        last = statement.end_lineno or statement.lineno
+        if isinstance(statement, ast.If):
+            last = statement.test.end_lineno or last
+        if isinstance(statement, ast.For):
+            last = statement.iter.end_lineno or last
+        return self._slice.isdisjoint(range(statement.lineno, last + 1))
+
+    def user_module(self, place: str, name: str) -> UserModule:
+        """The module of a file or folder of the project."""
+        if place not in self.modules:
+            self.modules[place] = UserModule(name, place, self)
+        module: UserModule = self.modules[place]
+        return module
+
+    def import_(
+        self, name: str, scope: Any = None, local: Any = None, wanted: Any = (), level: int = 0
+    ) -> Any:
+        """What `__import__` is for modules of the user."""
+        importer = (scope or {}).get("__file__", self.run.project.checked)
+        module = self.import_module(name, importer, level)
+        if wanted or level:
+            for attribute in wanted or ():
+                self._submodule(module, attribute)
+            return module
+        return self.import_module(name.split(".")[0], importer, 0)
+
+    def import_module(self, name: str, importer: str, level: int) -> Any:
+        """The module of this name: torch and pure modules real, the project's sliced."""
+        top = name.split(".")[0]
+        if level == 0 and top in TORCH:
+            return _real(name) or absorbed.stand_in_module(name)
+        place = self.run.project.find(name, importer, level)
+        if place is not None and not (level == 0 and top in absorbed.REAL):
+            return self.user_module(place, name or "package")
+        if level:
+            return absorbed.stand_in_module(name or "package")
+        if name not in self.modules:
+            self.modules[name] = self._outside(name, top)
+        return self.modules[name]
+
+    def _outside(self, name: str, top: str) -> Any:
+        special = absorbed.SPECIAL.get(top)
+        if special is not None:
+            module = self.modules.setdefault(top, special())
+            for part in name.split(".")[1:]:
+                module = getattr(module, part)
+            return module
+        if top in absorbed.REAL:
+            return _real(name) or absorbed.stand_in_module(name)
+        return absorbed.stand_in_module(name)
+
+    def _submodule(self, module: Any, name: str) -> None:
+        """`from torch import optim` may have to import a submodule, or find nothing."""
+        if name == "*" or isinstance(module, (UserModule, standins.StandIn)):
+            return
+        if hasattr(module, name):
+            return
+        real = _real(f"{module.__name__}.{name}")
+        if real is None:
+            setattr(module, name, standins.StandIn(f"{module.__name__}.{name}"))
+
+
+def _real(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return sys.modules.get(name)
+
+
+def _without_effects(statement: ast.stmt) -> ast.stmt:
+    """A compound statement without the calls in it that nobody asked for."""
+    if not isinstance(statement, (ast.If, ast.Try, ast.With)):
+        return statement
+    for node in ast.walk(statement):
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                kept = [inner for inner in value if not isinstance(inner, ast.Expr)]
+                setattr(node, name, kept or [ast.copy_location(ast.Pass(), value[0])])
+    return statement
+
+
+def _names_read_now(statement: ast.stmt) -> Iterator[str]:
+    """Names that executing the statement reads at once: not those in function bodies."""
+    queue: list[ast.AST] = [statement]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            queue += [*node.decorator_list, *node.args.defaults]
+            queue += [default for default in node.args.kw_defaults if default is not None]
+            queue += [
+                argument.annotation
+                for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                if argument.annotation is not None
+            ]
+            if node.returns is not None:
+                queue.append(node.returns)
+            continue
+        if isinstance(node, ast.Lambda):
+            continue
+        queue += list(ast.iter_child_nodes(node))

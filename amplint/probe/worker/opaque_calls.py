@@ -1,0 +1,138 @@
+"""Calls of functions that nobody has: what they return, and who has to know about it."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from amplint.probe.worker import standins, values
+from amplint.probe.worker.context import current
+from amplint.probe.worker.soft import GUESS_MARK, connected, derived, tensors_in
+from amplint.probe.worker.world import Loader
+
+WRAPPER = re.compile(
+    r"parallel|DDP$|FSDP$|wrap|prepare|compile|convert|^to_|module|cuda|move|device|place|unwrap"
+    r"|copy|clone|bottleneck",
+    re.IGNORECASE,
+)
+SCALER = re.compile(r"(Grad|Loss)?Scaler$")
+OPTIMIZER = re.compile(r"(Adam|SGD|LAMB|Lamb|Lion|Adafactor|RAdam|LARS|Ranger|Optim)\w*$")
+#: What a function is called that may run a backward on a tensor it is given.
+EFFECT = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE)
+#: What a function is called whose result hangs on its arguments: that is its purpose.
+LOSS = re.compile(r"loss|criteri|crit$|objective|entropy|bce|mse|forward", re.IGNORECASE)
+MAPPING = frozenset({"items", "keys", "values"})
+
+
+def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of calling the stand-in at `path`."""
+    run = current()
+    name = path.rsplit(".", 1)[-1]
+    if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
+        return args[0]
+    if name in MAPPING and not args:
+        return _mapping(path, name)
+    if name in ("get", "pop", "setdefault") and len(args) == 2 and _is_plain(args[1]):
+        return args[1]
+    passed = [*args, *kwargs.values()]
+    if SCALER.search(name):
+        return _scaler(path, kwargs)
+    parameters = list(parameters_in(passed))
+    if OPTIMIZER.search(name) and parameters:
+        run.note(f"optimizer unresolved {path}")
+        return values.world(run).optimizer(f"{path}@{run.row()}", parameters)
+    if args and isinstance(args[0], (Loader, enumerate, zip, types.GeneratorType)):
+        return args[0]
+    _report(path, passed)
+    modules = [thing for thing in passed if isinstance(thing, torch.nn.Module)]
+    if modules and WRAPPER.search(name):
+        return args if len(args) > 1 and name.startswith("prepare") else modules[0]
+    if isinstance(owner, torch.nn.Module):
+        return derived(owner(*args, **kwargs))
+    tensors = list(tensors_in(passed))
+    if any(tensor.is_floating_point() for tensor in tensors) or tensors:
+        return _hanging_on(path, tensors, modules)
+    return standins.StandIn(f"{path}()", owner=modules[0] if modules else None)
+
+
+def parameters_in(value: Any, depth: int = 4) -> Iterable[Any]:
+    """All parameters in nested lists, groups and modules, each once."""
+    found: dict[int, Any] = {}
+    _collect(value, depth, found)
+    return found.values()
+
+
+def _collect(value: Any, depth: int, found: dict[int, Any]) -> None:
+    if isinstance(value, torch.nn.Parameter):
+        found[id(value)] = value
+    elif isinstance(value, torch.nn.Module):
+        for parameter in value.parameters():
+            found[id(parameter)] = parameter
+    elif depth and isinstance(value, dict):
+        for entry in value.values():
+            _collect(entry, depth - 1, found)
+    elif depth and isinstance(value, (list, tuple, set, types.GeneratorType, filter, map)):
+        for entry in value:
+            _collect(entry, depth - 1, found)
+
+
+def _mapping(path: str, name: str) -> list[Any]:
+    run = current()
+    base = path.rsplit(".", 1)[0]
+    keys = run.use(base).keys or run.uses.keys()[:2] or ["0", "1"]
+    keys = list(dict.fromkeys(keys))
+    if name == "keys":
+        return keys
+    entries = [values.make(f"{base}[{key!r}]") for key in keys]
+    return entries if name == "values" else list(zip(keys, entries))
+
+
+def _scaler(path: str, kwargs: dict[str, Any]) -> Any:
+    run = current()
+    run.note(f"scaler subclass {path}")
+    enabled = bool(kwargs.get("enabled", True))
+    return values.world(run).scaler(f"{path}@{run.row()}", enabled)
+
+
+def _report(path: str, passed: list[Any]) -> None:
+    kinds = {kind for thing in passed for kind in _kinds(thing)}
+    if kinds - {"loss"} or (kinds and EFFECT.search(path.rsplit(".", 1)[-1])):
+        run = current()
+        run.opaque.setdefault((path, run.row()), None)
+
+
+def _kinds(thing: Any) -> Iterable[str]:
+    if isinstance(thing, torch.amp.GradScaler):
+        yield "scaler"
+    elif isinstance(thing, torch.optim.Optimizer):
+        yield "optimizer"
+    elif isinstance(thing, torch.nn.Module):
+        yield "model"
+    elif isinstance(thing, torch.Tensor):
+        if thing.requires_grad:
+            yield "loss"
+    elif isinstance(thing, (list, tuple)) and len(thing) < 20:
+        for entry in tuple(thing):
+            yield from _kinds(entry)
+
+
+def _hanging_on(path: str, tensors: list[Any], modules: list[Any]) -> Any:
+    """A result that depends on all arguments: a guess, unless the name says as much."""
+    parameters = [
+        parameter
+        for module in modules
+        for parameter in module.parameters()
+        if parameter.requires_grad
+    ]
+    result = connected([tensors, parameters], detach_freed=True)
+    if result.grad_fn is not None and not LOSS.search(path):
+        result.grad_fn.metadata[GUESS_MARK] = path
+    return result
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -1,0 +1,206 @@
+"""The few changes to the user's code before it runs; rows stay what they are.
+
+`x is None` cannot be answered by a stand-in, a loop over a stand-in may never end, and the
+length of a tuple is only known where it is unpacked. So these three become calls of helpers
+(`amplint.probe.worker.user_builtins` has them). In a run with repair, statements outside
+the plan's slice are wrapped so that they may fail.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
+
+IS_NONE = "__amplint_is_none__"
+LOOP = "__amplint_loop__"
+AGAIN = "__amplint_again__"
+UNPACK = "__amplint_unpack__"
+REPAIR = "__amplint_repair__"
+FILL = "__amplint_fill__"
+
+SIMPLE = (
+    ast.Expr,
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Delete,
+    ast.Assert,
+    ast.Raise,
+    ast.Return,
+)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+class Rewriter(ast.NodeTransformer):
+    """Rewrites one top-level statement.
+
+    Args:
+        repairable: says of a statement whether it may be skipped when it raises; None if
+            nothing may.
+    """
+
+    def __init__(self, repairable: Callable[[ast.stmt], bool] | None = None) -> None:
+        self._repairable = repairable
+        self._temporaries = 0
+
+    def rewrite(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements that take its place."""
+        return self._statements([statement])
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """`x is None` and `x is not None` ask a helper."""
+        self.generic_visit(node)
+        if len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            return node
+        other = node.comparators[0]
+        if not (isinstance(other, ast.Constant) and other.value is None):
+            return node
+        asked: ast.expr = _call(IS_NONE, [node.left])
+        if isinstance(node.ops[0], ast.IsNot):
+            asked = ast.UnaryOp(ast.Not(), asked)
+        return _located(asked, node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        """Loops are bounded."""
+        self.generic_visit(node)
+        row = ast.Constant(node.lineno)
+        node.iter = _located(_call(LOOP, [node.iter, row]), node.iter)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        """`while test` asks first whether it may go on."""
+        self.generic_visit(node)
+        again = _call(AGAIN, [ast.Constant(node.lineno)])
+        node.test = _located(ast.BoolOp(ast.And(), [again, node.test]), node.test)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """A tuple on the left says how many values there have to be."""
+        self.generic_visit(node)
+        target = node.targets[0]
+        if len(node.targets) != 1 or not isinstance(target, (ast.Tuple, ast.List)):
+            return node
+        if isinstance(node.value, (ast.Tuple, ast.List)):
+            return node
+        if any(isinstance(entry, ast.Starred) for entry in target.elts):
+            return node
+        count = ast.Constant(len(target.elts))
+        node.value = _located(_call(UNPACK, [node.value, count]), node.value)
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """As usual, but lists of statements may become longer."""
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                setattr(node, name, self._statements(value))
+            elif isinstance(value, list):
+                setattr(
+                    node,
+                    name,
+                    [self.visit(item) if isinstance(item, ast.AST) else item for item in value],
+                )
+            elif isinstance(value, ast.AST):
+                setattr(node, name, self.visit(value))
+        return node
+
+    # -- repair
+
+    def _statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [new for statement in body for new in self._statement(statement)]
+
+    def _statement(self, statement: ast.stmt) -> list[ast.stmt]:
+        can_fail = self._repairable is not None and self._repairable(statement)
+        new: Any = self.visit(statement)
+        if isinstance(new, ast.While):
+            begin = ast.Expr(_call(AGAIN, [ast.UnaryOp(ast.USub(), ast.Constant(new.lineno))]))
+            return [_located(begin, new), new]
+        if not can_fail or _leaves_a_loop(new):
+            return [new]
+        if isinstance(new, ast.Return):
+            fallback = _located(ast.Return(_call(FILL, [ast.Constant("result")])), new)
+            return [self._guarded(new, [fallback])]
+        if isinstance(new, SIMPLE):
+            return [self._guarded(new, list(_fillings(new)))]
+        if isinstance(new, ast.If) and _is_plain(new.test):
+            return self._hoisted(new, "test", ast.Constant(False))
+        if isinstance(new, ast.For) and _is_plain(new.iter):
+            return self._hoisted(new, "iter", _call(FILL, [ast.Constant("items")]))
+        return [new]
+
+    def _hoisted(self, statement: ast.stmt, name: str, fallback: ast.expr) -> list[ast.stmt]:
+        """The condition of an `if`, or what a `for` runs over, evaluated before, guarded."""
+        self._temporaries += 1
+        temporary = f"__amplint_value_{self._temporaries}__"
+        value = getattr(statement, name)
+        if name == "test":
+            value = _call("bool", [value])
+        before = _located(ast.Assign([ast.Name(temporary, ast.Store())], value), statement)
+        instead = _located(ast.Assign([ast.Name(temporary, ast.Store())], fallback), statement)
+        setattr(statement, name, _located(ast.Name(temporary, ast.Load()), statement))
+        return [self._guarded(before, [instead]), statement]
+
+    def _guarded(self, statement: ast.stmt, fallback: list[ast.stmt]) -> ast.stmt:
+        error = "__amplint_error__"
+        report = ast.Expr(
+            _call(REPAIR, [ast.Name(error, ast.Load()), ast.Constant(statement.lineno)])
+        )
+        handler = ast.ExceptHandler(
+            ast.Name("Exception", ast.Load()), error, [_located(report, statement), *fallback]
+        )
+        _located(handler, statement)
+        return _located(ast.Try([statement], [handler], [], []), statement)
+
+
+def _fillings(statement: ast.stmt) -> list[ast.stmt]:
+    """Stand-ins for what the statement would have bound."""
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        targets = [statement.target]
+    else:
+        return []
+    filled: list[ast.stmt] = []
+    for target in targets:
+        for node in ast.walk(target):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+                path = ast.unparse(node)
+                again = ast.parse(path, mode="eval").body
+                again.ctx = ast.Store()  # type: ignore[attr-defined]
+                assign = ast.Assign([again], _call(FILL, [ast.Constant(path)]))
+                filled.append(_located(assign, statement))
+    return filled
+
+
+def _leaves_a_loop(statement: ast.AST) -> bool:
+    """`raise` without an exception and yields keep their meaning."""
+    if isinstance(statement, ast.Raise) and statement.exc is None:
+        return True
+    return isinstance(statement, ast.Expr) and isinstance(
+        statement.value, (ast.Constant, ast.Yield, ast.YieldFrom, ast.Await)
+    )
+
+
+def _is_plain(expression: ast.expr) -> bool:
+    bad = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
+    return not any(isinstance(node, bad) for node in ast.walk(expression))
+
+
+def _call(name: str, arguments: list[ast.expr]) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), arguments, [])
+
+
+def _located(new: Node, old: ast.AST) -> Node:
+    """All nodes of `new` that have no place yet stand where `old` stands."""
+    for node in ast.walk(new):
+        if isinstance(node, (ast.expr, ast.stmt, ast.ExceptHandler)) and not hasattr(
+            node, "lineno"
+        ):
+            ast.copy_location(node, old)
+            node.end_lineno = node.lineno
+            node.end_col_offset = node.col_offset
+    return new

@@ -1,0 +1,480 @@
+"""Tensors whose shape is nobody's business, and whose gradient, dtype and grad mode are real.
+
+Mixed-precision mistakes depend on which tensor hangs on which parameter, in which dtype and
+under which grad mode. What usually keeps a function from running on invented data is
+something else: shapes, keys, lengths. So a soft tensor runs every operation for real, and
+where that fails it takes a result that depends on the same inputs, in the dtype that the
+operation would have had.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from amplint.probe.worker.arity import unpacked
+from amplint.probe.worker.context import current
+
+#: An invented length: of a dimension, of a tensor that is iterated over.
+LENGTH = 2
+#: Depth to which arguments are searched for tensors.
+DEPTH = 5
+#: The mark of graphs that a backward has freed, in the metadata of their nodes.
+FREED_MARK = "amplint.freed"
+FREED_DEPTH = 64
+#: The mark of a gradient history that is a guess: the stand-in whose result it is.
+GUESS_MARK = "amplint.guess"
+
+without_overrides = torch._C.DisableTorchFunctionSubclass
+
+#: Operations that autocast runs in its lower precision (torch's autocast lists; the name is
+#: that of the Python function).
+LOWER = frozenset(
+    [
+        "linear",
+        "matmul",
+        "__matmul__",
+        "__rmatmul__",
+        "mm",
+        "bmm",
+        "mv",
+        "addmm",
+        "addbmm",
+        "baddbmm",
+        "addmv",
+        "einsum",
+        "chain_matmul",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "conv_tbc",
+        "prelu",
+        "scaled_dot_product_attention",
+        "multi_head_attention_forward",
+        "lstm",
+        "gru",
+        "rnn_tanh",
+        "bilinear",
+    ]
+)
+#: Operations that autocast runs in float32.
+FULL = frozenset(
+    [
+        "softmax",
+        "log_softmax",
+        "exp",
+        "expm1",
+        "log",
+        "log10",
+        "log2",
+        "log1p",
+        "pow",
+        "__pow__",
+        "prod",
+        "sum",
+        "norm",
+        "cumsum",
+        "cumprod",
+        "layer_norm",
+        "group_norm",
+        "cosine_similarity",
+        "renorm",
+        "dist",
+        "cdist",
+        "softplus",
+        "rsqrt",
+        "reciprocal",
+    ]
+)
+#: Results of these are facts about data, not data: their truth is never a free choice.
+EXACT = frozenset(
+    ["isnan", "isinf", "isfinite", "isneginf", "isposinf", "any", "all", "equal", "allclose"]
+)
+#: Results of these never have a gradient.
+INDEXES = frozenset(
+    [
+        "argmax",
+        "argmin",
+        "argsort",
+        "bincount",
+        "bucketize",
+        "count_nonzero",
+        "histc",
+        "multinomial",
+        "nonzero",
+        "one_hot",
+        "round",
+        "searchsorted",
+        "sign",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "__eq__",
+        "__ne__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "isin",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+    ]
+)
+#: These may never be replaced by an approximation: their failure is what a probe looks for.
+STRICT = frozenset({"backward", "grad", "unscale_"})
+
+
+class SoftSize(tuple):  # type: ignore[type-arg]
+    """A shape of as many dimensions as are asked for."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[int]:
+        count = unpacked(sys._getframe(1))
+        return iter([LENGTH] * count) if count else super().__iter__()
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return super().__getitem__(index)
+        except IndexError:
+            return LENGTH
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(tuple.__iter__(self))
+
+
+SHAPE = SoftSize((LENGTH, 3, 4, 4))
+
+
+class SoftTensor(torch.Tensor):
+    """See the module's docstring."""
+
+    _amp_exact: bool
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(func, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return derived(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, (int, slice)) and self.dim() == 0:
+            return derived(self)
+        try:
+            with without_overrides():
+                return soften(torch.Tensor.__getitem__(self, index))
+        except Exception:  # noqa: BLE001 -- whatever torch raises about an index
+            return derived(self)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        current().remark("assignment into a tensor of unknown shape left out")
+
+    def __delitem__(self, index: Any) -> None:
+        """Nothing to do: there are always enough entries."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return connected([self, args, kwargs])
+
+    def __iter__(self) -> Iterator[Any]:
+        count = unpacked(sys._getframe(1))
+        return iter([derived(self) for _ in range(count or LENGTH)])
+
+    def __next__(self) -> Any:
+        return derived(self)
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __contains__(self, entry: Any) -> bool:
+        if not isinstance(entry, str):
+            return False
+        return bool(current().choose(f"contains(data, {entry!r})", (True, False)))
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Soft tensors may stand for objects that are context managers."""
+
+    def __bool__(self) -> bool:
+        actual = self._truth()
+        run = current()
+        caller = sys._getframe(1).f_code.co_filename
+        if getattr(self, "_amp_exact", False) or not run.project.is_mine(caller):
+            return actual
+        return bool(run.choose(f"data@{run.row()}", (actual, not actual)))
+
+    def _truth(self) -> bool:
+        with without_overrides():
+            return bool((plain(self).detach().float().sum() != 0).item())
+
+    def __index__(self) -> int:
+        return 1
+
+    def __float__(self) -> float:
+        with without_overrides():
+            return float(plain(self).detach().float().mean())
+
+    def __int__(self) -> int:
+        value = float(self)
+        return int(value) if math.isfinite(value) else 0
+
+    def item(self) -> Any:
+        """A Python number, as torch gives it."""
+        return float(self) if self.is_floating_point() else int(self)
+
+    def tolist(self) -> Any:
+        """A few numbers."""
+        return [float(self)] * LENGTH
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        """The same without a gradient: stand-ins for numpy work on it."""
+        return soften(self.detach())
+
+    def __format__(self, spec: str) -> str:
+        try:
+            return format(float(self), spec)
+        except (TypeError, ValueError):
+            return str(float(self))
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def shape(self) -> Any:  # type: ignore[override]
+        """As many dimensions as are asked for."""
+        return SHAPE
+
+    def size(self, dim: Any = None) -> Any:
+        """As many dimensions as are asked for."""
+        return SHAPE if dim is None else SHAPE[int(dim)]
+
+    def keys(self) -> list[str]:
+        """The keys that the source asks of anything."""
+        return current().uses.keys() or ["0", "1"]
+
+    def values(self) -> Any:
+        """One for each key."""
+        return [derived(self) for _ in self.keys()]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """One for each key."""
+        return [(key, derived(self)) for key in self.keys()]
+
+    def get(self, *args: Any) -> Any:
+        """An entry, as of a mapping."""
+        return derived(self)
+
+    def pop(self, *args: Any) -> Any:
+        """An entry, as of a mapping or list."""
+        return derived(self)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Mappings can be updated; nothing changes here."""
+
+    def append(self, *args: Any) -> None:
+        """Lists can grow; nothing changes here."""
+
+    def split(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Two parts."""
+        return _parts(self, LENGTH)
+
+    def chunk(self, chunks: Any = LENGTH, *args: Any, **kwargs: Any) -> Any:
+        """As many parts as asked for."""
+        return _parts(self, int(chunks))
+
+    def unbind(self, *args: Any, **kwargs: Any) -> Any:
+        """As many parts as are unpacked."""
+        count = unpacked(sys._getframe(1))
+        return _parts(self, count or LENGTH)
+
+
+def _parts(tensor: torch.Tensor, count: int) -> list[Any]:
+    return [derived(tensor) for _ in range(max(1, min(count, 64)))]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same tensor as a plain one, in the same graph."""
+    return tensor.as_subclass(torch.Tensor) if isinstance(tensor, SoftTensor) else tensor
+
+
+def soften(value: Any) -> Any:
+    """Tensors in a result become soft; parameters and other leaves with gradient stay."""
+    if isinstance(value, (SoftTensor, torch.nn.Parameter)):
+        return value
+    if isinstance(value, torch.Tensor):
+        if value.is_leaf and value.requires_grad:
+            return value
+        with without_overrides():
+            return value.as_subclass(SoftTensor)
+    if type(value) in (list, tuple):
+        return type(value)(soften(entry) for entry in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(soften(entry) for entry in value))
+    return value
+
+
+def soft(value: float = 0.5, dtype: torch.dtype = torch.float32) -> Any:
+    """A soft tensor that hangs on nothing."""
+    with without_overrides():
+        return torch.full((), value, dtype=dtype).as_subclass(SoftTensor)
+
+
+def derived(tensor: torch.Tensor) -> Any:
+    """A part of a tensor, or something computed from it."""
+    with without_overrides():
+        tensor = plain(tensor)
+        return (tensor * 1 if tensor.is_floating_point() else tensor.clone()).as_subclass(
+            SoftTensor
+        )
+
+
+def tensors_in(value: Any, depth: int = DEPTH) -> Iterator[torch.Tensor]:
+    """All tensors in nested containers and stand-ins."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth <= 0 or isinstance(value, (str, bytes)):
+        return
+    elif isinstance(value, dict):
+        for entry in value.values():
+            yield from tensors_in(entry, depth - 1)
+    elif isinstance(value, (list, tuple, set)):
+        for entry in tuple.__iter__(value) if isinstance(value, tuple) else value:
+            yield from tensors_in(entry, depth - 1)
+    else:
+        inner = getattr(type(value), "_amp_tensor", None)
+        bound = inner(value) if inner is not None else None
+        if bound is not None:
+            yield bound
+
+
+def connected(values: Any, name: str = "", detach_freed: bool = False) -> Any:
+    """A tensor that depends on all tensors in `values`, under the grad mode of now."""
+    tensors = list(tensors_in(values))
+    with without_overrides():
+        floats = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]
+        target = _dtype_of(floats, name)
+        if not floats:
+            result = torch.full((), 0.5)
+        else:
+            carriers = [_carrier(tensor, detach_freed) for tensor in floats]
+            carriers = [carrier.to(carriers[-1].device) for carrier in carriers]
+            result = torch.stack(carriers).mean()
+        return result.to(target).as_subclass(SoftTensor)
+
+
+def _carrier(tensor: torch.Tensor, detach_freed: bool) -> torch.Tensor:
+    tensor = plain(tensor)
+    if detach_freed and tensor.grad_fn is not None and is_freed(tensor):
+        tensor = tensor.detach()
+    return tensor.float().mean()
+
+
+def _dtype_of(floats: list[torch.Tensor], name: str) -> torch.dtype:
+    lower = autocast_dtype()
+    if lower is not None and name in LOWER:
+        return lower
+    if lower is not None and (name in FULL or "loss" in name or "entropy" in name):
+        return torch.float32
+    target = None
+    for tensor in floats:
+        target = tensor.dtype if target is None else torch.promote_types(target, tensor.dtype)
+    return target or torch.float32
+
+
+def autocast_dtype() -> torch.dtype | None:
+    """The lower precision of the autocast region that is active; None outside."""
+    if torch.is_autocast_enabled():
+        return torch.get_autocast_gpu_dtype()
+    if torch.is_autocast_cpu_enabled():
+        return torch.get_autocast_cpu_dtype()
+    return None
+
+
+def is_freed(tensor: torch.Tensor) -> bool:
+    """Whether a backward has freed a part of the graph near this tensor."""
+    queue: list[Any] = [tensor.grad_fn]
+    for node in queue:
+        if node is None:
+            continue
+        if FREED_MARK in node.metadata:
+            return True
+        if len(queue) < FREED_DEPTH:
+            queue.extend(following for following, _ in node.next_functions)
+    return False
+
+
+def mark_freed(roots: Iterable[torch.Tensor], frees: bool = True) -> Iterator[str]:
+    """Mark the graph below these tensors as freed; the guesses that it holds."""
+    queue: list[Any] = [root.grad_fn for root in roots]
+    seen = set()
+    for node in queue:
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if GUESS_MARK in node.metadata:
+            yield node.metadata[GUESS_MARK]
+        if frees and not hasattr(node, "variable"):
+            node.metadata[FREED_MARK] = True
+        queue.extend(following for following, _ in node.next_functions)
+
+
+def call(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run a torch function; soft and stand-in arguments let it fail without harm."""
+    name = getattr(func, "__name__", "")
+    run = current()
+    args, kwargs, loose = _concrete(name, args, kwargs)
+    try:
+        with without_overrides():
+            result = func(*args, **kwargs)
+    except Exception:
+        if not loose or name in STRICT:
+            raise
+        run.remark("shapes of tensors are not followed")
+        result = connected([args, kwargs], name)
+        return result.detach() if name in INDEXES else result
+    if not loose or name == "__set__":
+        return result
+    if any(result is argument for argument in args):
+        return result
+    result = soften(result)
+    if name in EXACT and isinstance(result, SoftTensor):
+        result._amp_exact = True
+    return result
+
+
+def _concrete(name: str, args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
+    """Arguments without stand-ins, and whether anything among them is soft."""
+    loose = False
+
+    def convert(value: Any, position: int) -> Any:
+        nonlocal loose
+        if isinstance(value, SoftTensor):
+            loose = True
+            return value
+        if type(value) in (list, tuple):
+            return type(value)(convert(entry, position) for entry in value)
+        as_argument = getattr(type(value), "_amp_argument", None)
+        if as_argument is None:
+            return value
+        loose = True
+        return as_argument(value, name, position)
+
+    new_args = tuple(convert(value, position) for position, value in enumerate(args))
+    new_kwargs = {key: convert(value, 9) for key, value in kwargs.items()}
+    return new_args, new_kwargs, loose

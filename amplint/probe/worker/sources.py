@@ -1,0 +1,177 @@
+"""The user's files as definitions: which top-level statement binds which name. Nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from amplint.probe.messages import Plan, Source
+from amplint.probe.worker.uses import Uses
+
+
+class ModuleSource:
+    """One parsed file.
+
+    Args:
+        filename: where it lies, absolute.
+        name: its dotted name, or its stem.
+
+    Raises:
+        OSError, SyntaxError, ValueError, RecursionError: the file cannot be read or parsed.
+    """
+
+    def __init__(self, filename: str, name: str) -> None:
+        self.filename = filename
+        self.name = name or Path(filename).stem
+        self.tree = ast.parse(Path(filename).read_bytes(), filename)
+        self.statements = list(_top_level(self.tree.body))
+        self.bindings: dict[str, list[int]] = {}
+        self.stars: list[ast.ImportFrom] = []
+        for index, statement in enumerate(self.statements):
+            for bound in bound_names(statement):
+                self.bindings.setdefault(bound, []).append(index)
+            if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
+                self.stars.append(statement)
+        self.future = any(
+            isinstance(statement, ast.ImportFrom)
+            and statement.module == "__future__"
+            and any(alias.name == "annotations" for alias in statement.names)
+            for statement in self.statements
+        )
+
+    def definition(self, qualname: str) -> ast.AST | None:
+        """The function or class with this name, classes separated by dots."""
+        body: Iterable[ast.stmt] = self.statements
+        node: ast.AST | None = None
+        for name in qualname.split("."):
+            node = next(
+                (
+                    statement
+                    for statement in body
+                    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+                    and statement.name == name
+                ),
+                None,
+            )
+            if node is None:
+                return None
+            body = node.body  # type: ignore[attr-defined]
+        return node
+
+
+class Project:
+    """The files of a plan, parsed when they are first needed."""
+
+    def __init__(self, sources: tuple[Source, ...]) -> None:
+        self.checked = sources[0].filename
+        self._names = {source.filename: source.module for source in sources}
+        self._folders = {
+            str(parent) for filename in self._names for parent in Path(filename).parents
+        }
+        self._parsed: dict[str, ModuleSource | None] = {}
+        self._uses: Uses | None = None
+
+    def module(self, filename: str) -> ModuleSource | None:
+        """The parsed file; None if it cannot be read or parsed."""
+        if filename not in self._parsed:
+            try:
+                parsed = ModuleSource(filename, self._names.get(filename, ""))
+            except (OSError, SyntaxError, ValueError, RecursionError):
+                parsed = None
+            self._parsed[filename] = parsed
+        return self._parsed[filename]
+
+    def uses(self) -> Uses:
+        """How the checked file uses its paths."""
+        if self._uses is None:
+            self._uses = Uses()
+            checked = self.module(self.checked)
+            if checked is not None:
+                self._uses.read(checked.tree)
+        return self._uses
+
+    def is_mine(self, filename: str) -> bool:
+        """Whether a file belongs to the plan's sources."""
+        return filename in self._names
+
+    def find(self, dotted: str, importer: str, level: int) -> str | None:
+        """The file or folder of a module as `importer` would import it; None if not here.
+
+        A folder stands for a package whose `__init__.py` is not among the sources.
+        """
+        parents = [str(parent) for parent in Path(importer).parents]
+        if level:
+            roots = parents[level - 1 : level]
+        else:
+            roots = parents + [str(parent) for parent in Path(self.checked).parents]
+        for root in roots:
+            found = self._below(root, dotted)
+            if found is not None:
+                return found
+        return None
+
+    def below(self, place: str, name: str) -> str | None:
+        """The submodule `name` of a package, given as its file or folder."""
+        folder = place if place in self._folders else str(Path(place).parent)
+        return self._below(folder, name)
+
+    def _below(self, root: str, dotted: str) -> str | None:
+        base = "/".join([root, *dotted.split(".")]) if dotted else root
+        for candidate in (f"{base}.py", f"{base}/__init__.py"):
+            if candidate in self._names:
+                return candidate
+        return base if base in self._folders and len(base) > 1 else None
+
+
+class Projects:
+    """Projects by plan: a warm worker parses a file once for many runs."""
+
+    def __init__(self) -> None:
+        self._projects: dict[tuple[Source, ...], Project] = {}
+
+    def of(self, plan: Plan) -> Project:
+        """The project of a plan; its checked file is parsed already."""
+        project = self._projects.get(plan.sources)
+        if project is None:
+            project = self._projects[plan.sources] = Project(plan.sources)
+            project.uses()
+        return project
+
+
+def bound_names(statement: ast.stmt) -> Iterator[str]:
+    """The names that a top-level statement binds, without those of nested functions."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+        return
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        for alias in statement.names:
+            yield alias.asname or alias.name.split(".")[0]
+        return
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.stmt):
+            yield from bound_names(child)
+        elif isinstance(child, ast.ExceptHandler):
+            for inner in child.body:
+                yield from bound_names(inner)
+        else:
+            yield from _stored(child)
+
+
+def _stored(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            yield inner.id
+
+
+def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of a module; those of `if __name__ == "__main__"` count as top level."""
+    for statement in body:
+        if isinstance(statement, ast.If) and _is_main_guard(statement.test):
+            yield from _top_level(statement.body)
+        else:
+            yield statement
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))

@@ -1,0 +1,414 @@
+"""Stand-ins: unknown objects that become what the code takes them for.
+
+A stand-in knows the path under which the user's code reached it. Reading an attribute gives
+another one; what is asked of it (truth, comparison, arithmetic, a method of an optimizer)
+decides what it is, and that is a decision of the run.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from amplint.probe.worker import opaque_calls, values
+from amplint.probe.worker.arity import unpacked
+from amplint.probe.worker.context import current
+
+UNBOUND = object()
+#: An attribute that only one kind of object has.
+TELLING = {
+    "zero_grad": "optimizer",
+    "param_groups": "optimizer",
+    "unscale_": "scaler",
+    "get_scale": "scaler",
+    "parameters": "model",
+    "named_parameters": "model",
+    "requires_grad_": "model",
+    "modules": "model",
+    "named_modules": "model",
+}
+OPERATIONS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "matmul": operator.matmul,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+}
+#: What torch calls them.
+ARITHMETIC = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "true_divide",
+        "floor_divide",
+        "remainder",
+        "pow",
+        "rsub",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    ]
+)
+#: Where a divisor of zero would come from.
+DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
+NAMES = frozenset({"__name__", "__qualname__", "__module__"})
+
+get = object.__getattribute__
+put = object.__setattr__
+
+
+class StandInBase:
+    """What a class has as its base where the user's base class is a stand-in.
+
+    Attributes that nobody has set are stand-ins with a path below `self`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = values.make(f"self.{name}")
+        try:
+            setattr(self, name, value)
+        except Exception:  # noqa: BLE001 -- whatever the user's own __setattr__ raises
+            current().remark(f"self.{name} could not be kept")
+        return value
+
+
+class StandIn:
+    """See the module's docstring.
+
+    Args:
+        path: how the user's code reaches it.
+        owner: the model that it belongs to, or that was handed to the call that returned it.
+    """
+
+    __slots__ = ("__weakref__", "_attributes", "_items", "_owner", "_path", "_value")
+
+    def __init__(self, path: str, owner: Any = None) -> None:
+        put(self, "_path", path)
+        put(self, "_owner", owner)
+        put(self, "_value", UNBOUND)
+        put(self, "_attributes", {})
+        put(self, "_items", {})
+
+    # -- becoming something
+
+    def _amp_bind(self, kind: str) -> Any:
+        value = get(self, "_value")
+        if value is UNBOUND:
+            value = values.bind(get(self, "_path"), kind, get(self, "_owner"))
+            put(self, "_value", value)
+        return value
+
+    def _amp_tensor(self) -> Any:
+        value = get(self, "_value")
+        return value if isinstance(value, torch.Tensor) else None
+
+    def _amp_argument(self, function: str, position: int) -> Any:
+        """What a torch function gets in its place."""
+        value = get(self, "_value")
+        if value is not UNBOUND:
+            return value
+        if position == 1 and (function.startswith("__") or function in ARITHMETIC):
+            return self._amp_bind("number")
+        if position < 3:
+            return self._amp_bind("tensor")
+        return self._amp_bind("number")
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_amp_") or name == "__class__":
+            return get(self, name)
+        if name in NAMES:
+            return get(self, "_path").rsplit(".", 1)[-1]
+        if name.startswith("__") and name.endswith("__"):
+            return get(self, name)
+        if name in TELLING:
+            self._amp_bind(TELLING[name])
+        value = get(self, "_value")
+        attributes = get(self, "_attributes")
+        if name in attributes:
+            return attributes[name]
+        if value is not UNBOUND and hasattr(value, name):
+            return getattr(value, name)
+        made = values.make(f"{get(self, '_path')}.{name}", owner=get(self, "_owner"))
+        attributes[name] = made
+        return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        bound = get(self, "_value")
+        if isinstance(bound, (torch.nn.Module, torch.optim.Optimizer)):
+            setattr(bound, name, value)
+        else:
+            get(self, "_attributes")[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        get(self, "_attributes").pop(name, None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        value = get(self, "_value")
+        if value is not UNBOUND and callable(value):
+            return value(*args, **kwargs)
+        return opaque_calls.call(get(self, "_path"), get(self, "_owner"), args, kwargs)
+
+    # -- containers
+
+    def __iter__(self) -> Iterator[Any]:
+        value = get(self, "_value")
+        if value is not UNBOUND and hasattr(value, "__iter__"):
+            return iter(value)
+        path = get(self, "_path")
+        count = unpacked(sys._getframe(1))
+        if count:
+            return iter([self[index] for index in range(count)])
+        return values.iterate(path, lambda index: self[index])
+
+    def __next__(self) -> Any:
+        return values.element(get(self, "_path"), 0)
+
+    def __len__(self) -> int:
+        value = get(self, "_value")
+        if value is not UNBOUND and hasattr(value, "__len__"):
+            return len(value)
+        return values.length(get(self, "_path"))
+
+    def __contains__(self, entry: Any) -> bool:
+        what = entry if isinstance(entry, (str, int)) else "x"
+        return bool(current().choose(f"contains({get(self, '_path')}, {what!r})", (False, True)))
+
+    def __getitem__(self, index: Any) -> Any:
+        value = get(self, "_value")
+        if value is not UNBOUND and hasattr(value, "__getitem__") and not isinstance(value, str):
+            return value[index]
+        items = get(self, "_items")
+        key = repr(index) if isinstance(index, (int, str)) else "..."
+        if key not in items:
+            items[key] = values.make(f"{get(self, '_path')}[{key}]", owner=get(self, "_owner"))
+        return items[key]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        key = repr(index) if isinstance(index, (int, str)) else "..."
+        get(self, "_items")[key] = value
+
+    def __delitem__(self, index: Any) -> None:
+        """Nothing to do: a stand-in has whatever is asked for."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Swallows nothing."""
+
+    def __await__(self) -> Iterator[Any]:
+        return iter(())
+
+    # -- classes
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return (StandInBase,)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        if not isinstance(instance, StandIn):
+            return False
+        path, kind = get(instance, "_path"), get(self, "_path")
+        return bool(current().choose(f"isinstance({path}, {kind})", (False, True)))
+
+    def __subclasscheck__(self, subclass: Any) -> bool:
+        return False
+
+    # -- conversions
+
+    def __bool__(self) -> bool:
+        return values.truth(self, get(self, "_path"), get(self, "_value"))
+
+    def __index__(self) -> int:
+        return int(number(self))
+
+    def __int__(self) -> int:
+        return int(number(self))
+
+    def __float__(self) -> float:
+        return float(number(self))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(number(self), digits)
+
+    def __str__(self) -> str:
+        value = get(self, "_value")
+        if value is not UNBOUND:
+            return str(value)
+        if current().decisions.is_declared(get(self, "_path")):
+            return str(self._amp_bind("string"))
+        return get(self, "_path")
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        value = get(self, "_value")
+        try:
+            return format(0 if value is UNBOUND else value, spec)
+        except (TypeError, ValueError):
+            return str(self)
+
+    def __fspath__(self) -> str:
+        return "/nonexistent/amplint"
+
+    def __hash__(self) -> int:
+        return hash(get(self, "_path"))
+
+    def __eq__(self, other: object) -> Any:
+        return compared(self, other, operator.eq)
+
+    def __ne__(self, other: object) -> Any:
+        return compared(self, other, operator.ne)
+
+    def __lt__(self, other: Any) -> Any:
+        return compared(self, other, operator.lt)
+
+    def __le__(self, other: Any) -> Any:
+        return compared(self, other, operator.le)
+
+    def __gt__(self, other: Any) -> Any:
+        return compared(self, other, operator.gt)
+
+    def __ge__(self, other: Any) -> Any:
+        return compared(self, other, operator.ge)
+
+    def __neg__(self) -> Any:
+        return -operand(self, 0)
+
+    def __pos__(self) -> Any:
+        return operand(self, 0)
+
+    def __abs__(self) -> Any:
+        return abs(operand(self, 0))
+
+    def __invert__(self) -> Any:
+        return ~operand(self, 0)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from amplint.probe.worker.soft import call
+
+        return call(func, args, kwargs or {})
+
+
+def _operation(name: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    def forward(self: Any, other: Any) -> Any:
+        if name == "truediv" and isinstance(other, str):
+            return StandIn(f"{get(self, '_path')}/{other}")
+        return calculated(function, operand(self, other), operand(other, self), name)
+
+    def reflected(self: Any, other: Any) -> Any:
+        return calculated(function, operand(other, self), operand(self, other), name)
+
+    return forward, reflected
+
+
+for _name, _function in OPERATIONS.items():
+    _forward, _reflected = _operation(_name, _function)
+    setattr(StandIn, f"__{_name}__", _forward)
+    setattr(StandIn, f"__r{_name}__", _reflected)
+
+
+def calculated(function: Callable[[Any, Any], Any], left: Any, right: Any, name: str) -> Any:
+    """The result of an operation on an invented number; it never divides by zero."""
+    if name in DIVISIONS and isinstance(right, (int, float)) and right == 0:
+        right = 1
+    return function(left, right)
+
+
+def operand(thing: Any, other: Any) -> Any:
+    """What a stand-in is in an operation with `other`."""
+    if not isinstance(thing, StandIn):
+        return thing
+    value = get(thing, "_value")
+    if value is not UNBOUND and value is not None:
+        return value
+    if isinstance(other, str):
+        return str(thing)
+    if isinstance(other, (list, tuple)):
+        return type(other)()
+    if isinstance(other, torch.Tensor) and get(thing, "_owner") is not None:
+        return thing._amp_bind("tensor")
+    return number(thing)
+
+
+def number(thing: Any) -> Any:
+    """The number that a stand-in is, or stands for."""
+    if not isinstance(thing, StandIn):
+        return thing
+    value = thing._amp_bind("number")
+    if isinstance(value, torch.Tensor):
+        return float(value)
+    if isinstance(value, (int, float)):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 1
+
+
+def compared(thing: StandIn, other: Any, function: Callable[[Any, Any], Any]) -> Any:
+    """A comparison decides what an unknown value is."""
+    value = get(thing, "_value")
+    equality = function in (operator.eq, operator.ne)
+    if value is UNBOUND:
+        if other is None:
+            return function is operator.ne
+        if isinstance(other, StandIn):
+            return _compared_with_another(thing, other, function)
+        if isinstance(other, torch.Tensor):
+            value = thing._amp_bind("tensor")
+        elif isinstance(other, (bool, int, float, str)):
+            value = values.bind_compared(get(thing, "_path"), other)
+            put(thing, "_value", value)
+        else:
+            return function is operator.ne
+    if isinstance(other, StandIn):
+        other = operand(other, value)
+    try:
+        return function(value, other)
+    except TypeError:
+        if equality:
+            return function is operator.ne
+        return bool(current().choose(f"comparison@{current().row()}", (False, True)))
+
+
+def _compared_with_another(
+    thing: StandIn, other: StandIn, function: Callable[[Any, Any], Any]
+) -> Any:
+    if thing is other:
+        return function(0, 0)
+    if function in (operator.eq, operator.ne):
+        path = f"{get(thing, '_path')} == {get(other, '_path')}"
+        equal = bool(current().choose(path, (False, True)))
+        return equal == (function is operator.eq)
+    return function(number(thing), number(other))
+
+
+def concrete(thing: Any, kind: str) -> Any:
+    """A stand-in bound as this kind; anything else as it is."""
+    return thing._amp_bind(kind) if isinstance(thing, StandIn) else thing
+
+
+__all__ = ["UNBOUND", "StandIn", "StandInBase", "compared", "concrete", "number", "operand"]

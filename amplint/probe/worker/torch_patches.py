@@ -1,0 +1,439 @@
+"""Changes to torch for one run: no GPU, no other processes, no files, invented arguments.
+
+A run has a process of its own, so nothing here is taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+import torch.utils.data
+from torch.optim.optimizer import Optimizer
+from torch.overrides import TorchFunctionMode
+
+from amplint.probe.worker import opaque_calls, standins, values
+from amplint.probe.worker.context import Run, current
+from amplint.probe.worker.soft import (
+    SoftTensor,
+    call,
+    mark_freed,
+    plain,
+    soft,
+    soften,
+    tensors_in,
+)
+from amplint.probe.worker.world import Loader
+
+#: What `torch.cuda` answers where there is none, and code runs as if there were.
+CUDA_ANSWERS = {
+    "is_available": True,
+    "is_initialized": True,
+    "is_bf16_supported": True,
+    "device_count": 1,
+    "current_device": 0,
+    "get_device_name": "amplint",
+    "get_device_capability": (8, 0),
+    "memory_allocated": 0,
+    "max_memory_allocated": 0,
+    "memory_reserved": 0,
+    "max_memory_reserved": 0,
+    "mem_get_info": (1 << 30, 1 << 30),
+}
+CUDA_SILENT = [
+    "synchronize",
+    "empty_cache",
+    "set_device",
+    "manual_seed",
+    "manual_seed_all",
+    "set_stream",
+    "init",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "ipc_collect",
+    "memory_stats",
+    "set_per_process_memory_fraction",
+    "seed",
+    "seed_all",
+    "reset_max_memory_cached",
+    "memory_summary",
+]
+DISTRIBUTED_ANSWERS = {
+    "is_available": True,
+    "is_initialized": False,
+    "get_rank": 0,
+    "get_world_size": 1,
+    "get_backend": "gloo",
+    "is_torchelastic_launched": False,
+}
+DISTRIBUTED_SILENT = [
+    "init_process_group",
+    "destroy_process_group",
+    "barrier",
+    "all_reduce",
+    "all_gather",
+    "broadcast",
+    "reduce",
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather",
+    "new_group",
+    "all_gather_into_tensor",
+    "monitored_barrier",
+    "reduce_scatter",
+    "scatter",
+    "send",
+    "recv",
+]
+#: Functions of torch that return their first argument.
+IDENTITIES = frozenset({"cuda", "pin_memory", "record_stream", "share_memory_"})
+
+
+def install(run: Run) -> None:
+    """Change torch for this run."""
+    _scalers(run)
+    _gradients()
+    _optimizers()
+    _clips()
+    _processes()
+    _files()
+    _data()
+    _models()
+    if run.virtual_cuda:
+        run.remark("CUDA is virtual: everything runs on the CPU, with a CPU GradScaler")
+        _virtual_cuda()
+
+
+class Devices(TorchFunctionMode):
+    """Lets every torch function pass stand-ins, and moves `cuda` to the CPU where asked to."""
+
+    def __init__(self, virtual: bool) -> None:
+        super().__init__()
+        self._virtual = virtual
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if self._virtual:
+            if name in IDENTITIES and args:
+                return args[0]
+            args = tuple(_host(value) for value in args)
+            kwargs = {key: _host(value) for key, value in kwargs.items()}
+            if name == "to" and len(args) > 1 and type(args[1]) is int:
+                args = (args[0], torch.device("cpu"), *args[2:])
+            if type(kwargs.get("device")) is int:
+                kwargs["device"] = torch.device("cpu")
+        if name == "to":
+            args = args[:1] + tuple(value for value in args[1:] if not _is_unknown(value))
+        kwargs = {
+            key: value
+            for key, value in kwargs.items()
+            if not (key in ("device", "dtype", "memory_format") and _is_unknown(value))
+        }
+        if name == "to" and len(args) == 1 and not set(kwargs) & {"device", "dtype", "other"}:
+            return args[0]
+        return call(func, args, kwargs)
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, standins.StandIn)
+
+
+def _host(value: Any) -> Any:
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    if type(value) is str and value.startswith("cuda"):
+        return "cpu"
+    if type(value) is str and value.startswith("torch.cuda."):
+        return value.replace("torch.cuda.", "torch.")
+    return value
+
+
+def _scalers(run: Run) -> None:
+    scaler_class = torch.amp.GradScaler
+    init = scaler_class.__init__
+    scale, step, unscale = scaler_class.scale, scaler_class.step, scaler_class.unscale_
+
+    def new_init(
+        self: Any,
+        device: Any = "cuda",
+        init_scale: Any = 2.0**16,
+        growth_factor: Any = 2.0,
+        backoff_factor: Any = 0.5,
+        growth_interval: Any = 2000,
+        enabled: Any = True,
+    ) -> None:
+        kind = "cpu" if run.virtual_cuda or not isinstance(device, str) else device
+        if type(self).__module__.split(".")[0] != "torch":
+            run.note(f"scaler subclass {type(self).__qualname__}")
+        init(
+            self,
+            kind,
+            init_scale=run.request.init_scale,
+            growth_factor=_number(growth_factor, 2.0),
+            backoff_factor=_number(backoff_factor, 0.5),
+            growth_interval=int(_number(growth_interval, 2000)),
+            enabled=bool(enabled) and run.request.enabled,
+        )
+
+    def new_scale(self: Any, outputs: Any) -> Any:
+        outputs = standins.concrete(outputs, "tensor")
+        if isinstance(outputs, SoftTensor):
+            outputs = plain(outputs)
+        with torch._C.DisableTorchFunction():
+            return soften(scale(self, outputs))
+
+    def new_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer = standins.concrete(optimizer, "optimizer")
+        with torch._C.DisableTorchFunction():
+            return step(self, optimizer, *args, **kwargs)
+
+    def new_unscale(self: Any, optimizer: Any) -> Any:
+        optimizer = standins.concrete(optimizer, "optimizer")
+        with torch._C.DisableTorchFunction():
+            return unscale(self, optimizer)
+
+    _replace(scaler_class, "__init__", new_init)
+    _replace(scaler_class, "scale", new_scale)
+    _replace(scaler_class, "step", new_step)
+    _replace(scaler_class, "unscale_", new_unscale)
+    _replace(scaler_class, "load_state_dict", _nothing)
+
+
+def _number(value: Any, default: float) -> float:
+    return value if isinstance(value, (int, float)) else default
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _gradients() -> None:
+    """A backward starts from one number, whatever shape the loss seems to have."""
+    original = torch.autograd.backward
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = standins.concrete(tensors, "tensor")
+        with torch._C.DisableTorchFunction():
+            roots = [_scalar(tensor) for tensor in tensors_in(tensors)]
+            original(roots, *args, **kwargs)
+            keeps = kwargs.get("retain_graph", args[1] if len(args) > 1 else False)
+            for name in mark_freed(roots, frees=not keeps):
+                current().note(f"connected {name}")
+
+    _replace(torch.autograd, "backward", backward)
+
+    def tensor_backward(
+        self: Any,
+        gradient: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        inputs: Any = None,
+    ) -> None:
+        gradient = None if isinstance(self, SoftTensor) else gradient
+        torch.autograd.backward(
+            self, gradient, bool(retain_graph), bool(create_graph), inputs=inputs
+        )
+
+    _replace(torch.Tensor, "backward", tensor_backward)
+
+
+def _scalar(tensor: torch.Tensor) -> torch.Tensor:
+    loose = isinstance(tensor, SoftTensor)
+    tensor = plain(tensor)
+    return tensor.sum() if loose and tensor.numel() != 1 else tensor
+
+
+def _optimizers() -> None:
+    init = Optimizer.__init__
+
+    def new_init(self: Any, params: Any, defaults: Any) -> None:
+        groups = _groups(params)
+        if not groups:
+            current().note("an optimizer was given no known parameters: it has those of all models")
+            groups = list(values.world(current()).any_model().parameters())
+        init(self, groups, {key: _setting(key, value) for key, value in defaults.items()})
+
+    _replace(Optimizer, "__init__", new_init)
+    _replace(Optimizer, "load_state_dict", _nothing)
+    for name in dir(torch.optim):
+        kind = getattr(torch.optim, name)
+        if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer:
+            _concrete_settings(kind)
+
+
+def _concrete_settings(kind: Any) -> None:
+    """Constructors of torch check their settings, so these must be numbers before."""
+    init = kind.__init__
+
+    def new_init(self: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+        args = tuple(_setting("lr", value) for value in args)
+        init(self, params, *args, **{key: _setting(key, value) for key, value in kwargs.items()})
+
+    _replace(kind, "__init__", new_init)
+
+
+def _setting(name: str, value: Any) -> Any:
+    if isinstance(value, standins.StandIn):
+        return 1e-3 if name == "lr" else 0.0 if name != "betas" else (0.9, 0.999)
+    if isinstance(value, SoftTensor):
+        return 1e-3
+    if type(value) in (tuple, list):
+        return type(value)(_setting("momentum", entry) for entry in value)
+    return value
+
+
+def _groups(params: Any) -> list[Any]:
+    if isinstance(params, standins.StandIn):
+        return []
+    groups: list[Any] = []
+    for entry in params:
+        if isinstance(entry, dict):
+            owned = list(opaque_calls.parameters_in(entry.get("params", ())))
+            settings = {key: _setting(key, value) for key, value in entry.items()}
+            if owned:
+                groups.append({**settings, "params": owned})
+        elif isinstance(entry, tuple):
+            groups.extend(opaque_calls.parameters_in(entry))
+        elif isinstance(entry, torch.Tensor):
+            groups.append(entry)
+    return groups
+
+
+def _clips() -> None:
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        clip = _clip(getattr(torch.nn.utils, name))
+        setattr(torch.nn.utils, name, clip)
+        setattr(torch.nn.utils.clip_grad, name, clip)
+
+
+def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(parameters, standins.StandIn):
+            current().remark("gradients of unknown parameters are clipped: those of all models")
+            parameters = values.world(current()).any_model()
+        limits = [standins.number(value) for value in args]
+        named = {key: standins.number(value) for key, value in kwargs.items()}
+        owned = list(opaque_calls.parameters_in(parameters))
+        with torch._C.DisableTorchFunction():
+            return original(owned, *limits, **named)
+
+    return clip
+
+
+def _processes() -> None:
+    distributed = torch.distributed
+    for name, answer in DISTRIBUTED_ANSWERS.items():
+        setattr(distributed, name, _always(answer))
+    for name in DISTRIBUTED_SILENT:
+        setattr(distributed, name, _nothing)
+    _replace(torch, "set_num_threads", _nothing)
+    _replace(torch, "set_num_interop_threads", _nothing)
+
+
+def _files() -> None:
+    _replace(torch, "save", _nothing)
+    _replace(torch, "load", lambda *args, **kwargs: standins.StandIn("torch.load()"))
+    _replace(torch.hub, "load", lambda *args, **kwargs: standins.StandIn("torch.hub.load()"))
+    _replace(
+        torch.hub, "load_state_dict_from_url", lambda *args, **kwargs: standins.StandIn("state")
+    )
+    _replace(torch, "from_numpy", lambda *args: soft())
+    _replace(
+        torch.nn.Module, "load_state_dict", lambda *args, **kwargs: standins.StandIn("missing")
+    )
+
+
+def _data() -> None:
+    _replace(torch.utils.data, "DataLoader", Loader)
+    _replace(torch.utils.data.dataloader, "DataLoader", Loader)
+
+
+def _models() -> None:
+    """Wrappers of models are the models themselves."""
+    _replace(torch.nn.parallel, "DistributedDataParallel", _wrapped)
+    _replace(torch.nn.parallel, "DataParallel", _wrapped)
+    _replace(torch.nn, "DataParallel", _wrapped)
+    _replace(torch.nn.SyncBatchNorm, "convert_sync_batchnorm", _wrapped)
+    _replace(torch, "compile", _wrapped)
+    _replace(torch.jit, "script", _wrapped)
+    _replace(torch.jit, "trace", _wrapped)
+
+
+def _wrapped(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if model is None:
+        return lambda function: function
+    return standins.concrete(model, "model")
+
+
+class _Silent:
+    """An object of `torch.cuda` that does nothing: a stream, an event, a graph."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: 0.0
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Swallows nothing."""
+
+
+def _virtual_cuda() -> None:
+    cuda = torch.cuda
+    for name, answer in CUDA_ANSWERS.items():
+        setattr(cuda, name, _always(answer))
+    for name in CUDA_SILENT:
+        setattr(cuda, name, _nothing)
+    for name in ("Event", "Stream", "CUDAGraph"):
+        setattr(cuda, name, _Silent)
+    _replace(cuda, "nvtx", _Silent())
+    _replace(cuda, "current_stream", _Silent)
+    _replace(cuda, "default_stream", _Silent)
+    _replace(cuda, "get_device_properties", _Silent)
+    _replace(cuda, "stream", lambda *args: contextlib.nullcontext())
+    _replace(cuda, "graph", lambda *args, **kwargs: contextlib.nullcontext())
+    _replace(cuda, "device", lambda *args: contextlib.nullcontext())
+    for name in ("FloatTensor", "HalfTensor", "LongTensor", "IntTensor", "BoolTensor"):
+        setattr(cuda, name, getattr(torch, name))
+    _replace(torch, "set_default_device", _nothing)
+    _replace(torch, "set_default_tensor_type", _nothing)
+    _virtual_autocast()
+
+
+def _virtual_autocast() -> None:
+    region = torch.amp.autocast_mode.autocast
+    init = region.__init__
+
+    def new_init(
+        self: Any,
+        device_type: Any = "cuda",
+        dtype: Any = None,
+        enabled: Any = True,
+        cache_enabled: Any = None,
+    ) -> None:
+        if isinstance(device_type, bool):  # torch.autocast(enabled) is an error; be lenient
+            device_type, enabled = "cuda", device_type
+        on_cuda = not isinstance(device_type, str) or device_type.startswith("cuda")
+        if not isinstance(dtype, torch.dtype):
+            dtype = torch.float16 if on_cuda else None
+        kind = "cpu" if on_cuda else device_type
+        init(self, kind, dtype=dtype, enabled=bool(enabled), cache_enabled=cache_enabled)
+
+    _replace(region, "__init__", new_init)
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: answer

@@ -1,0 +1,146 @@
+"""What the user's code gets as builtins: harmless, bounded, and aware of stand-ins."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from amplint.probe.worker import standins, values
+from amplint.probe.worker.context import Run
+from amplint.probe.worker.failures import is_amp_failure
+from amplint.probe.worker.namespace import Loading
+from amplint.probe.worker.rewrite import AGAIN, FILL, IS_NONE, LOOP, REPAIR, UNPACK
+from amplint.probe.worker.soft import SoftTensor, derived, soft
+
+#: A loop is left after this many rows of the checked file, if it went round FEWEST times.
+ROWS = 1500
+FEWEST = 4
+#: A `while` loop is left after this many rounds.
+ROUNDS = 48
+
+
+class UserBuiltins:
+    """Builtins of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._rounds: dict[int, tuple[int, int]] = {}
+
+    def table(self, loading: Loading) -> dict[str, Any]:
+        """Names that differ from Python's own."""
+        return {
+            "__import__": loading.import_,
+            IS_NONE: self.is_none,
+            LOOP: self.loop,
+            AGAIN: self.again,
+            UNPACK: self.unpack,
+            REPAIR: self.repair,
+            FILL: values.make,
+            "isinstance": _isinstance,
+            "issubclass": _issubclass,
+            "hasattr": self.hasattr,
+            "next": _next,
+            "vars": _vars,
+            "open": lambda *args, **kwargs: standins.StandIn("open()"),
+            "input": lambda *args: "",
+            "print": lambda *args, **kwargs: None,
+            "breakpoint": lambda *args, **kwargs: None,
+            "eval": lambda *args: standins.StandIn("eval()"),
+            "exec": lambda *args: None,
+            "exit": _exit,
+            "quit": _exit,
+        }
+
+    def is_none(self, thing: Any) -> bool:
+        """`thing is None`, where `thing` may be a stand-in."""
+        if not isinstance(thing, standins.StandIn):
+            return thing is None
+        value = object.__getattribute__(thing, "_value")
+        if value is not standins.UNBOUND:
+            return value is None
+        path = object.__getattribute__(thing, "_path")
+        return values.is_none(path)
+
+    def loop(self, items: Iterable[Any], row: int) -> Iterator[Any]:
+        """The items of a `for` loop, as many as the budget allows."""
+        before = self._run.lines
+        for count, item in enumerate(items):
+            if count >= FEWEST and self._run.lines - before > ROWS:
+                self._run.note(f"loop in row {row} left after {count} rounds")
+                return
+            yield item
+
+    def again(self, row: int) -> bool:
+        """Whether a `while` loop may go on; a negative row says that it begins."""
+        if row < 0:
+            self._rounds[-row] = 0, self._run.lines
+            return True
+        rounds, lines = self._rounds.get(row, (0, self._run.lines))
+        self._rounds[row] = rounds + 1, lines
+        tired = rounds >= FEWEST and self._run.lines - lines > ROWS
+        if rounds >= ROUNDS or tired:
+            self._run.note(f"loop in row {row} left after {rounds} rounds")
+            return False
+        return True
+
+    def unpack(self, value: Any, count: int) -> Any:
+        """A sequence of invented values has as many as are unpacked."""
+        if type(value) not in (list, tuple) or len(value) == count:
+            return value
+        if not value or not all(
+            isinstance(entry, (SoftTensor, standins.StandIn)) for entry in value
+        ):
+            return value
+        self._run.remark("length of a sequence taken from where it is unpacked")
+        last = value[-1]
+        return [*value[:count], *[_another(last) for _ in range(count - len(value))]]
+
+    def repair(self, error: Exception, row: int) -> None:
+        """Skip a statement that has raised, unless the failure is what a probe looks for."""
+        if isinstance(error, (StopIteration, GeneratorExit)) or is_amp_failure(error):
+            raise error
+        self._run.repairs.setdefault((row, f"{type(error).__name__}: {error}"[:120]), None)
+
+    def hasattr(self, thing: Any, name: str) -> bool:
+        """Whether an unknown object has an attribute is a decision."""
+        if isinstance(thing, standins.StandIn):
+            path = object.__getattribute__(thing, "_path")
+            return bool(self._run.choose(f"hasattr({path}, {name!r})", (True, False)))
+        return builtins.hasattr(thing, name)
+
+
+def _another(value: Any) -> Any:
+    return derived(value) if isinstance(value, torch.Tensor) else value
+
+
+def _isinstance(thing: Any, kinds: Any) -> bool:
+    try:
+        return isinstance(thing, kinds)
+    except TypeError:
+        return False
+
+
+def _issubclass(thing: Any, kinds: Any) -> bool:
+    try:
+        return issubclass(thing, kinds)
+    except TypeError:
+        return False
+
+
+def _next(items: Any, *default: Any) -> Any:
+    if isinstance(items, SoftTensor):
+        return soft()
+    return next(items, *default)
+
+
+def _vars(*things: Any) -> Any:
+    if things and not isinstance(things[0], standins.StandIn):
+        return vars(*things)
+    return {}
+
+
+def _exit(*args: Any) -> None:
+    raise SystemExit(*args)

@@ -1,0 +1,142 @@
+"""Values for paths: from the plan's roles and domains, else from use, else from the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from amplint.probe.worker import standins, words
+from amplint.probe.worker.context import Run, current
+from amplint.probe.worker.soft import derived, soft
+from amplint.probe.worker.world import BATCHES, World, named_loader
+
+LENGTHS = (2, 1, 3)
+
+
+def make(path: str, owner: Any = None) -> Any:
+    """What stands at a path that nothing defines."""
+    run = current()
+    if run.decisions.is_declared(path):
+        return run.choose(path, ())
+    role = run.role(path)
+    kind = role.kind if role else words.kind_of(path, run.use(path).attributes)
+    if owner is not None and role is None:
+        kind = None
+    maker = MAKERS.get(kind or "")
+    if maker is None:
+        return standins.StandIn(path, owner)
+    if kind != "loss" and may_be_none(run, path) and is_none(path):
+        return None
+    return maker(run, path)
+
+
+def may_be_none(run: Run, path: str) -> bool:
+    """Whether the source allows for None at this path."""
+    use = run.use(path)
+    return use.none or use.truth
+
+
+def is_none(path: str) -> bool:
+    """Decide whether None stands at this path."""
+    return bool(current().choose(f"{path} is None", (False, True)))
+
+
+def world(run: Run) -> World:
+    """The objects of the run."""
+    return run.world
+
+
+def _scaler(run: Run, path: str) -> Any:
+    enabled = bool(run.choose(f"{path}.enabled", (True, False), "role"))
+    return world(run).scaler(path, enabled)
+
+
+MAKERS: dict[str, Callable[[Run, str], Any]] = {
+    "scaler": _scaler,
+    "optimizer": lambda run, path: world(run).optimizer(path),
+    "model": lambda run, path: world(run).model(path),
+    "loss": lambda run, path: derived(world(run).any_model()()),
+    "loader": lambda run, path: named_loader(path),
+    "device": lambda run, path: torch.device("cuda" if run.virtual_cuda else run.request.device),
+}
+
+
+def bind(path: str, kind: str, owner: Any) -> Any:
+    """What a stand-in becomes once it is used as this kind of thing."""
+    run = current()
+    if kind == "number":
+        return run.choose(path, words.numbers_for(path))
+    if kind == "flag":
+        return run.choose(path, words.flags_for(path))
+    if kind == "string":
+        return run.choose(path, _strings(run, path))
+    if kind == "tensor":
+        return derived(owner()) if isinstance(owner, torch.nn.Module) else soft()
+    if kind == "optimizer":
+        parameters = owner.parameters() if isinstance(owner, torch.nn.Module) else ()
+        return world(run).optimizer(path, list(parameters))
+    if kind == "model" and isinstance(owner, torch.nn.Module):
+        return owner
+    return MAKERS[kind](run, path)
+
+
+def bind_compared(path: str, other: Any) -> Any:
+    """What an unknown value is that is compared with a constant."""
+    run = current()
+    if isinstance(other, bool):
+        return run.choose(path, words.flags_for(path))
+    if isinstance(other, str):
+        return run.choose(path, (other, *_strings(run, path)))
+    numbers = [
+        number
+        for constant in (*run.use(path).compared, other)
+        if isinstance(constant, (int, float)) and not isinstance(constant, bool)
+        for number in (constant, constant + 1)
+    ]
+    return run.choose(path, (*words.numbers_for(path), *numbers))
+
+
+def truth(thing: Any, path: str, value: Any) -> bool:
+    """Whether a stand-in is true: a flag, a number, a text, or an object that may be None."""
+    if value is not standins.UNBOUND:
+        return bool(value)
+    run = current()
+    use = run.use(path)
+    if use.attributes or use.called or use.keys:
+        return not is_none(path)
+    if any(isinstance(constant, str) for constant in use.compared):
+        return bool(thing._amp_bind("string"))
+    numeric = any(
+        isinstance(constant, (int, float)) and not isinstance(constant, bool)
+        for constant in use.compared
+    )
+    if numeric or use.arithmetic or words.is_number(path):
+        return bool(thing._amp_bind("number"))
+    return bool(run.choose(path, words.flags_for(path)))
+
+
+def iterate(path: str, item: Callable[[int], Any]) -> Iterator[Any]:
+    """A few entries of something unknown."""
+    if words.kind_of(path, set()) == "loader" or "loader" in path or "data" in path:
+        return iter([soft() for _ in range(length(path))])
+    if path.count("[") > 2:
+        return iter(())
+    return iter([item(index) for index in range(length(path))])
+
+
+def element(path: str, index: int) -> Any:
+    """One entry of an iterator."""
+    return soft()
+
+
+def length(path: str) -> int:
+    """How many entries something unknown has."""
+    lengths = BATCHES if "loader" in path else LENGTHS
+    return int(current().choose(f"len({path})", lengths))
+
+
+def _strings(run: Run, path: str) -> tuple[str, ...]:
+    found = [constant for constant in run.use(path).compared if isinstance(constant, str)]
+    return (*found, "other")

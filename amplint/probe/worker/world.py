@@ -1,0 +1,175 @@
+"""The small real objects of a run: models, optimizers, scalers, loaders."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from amplint.probe.worker import standins
+from amplint.probe.worker.context import current
+from amplint.probe.worker.soft import (
+    SoftTensor,
+    connected,
+    derived,
+    soft,
+    tensors_in,
+    without_overrides,
+)
+
+BATCHES = (4, 3, 1, 2)
+#: What a model owns besides tensors, where code asks for it.
+NO_SYNC = frozenset({"no_sync", "join", "summon_full_params"})
+
+
+class TinyModel(torch.nn.Module):
+    """Two layers of a few weights; the output hangs on all of them and on all inputs."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.__dict__["_amp_path"] = path
+        self.layer = torch.nn.Linear(3, 2)
+        self.head = torch.nn.Linear(2, 1)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """A scalar near 0.5 in the dtype that autocast asks for."""
+        with without_overrides():
+            weight = self.layer.weight
+            inputs = torch.ones(2, 3, dtype=weight.dtype, device=weight.device)
+            output = self.head(self.layer(inputs)).mean()
+            seen = [tensor for tensor in tensors_in([args, kwargs]) if tensor.numel()]
+            if seen:
+                carrier = connected(seen).to(weight.device).as_subclass(torch.Tensor)
+                output = output + 0.01 * carrier.to(output.dtype)
+            return (output * output + 0.5).as_subclass(SoftTensor)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__"):
+                raise
+        if name == "module":
+            return self
+        if name in NO_SYNC:
+            return lambda *args, **kwargs: contextlib.nullcontext()
+        return standins.StandIn(f"{self._amp_path}.{name}", owner=self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, standins.StandIn):
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Checkpoints are not loaded."""
+        return standins.StandIn("load_state_dict()")
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        return derived(self()) if isinstance(index, str) else self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self])
+
+
+class Loader:
+    """A few batches of soft tensors."""
+
+    def __init__(self, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
+        self.dataset = dataset
+        self.batch_size = 2
+        self._amp_path = f"DataLoader@{current().row()}"
+        self._amp_served = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([soft() for _ in range(len(self))])
+
+    def __next__(self) -> Any:
+        self._amp_served += 1
+        if self._amp_served > len(self):
+            self._amp_served = 0
+            raise StopIteration
+        return soft()
+
+    def __len__(self) -> int:
+        return int(current().choose(f"len({self._amp_path})", BATCHES))
+
+    def __getitem__(self, index: Any) -> Any:
+        return soft()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return standins.StandIn(f"{self.__dict__.get('_amp_path', 'loader')}.{name}")
+
+    def __class_getitem__(cls, item: Any) -> type:
+        return cls
+
+
+def named_loader(path: str) -> Loader:
+    """A loader whose length is a decision about `path`."""
+    loader = Loader()
+    loader._amp_path = path
+    return loader
+
+
+class World:
+    """What the run has built, by path."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.models: dict[str, TinyModel] = {}
+        self._optimizers: dict[str, Any] = {}
+        self._scalers: dict[str, Any] = {}
+        #: Optimizers that were made before any model was seen take every later one.
+        self._open: list[Any] = []
+
+    def model(self, path: str = "model") -> TinyModel:
+        """The tiny model that stands at this path."""
+        if path not in self.models:
+            model = self.models[path] = TinyModel(path).to(self.device)
+            for optimizer in self._open:
+                optimizer.add_param_group({"params": list(model.parameters())})
+        return self.models[path]
+
+    def any_model(self) -> TinyModel:
+        """The first model, made now if there is none."""
+        return next(iter(self.models.values())) if self.models else self.model()
+
+    def optimizer(self, path: str, parameters: Iterable[Any] = ()) -> Any:
+        """The optimizer that stands at this path, over these parameters or all models'."""
+        if path not in self._optimizers:
+            owned = [parameter for parameter in parameters if parameter.requires_grad]
+            if not owned:
+                owned = self._parameters_for(path)
+            optimizer = torch.optim.SGD(owned, lr=1e-3)
+            self._optimizers[path] = optimizer
+            if not list(parameters):
+                self._open.append(optimizer)
+        return self._optimizers[path]
+
+    def scaler(self, path: str, enabled: bool = True) -> Any:
+        """The scaler that stands at this path."""
+        if path not in self._scalers:
+            kind = self.device.split(":", 1)[0]
+            self._scalers[path] = torch.amp.GradScaler(kind, enabled=enabled)
+        return self._scalers[path]
+
+    def _parameters_for(self, path: str) -> list[Any]:
+        models = list(self.models.values()) or [self.model()]
+        side = side_of(path)
+        partners = [model for model in models if side and side_of(model._amp_path) == side]
+        return [parameter for model in partners or models for parameter in model.parameters()]
+
+
+def side_of(path: str) -> str:
+    """ "d" of "optimizer_d", "optD" and "netD": which of several models is meant."""
+    leaf = path.rsplit(".", 1)[-1]
+    if "_" in leaf:
+        return leaf.rsplit("_", 1)[-1].lower()[:1] if len(leaf.rsplit("_", 1)[-1]) <= 4 else ""
+    return leaf[-1].lower() if leaf[-1:].isupper() or leaf[-1:].isdigit() else ""

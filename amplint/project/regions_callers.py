@@ -1,0 +1,153 @@
+"""Which autocast regions a function runs in: its callers, upwards through the files of a project.
+
+A loss knows nothing of mixed precision; what calls it may. Objects of classes are followed to
+where they are called: kept in attributes, handed to constructors and functions, returned by
+factories such as `get_model`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.project.module import Class, Function, Module
+from amplint.project.objects import WRAPPERS, returned
+from amplint.project.regions import Region, Regions, Trail, is_off
+from amplint.project.roles import last_name
+
+#: Callers are followed this far up, and over this many functions.
+CALLER_DEPTH = 10
+FUNCTION_LIMIT = 60
+#: Files that name a class, beyond which its objects are not looked for.
+FILE_LIMIT = 40
+_CALLED = frozenset(("forward", "__call__"))
+
+
+class Callers:
+    """Finds the regions around a function.
+
+    Args:
+        regions: of single functions.
+    """
+
+    def __init__(self, regions: Regions) -> None:
+        self.regions = regions
+        self.objects = regions.objects
+        self.project = regions.objects.project
+
+    def regions_around(self, node: ast.AST, function: Function) -> Iterator[tuple[Region, Trail]]:
+        """Regions that `node` runs in, each with the calls that lead from it to `function`."""
+        if self._is_off(node, function):
+            return
+        around = self.regions.around(node, function)
+        if around is not None:
+            yield around, ()
+            return
+        seen = {function}
+        pending: list[tuple[Function, Trail]] = [(function, ())]
+        while pending and len(seen) < FUNCTION_LIMIT:
+            inner, trail = pending.pop(0)
+            for call, caller in self.callers(inner):
+                if self._is_off(call, caller):
+                    continue
+                longer = ((call, caller), *trail)
+                around = self.regions.around(call, caller)
+                if around is not None:
+                    yield around, longer
+                elif caller not in seen and len(longer) < CALLER_DEPTH:
+                    seen.add(caller)
+                    pending.append((caller, longer))
+
+    def _is_off(self, node: ast.AST, function: Function) -> bool:
+        """Whether the innermost autocast around a node of a function is off on accelerators."""
+        for _, found in reversed(self.regions.spans_around(node, function)):
+            if not is_off(found):
+                return False
+            if any(cast is not None and cast.devices != {"cpu"} for cast in found):
+                return True
+        return False
+
+    # -- who calls ---------------------------------------------------------------------------
+
+    def callers(self, function: Function) -> Iterator[tuple[ast.Call, Function]]:
+        """The calls of a function, each with the function that holds it."""
+        if function.name in _CALLED and function.owner is not None:
+            yield from self._calls_of_objects(function.owner)
+            return
+        for site in self.objects.calls_of(function):
+            yield site.node, site.function
+
+    def _calls_of_objects(self, owner: Class) -> Iterator[tuple[ast.Call, Function]]:
+        """`model(x)` where `model` is an object of the class."""
+        seen: set[ast.Call] = set()
+        for module in self._modules_with_objects(owner):
+            for site in module.calls:
+                callee = site.node.func
+                if site.node in seen or not isinstance(callee, (ast.Name, ast.Attribute)):
+                    continue
+                if self.objects.class_of(callee, site.function) is owner:
+                    seen.add(site.node)
+                    yield site.node, site.function
+        for call, function in self._calls_of_made(owner):
+            if call not in seen:
+                yield call, function
+
+    def _modules_with_objects(self, owner: Class) -> list[Module]:
+        """Modules that name the class, and those that they hand its objects to."""
+        naming = [owner.module, *self.project.naming(owner.module, owner.name)][:FILE_LIMIT]
+        found = dict.fromkeys(naming)
+        for module in naming:
+            for site in module.calls:
+                values = [*site.node.args, *(item.value for item in site.node.keywords)]
+                if any(self.objects.class_of(value, site.function) is owner for value in values):
+                    known = self.objects.callee(site.node, site.function)
+                    if known is not None:
+                        found[known.module] = None
+        return list(found)
+
+    # -- objects from factories ---------------------------------------------------------------
+
+    def _calls_of_made(self, owner: Class) -> Iterator[tuple[ast.Call, Function]]:
+        """Calls of what an unknown object's method returned, if it has the name of a factory.
+
+        `self.model = experiment.get_model()`, where a `get_model` of the project returns objects
+        of the class.
+        """
+        for factory in self._factories(owner):
+            for module in self.project.naming(owner.module, "autocast", factory):
+                for site in module.calls:
+                    callee = site.node.func
+                    if isinstance(callee, (ast.Name, ast.Attribute)) and self._is_made(
+                        callee, site.function, factory
+                    ):
+                        yield site.node, site.function
+
+    def _factories(self, owner: Class) -> set[str]:
+        """Names of methods that return objects of the class."""
+        found: set[str] = set()
+        modules = [owner.module, *self.project.naming(owner.module, owner.name)]
+        for module in modules[:FILE_LIMIT]:
+            for function in module.functions:
+                if function.owner is None or function.name in _CALLED:
+                    continue
+                values = returned(function)
+                if any(self.objects.class_of(value, function) is owner for value in values):
+                    found.add(function.name)
+        return found
+
+    def _is_made(
+        self, expression: ast.expr, function: Function, factory: str, depth: int = 6
+    ) -> bool:
+        """Whether every definition of an expression calls an unknown method of this name."""
+        if isinstance(expression, ast.Call):
+            name = last_name(expression.func)
+            if name == factory and isinstance(expression.func, ast.Attribute):
+                return self.objects.callee(expression, function) is None
+            if name in WRAPPERS and expression.args:
+                return self._is_made(expression.args[0], function, factory, depth - 1)
+            return False
+        if not depth or not isinstance(expression, (ast.Name, ast.Attribute)):
+            return False
+        found = self.objects.bindings(expression, function) or []
+        values = [(item.value, item.function) for item in found if item.value is not None]
+        return any(self._is_made(value, where, factory, depth - 1) for value, where in values)

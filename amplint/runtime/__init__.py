@@ -1,0 +1,1 @@
+"""Watches real scalers, optimizers and gradients while a program runs. Needs torch."""

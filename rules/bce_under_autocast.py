@@ -1,0 +1,170 @@
+"""# bce-under-autocast (AMP502)
+
+Plain binary cross entropy is computed under CUDA autocast, where torch forbids it.
+
+## What it does
+Flags `torch.nn.functional.binary_cross_entropy` and calls of `torch.nn.BCELoss` objects inside an
+autocast region of CUDA or XPU. The callers of a loss or model are followed upwards through the files
+of the project; an inner `autocast(enabled=False)` is respected.
+
+## Why is this bad?
+Its gradient divides by `p * (1 - p)`, which leaves half precision's range, so CUDA and XPU autocast
+refuse it: `RuntimeError: torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to
+autocast.` The ban is on the operation, not on its arguments: `.float()` on them does not help, nor
+does bfloat16. The CPU and a run with autocast off do not show it.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+criterion = torch.nn.BCELoss()
+loader = [(torch.randn(8, 4), torch.rand(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = criterion(torch.sigmoid(model(inputs)).float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+criterion = torch.nn.BCEWithLogitsLoss()
+loader = [(torch.randn(8, 4), torch.rand(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = criterion(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the forward on a CUDA device raises the `RuntimeError`. Without one, both examples run
+alike; the ban itself also answers for torch's fake CUDA tensors, which need no GPU.
+
+## Fix safety
+No fix is offered: the sigmoid before the loss has to go together with the call.
+
+## Known limits
+Losses that are chosen by name from a registry are not found. A loss object is flagged only if every
+definition in sight is a `BCELoss`. Silent where a condition around the call asks about autocast or
+mixed precision. A region whose device type is not known is taken for CUDA.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "Prefer binary_cross_entropy_with_logits over
+  binary_cross_entropy"
+- `aten/src/ATen/autocast_mode.h`: `binary_cross_entropy_banned`
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import expects_error
+from amplint.project.layout import layout_of
+from amplint.project.module import Function
+from amplint.project.regions import Inside, Region, Regions, regions_of
+from amplint.project.regions_callers import Callers
+from amplint.project.regions_training import path_to
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP502",
+    name="bce-under-autocast",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="`BCELoss` or `binary_cross_entropy` under CUDA autocast, which forbids it",
+    facts=("A13", "A13b", "A13c"),
+)
+
+FUNCTIONS = frozenset(("torch.nn.functional.binary_cross_entropy",))
+LOSSES = frozenset(("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss"))
+MENTIONS = re.compile(r"binary_cross_entropy(?!_with)|BCELoss")
+ASKS = re.compile(r"autocast|amp\b|amp_|half|fp16|mixed", re.IGNORECASE)
+
+MESSAGE = (
+    "`{call}` runs under {device} autocast ({where}), which forbids it: `RuntimeError: … unsafe to "
+    "autocast`, whatever the dtype of its arguments"
+)
+HELP = (
+    "use `binary_cross_entropy_with_logits` (`BCEWithLogitsLoss`) without the sigmoid, or call it "
+    'under `torch.autocast("{device}", enabled=False)` with `.float()` arguments'
+)
+DEVICES = {"cuda": "CUDA", "xpu": "XPU"}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report each plain binary cross entropy that an autocast region reaches."""
+    if not MENTIONS.search(view.module.source):
+        return
+    regions = regions_of(view)
+    callers = Callers(regions)
+    for site in view.module.calls:
+        if site.node not in layout_of(site.function) or expects_error(site):
+            continue
+        if not _is_banned(regions, site.node, site.function):
+            continue
+        for region, trail in callers.regions_around(site.node, site.function):
+            devices = region.cast.devices
+            if devices is None or devices & DEVICES.keys():
+                yield _finding(view, region, Inside(site.node, site.function, trail))
+                break
+
+
+def _finding(view: FileView, region: Region, item: Inside) -> Finding:
+    devices = region.cast.devices or DEVICES.keys()
+    device = min(str(name) for name in devices if name in DEVICES)
+    where = f"line {region.opened.lineno}"
+    if region.function.module is not view.module:
+        where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
+    words = {"call": view.source_of(item.call.func) + "(...)", "where": where}
+    message = MESSAGE.format(device=DEVICES[device], **words)
+    path = path_to(view, region, item, "binary cross entropy runs with autocast still on")
+    return view.finding(RULE, item.call, message, HELP.format(device=device), path=path)
+
+
+def _is_banned(regions: Regions, call: ast.Call, function: Function) -> bool:
+    if not _is_plain_entropy(regions, call.func, function):
+        return False
+    tests = layout_of(function).conditions(call)
+    return not any(ASKS.search(ast.unparse(test)) for test in tests)
+
+
+def _is_plain_entropy(regions: Regions, callee: ast.expr, function: Function) -> bool:
+    """Whether a callee is the function, or an object of the class by all its definitions."""
+    module = function.module
+    if module.resolve(callee) in FUNCTIONS:
+        return True
+    if isinstance(callee, ast.Call):
+        return module.resolve(callee.func) in LOSSES
+    if not isinstance(callee, (ast.Name, ast.Attribute)):
+        return False
+    found = regions.objects.bindings(callee, function) or []
+    return bool(found) and all(
+        item.value is not None and _makes_plain_entropy(item.value, item.function) for item in found
+    )
+
+
+def _makes_plain_entropy(value: ast.expr, function: Function) -> bool:
+    if isinstance(value, ast.Call):
+        inner = value.func
+        if isinstance(inner, ast.Attribute) and inner.attr in ("cuda", "to"):
+            return _makes_plain_entropy(inner.value, function)
+        return function.module.resolve(inner) in LOSSES
+    return function.module.resolve(value) in FUNCTIONS

@@ -1,0 +1,129 @@
+"""# loss-detached (AMP302)
+
+What `backward()` starts from has been taken out of the graph.
+
+## What it does
+Flags `.item()`, `.detach()`, `.data`, `.numpy()`, `float(loss)` and `torch.tensor(loss)` where the
+result, and nothing else that has a graph, goes to `scaler.scale(...)` or `backward()`.
+
+## Why is this bad?
+`scaler.scale(loss.item())` raises `ValueError: outputs must be a Tensor or an iterable of Tensors`;
+a detached loss raises `RuntimeError: element 0 of tensors does not require grad and does not have a
+grad_fn` in `backward()`. With `requires_grad_()` or `torch.tensor(loss, requires_grad=True)` the
+backward passes, but ends at the copy: no parameter gets a gradient, and `scaler.step` raises
+`AssertionError: No inf checks were recorded for this optimizer.` Without a scaler, or with a
+disabled one, nothing is raised and nothing is learned.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+
+for _ in range(4):
+    inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    loss = torch.tensor(loss.item(), requires_grad=True)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+
+for _ in range(4):
+    inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the step raises the error, or leaves every parameter without a gradient.
+
+## Fix safety
+No fix is offered: whether the copy or the backward is meant is not visible.
+
+## Known limits
+Silent where any part of the loss may have a graph, and where a tensor is detached on purpose to
+read its own gradient: then a computation follows between the copy and the backward.
+
+## References
+- `torch/amp/grad_scaler.py`: `GradScaler.scale`
+- `torch/_tensor.py`: `Tensor.detach`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, PathStep, Severity
+from amplint.gradflow.analysis import CutOff, cut_off
+from amplint.gradflow.values import LEAF
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP302",
+    name="loss-detached",
+    severity=Severity.ERROR,
+    effect="crash/silent",
+    summary="`.item()`, `.detach()`, `.data` or `torch.tensor(loss)` on the way to `backward()`",
+    facts=("B01", "B02", "B03", "B04", "B04b", "B05", "B06"),
+)
+
+CRASH = (
+    "{source} has no graph: `backward()` raises RuntimeError: element 0 of tensors does not "
+    "require grad and does not have a grad_fn"
+)
+NUMBER = (
+    "{source} is a number, and a scaler scales tensors: ValueError: outputs must be a Tensor or "
+    "an iterable of Tensors"
+)
+LEAF_COPY = (
+    "{source} starts a graph of its own: `backward()` ends there, no parameter gets a gradient, "
+    "and `scaler.step` raises AssertionError: No inf checks were recorded for this optimizer"
+)
+HELP = "run the backward on the loss itself, and use the copy for logging only"
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report each detaching operation whose result is all that a backward starts from."""
+    reported: set[ast.AST] = set()
+    for found in cut_off(view):
+        block = found.block
+        if block.by_mode or found.root or block.function.module is not view.module:
+            continue
+        if block.node not in reported:
+            reported.add(block.node)
+            message = _template(found).format(source=f"`{view.source_of(block.node)}`")
+            yield view.finding(RULE, block.node, message, HELP, path=_path(view, found))
+
+
+def _template(found: CutOff) -> str:
+    if LEAF in found.backward.loss.connected:
+        return LEAF_COPY
+    return NUMBER if found.block.kind in ("item", "float") else CRASH
+
+
+def _path(view: FileView, found: CutOff) -> tuple[PathStep, ...]:
+    block, backward = found.block, found.backward
+    return (
+        view.step(block.node, view.module, f"`{view.source_of(block.node)}` leaves the graph"),
+        view.step(
+            backward.node,
+            backward.function.module,
+            f"`{view.source_of(backward.node)}` starts from it",
+        ),
+    )

@@ -1,0 +1,170 @@
+"""# scaler-first-used-in-inference-mode (AMP307)
+
+The first `scaler.scale` of a run happens under `torch.inference_mode`.
+
+## What it does
+Flags `scaler.scale(...)` under `torch.inference_mode` (a block or a decorator) where the same
+function, or the function that calls it, scales its first training loss only afterwards.
+
+## Why is this bad?
+A scaler makes its scale tensor at its first use. Under `inference_mode` that is an inference
+tensor, for good. A validation pass before the first epoch is enough, and the training that follows raises
+
+    RuntimeError: Inference tensors cannot be saved for backward. Please do not use Tensors created
+    in inference mode in computation tracked by autograd. To work around this, you can make a clone
+    to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of
+    `torch.inference_mode()`.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+
+with torch.inference_mode():
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    print(scaler.scale(loss).item() / scaler.get_scale())
+
+for _ in range(4):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+
+with torch.inference_mode():
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    print(loss.item())
+
+for _ in range(4):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the validation and the first training step raises the error.
+
+## Fix safety
+No fix is offered. A loss that is only looked at needs no scaling: use it as it is.
+
+## Known limits
+Only an order that stands in one function, or in the function that calls both, is seen. `no_grad`
+does no harm.
+
+## References
+- `torch/amp/grad_scaler.py`: `GradScaler.scale`, `_lazy_init_scale_growth_tracker`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.gradflow.modes import decorated, switched
+from amplint.project.dataflow import scaler_calls
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite, Function
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP307",
+    name="scaler-first-used-in-inference-mode",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="the first `scale()` of a scaler under `torch.inference_mode`",
+    facts=("S40",),
+)
+
+MESSAGE = (
+    "the scaler's first `scale()` runs under `torch.inference_mode`, before the training on line "
+    "{row}: RuntimeError: Inference tensors cannot be saved for backward"
+)
+HELP = "use the loss unscaled here; only a loss that is backwarded needs the scaler"
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the scaling, or the call that leads to it, before the first training."""
+    scales = list(scaler_calls(view, "scale"))
+    inferring = [site for site in scales if _in_inference_mode(site)]
+    training = [site for site in scales if site not in inferring]
+    for site in inferring:
+        later = _trained_later(view, site, training)
+        if later is not None:
+            step = view.step(later.node, view.module, "the training comes afterwards")
+            message = MESSAGE.format(row=later.node.lineno)
+            yield view.finding(RULE, site.node, message, HELP, path=(step,))
+
+
+def _in_inference_mode(site: CallSite) -> bool:
+    for node in layout_of(site.function).ancestors(site.node):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            kinds = [switched(item.context_expr, site.function.module) for item in node.items]
+            if any(kinds):
+                return "inference_mode" in kinds
+    found = decorated(site.function)
+    return found is not None and found[0] == "inference_mode"
+
+
+def _trained_later(view: FileView, site: CallSite, training: list[CallSite]) -> CallSite | None:
+    """The training that comes after an inferring scale, if none may come before it."""
+    here = _order(view, site.function, {site.function}, site.node)
+    if here is None:
+        return None
+    function, node = here
+    layout = layout_of(function)
+    first: CallSite | None = None
+    for other in training:
+        place = _place(view, other, function)
+        if place is None:
+            continue
+        if not layout.before(node, place):
+            return None
+        first = first or other
+    return first
+
+
+def _order(
+    view: FileView, function: Function, seen: set[Function], node: ast.Call
+) -> tuple[Function, ast.Call] | None:
+    """The function whose order of calls decides: where nobody calls it from this file."""
+    callers = [
+        call
+        for call in view.objects.calls_of(function)
+        if call.function.module is view.module and call.function not in seen
+    ]
+    if not callers:
+        return function, node
+    if len(callers) > 1 or callers[0].node not in layout_of(callers[0].function):
+        return None
+    caller = callers[0]
+    return _order(view, caller.function, seen | {caller.function}, caller.node)
+
+
+def _place(view: FileView, site: CallSite, function: Function) -> ast.Call | None:
+    """The call in `function` that runs a site; the first one, None if there is none."""
+    if site.function is function:
+        return site.node
+    calls = [call for call in view.objects.calls_of(site.function) if call.node is not site.node]
+    found = (
+        call.node if call.function is function else _place(view, call, function)
+        for call in calls
+        if call.function is not site.function
+    )
+    return next((node for node in found if node is not None), None)

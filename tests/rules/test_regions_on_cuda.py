@@ -1,0 +1,48 @@
+"""What the rules about autocast regions say of CUDA, asked of torch.
+
+Fake tensors answer for the dispatch keys of a GPU without one; the tests marked `cuda` need one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+
+
+def _fake_entropy(device: str, dtype: torch.dtype) -> None:
+    """The loss on fake tensors of a device whose autocast is on."""
+    was_on, was = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    with FakeTensorMode():
+        probabilities = torch.empty(4, device=device, dtype=torch.float32)
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, dtype)
+        try:
+            F.binary_cross_entropy(probabilities.float(), torch.empty(4, device=device))
+        finally:
+            torch.set_autocast_enabled(device, was_on)
+            torch.set_autocast_dtype(device, was)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("device", ["cuda", "xpu"])
+def test_autocast_forbids_entropy_in_every_dtype(device: str, dtype: torch.dtype) -> None:
+    with pytest.raises(RuntimeError, match="unsafe to autocast"):
+        _fake_entropy(device, dtype)
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_other_devices_allow_it(device: str) -> None:
+    _fake_entropy(device, torch.float16)
+
+
+@pytest.mark.cuda
+def test_entropy_raises_on_a_gpu() -> None:
+    probabilities = torch.rand(4, device="cuda")
+    with torch.autocast("cuda"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        F.binary_cross_entropy(probabilities, probabilities)
+    with torch.autocast("cuda"), torch.autocast("cuda", enabled=False):
+        assert torch.isfinite(F.binary_cross_entropy(probabilities, probabilities))
