@@ -40,6 +40,7 @@ TABLE: dict[str, str] = {
     "AMP201": "guard_mismatch",
     "AMP202": "missing_mixed_precision_guard",
     "AMP204": "enabled_flags_disagree",
+    "AMP207": "scaler_without_autocast",
     "AMP208": "positional_enabled",
     "AMP209": "autocast_arguments",
     "AMP301": "no_grad_on_trainable_path",

@@ -1,0 +1,113 @@
+"""# scaler-without-autocast (AMP207)
+
+There is a GradScaler, but nothing ever runs in half precision.
+
+## What it does
+Flags a `GradScaler` that steps an optimizer where neither the file, nor what it imports, nor the
+files that import it mention autocast or a half precision dtype.
+
+## Why is this bad?
+The loss is scaled so that small gradients survive in float16. In float32 they survive anyway: the
+scaler changes nothing in training but the time. Each step waits for the device to learn whether the
+gradients are finite, and the first steps may be skipped because of the scale alone. Usually the
+forward was meant to run under autocast, and all of the speed and memory that mixed precision would
+bring is missing.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function: no tensor of a half precision dtype is ever made.
+
+## Fix safety
+No fix is offered: either the autocast is missing or the scaler is too much.
+
+## Known limits
+Advice only. Silent where a file imports a library that might run the model in half precision
+itself, where a file it needs cannot be found, and for scalers that are handed on and not used here.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
+- PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.connected import connected_files
+from amplint.project.dataflow import receiver, scaler_calls
+from amplint.project.scalers import built_scalers
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP207",
+    name="scaler-without-autocast",
+    severity=Severity.INFO,
+    effect="perf",
+    summary="a GradScaler, and nothing ever runs in half precision",
+    facts=("S00", "R10"),
+)
+
+MESSAGE = (
+    "`{scaler}` scales the loss, but nothing runs in half precision here: float32 gradients need "
+    "no loss scale, and each step waits for its inf check"
+)
+HELP = "run the forward under `torch.autocast`, or drop the scaler"
+#: Whatever may make half precision values, or hide what does.
+HALF = re.compile(
+    r"autocast|\bhalf\b|float16|fp16\b.*dtype|MixedPrecision|custom_fwd|getattr\(torch\b"
+    r"|(?:args|cfg|config|conf|opt|options|self)\.\w*dtype|set_default_dtype|float8"
+    r"|import_module|__import__|hub\.load|jit\.load|\bexec\(|\beval\("
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report scalers that step an optimizer where everything is float32."""
+    stepping = {receiver(site.node) for site in scaler_calls(view, "step")}
+    scalers = [built for built in built_scalers(view) if built.target in stepping]
+    if not scalers or all(built.is_off for built in scalers) or HALF.search(view.module.source):
+        return
+    training = connected_files(view)
+    if training.unknown or not training.complete:
+        return
+    if any(HALF.search(module.source) for module in training.modules):
+        return
+    for built in scalers:
+        if not built.is_off:
+            yield view.finding(RULE, built.call, MESSAGE.format(scaler=built.target), HELP)
