@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from amplint.project.module import Module
 
 if TYPE_CHECKING:
+    from amplint.project.project import Project
     from amplint.rule import FileView
 
 #: More files than this are not followed.
@@ -30,7 +31,7 @@ class Connected:
     """What a training that a file takes part in may consist of.
 
     Args:
-        modules: the file itself, the files that mention it, and all that these import.
+        modules: the file itself, the files that import it, and all that these import.
         unknown: imported names that are neither a file of the project nor a neutral library.
         complete: whether all of them were followed.
     """
@@ -41,26 +42,35 @@ class Connected:
 
 
 def connected_files(view: FileView) -> Connected:
-    """Follow the imports of a file, of the files that mention it, and of what they import."""
+    """Follow the imports of a file, of the files that import it, and of what they import."""
     project = view.objects.project
     stem = view.module.filename.rpartition("/")[2].removesuffix(".py")
-    pending = [view.module, *project.mentioning(view.module, "import", stem)]
+    pending = [view.module]
+    for module in project.mentioning(view.module, "import", stem):
+        if view.module in _found(project, module)[0]:
+            pending.append(module)
     found: list[Module] = []
     unknown: set[str] = set()
     while pending and len(found) < FILE_LIMIT:
         module = pending.pop(0)
-        if module in found:
-            continue
-        found.append(module)
-        for names in _imported(module):
-            known = next(
-                (known for name in names if (known := project.module_named(name, module))), None
-            )
-            if known is not None:
-                pending.append(known)
-            elif names[0].partition(".")[0] not in NEUTRAL | sys.stdlib_module_names:
-                unknown.add(names[0])
+        if module not in found:
+            found.append(module)
+            imported, not_found = _found(project, module)
+            pending += imported
+            unknown |= not_found
     return Connected(tuple(found), frozenset(unknown), not pending)
+
+
+def _found(project: Project, module: Module) -> tuple[list[Module], set[str]]:
+    """The files that a module imports, and the names that are no files nor neutral libraries."""
+    modules: list[Module] = []
+    unknown: set[str] = set()
+    for names in _imported(module):
+        known = [found for name in names if (found := project.module_named(name, module))]
+        modules += known[:1]
+        if not known and names[0].partition(".")[0] not in NEUTRAL | sys.stdlib_module_names:
+            unknown.add(names[0])
+    return modules, unknown
 
 
 def _imported(module: Module) -> Iterator[tuple[str, ...]]:
@@ -69,9 +79,7 @@ def _imported(module: Module) -> Iterator[tuple[str, ...]]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (alias.name,)
-    aliases = module.imports.aliases
-    for dotted in dict.fromkeys(aliases.values()):
-        if dotted:
-            yield dotted, dotted.rpartition(".")[0] or dotted
+    for dotted in dict.fromkeys(module.imports.aliases.values()):
+        yield dotted, dotted.rpartition(".")[0] or dotted
     for star in module.imports.stars:
         yield (star,)
