@@ -30,6 +30,7 @@ from amplint.probe.process import Worker
 from amplint.probe.search import Budget, Trial, explore
 from amplint.probe.verdicts import Judge, Shown
 from amplint.project.project import Project
+from amplint.rule import FileView
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source
 
@@ -132,12 +133,12 @@ def _shows(suspect: Finding, trial: Trial, path: str, budget: Budget) -> Shown |
     return shown if shown is not None and shown.proves else None
 
 
-def _protocol_rows(view: object) -> set[int]:
-    return {
-        site.node.lineno
-        for site in view.module.calls  # type: ignore[attr-defined]
-        if protocol_word(site.node, site.method, site.function, view.roles) in EVENT_WORDS  # type: ignore[attr-defined]
-    }
+def _protocol_rows(view: FileView) -> set[int]:
+    found = set()
+    for site in view.module.calls:
+        if protocol_word(site.node, site.method, site.function, view.roles) in EVENT_WORDS:
+            found.add(site.node.lineno)
+    return found
 
 
 def _finding(filename: str, code: str, row: int) -> Finding:

@@ -173,11 +173,26 @@ class PlanBuilder:
         return found
 
     def _callee(self, call: ast.Call, function: Function) -> Function | None:
+        """What a call runs, as far as names tell; whose class an object has would cost more."""
         own = enclosing_class(function)
         func = call.func
         if own is not None and isinstance(func, ast.Attribute) and _is_self(func.value):
             return self.view.objects.method(own, func.attr)
-        return self.view.objects.callee(call, function)
+        known = self.view.objects.symbol(func, function)
+        if isinstance(known, Class):
+            return self.view.objects.method(known, "__init__")
+        if known is None and isinstance(func, ast.Attribute):
+            return self._method_named(func.attr)
+        return known
+
+    def _method_named(self, name: str) -> Function | None:
+        """The only method of this name in the checked file."""
+        found = [
+            owner.methods[name]
+            for owner in self.view.module.classes.values()
+            if name in owner.methods
+        ]
+        return found[0] if len(found) == 1 else None
 
     def _concerned(self, entry: Function) -> list[Function]:
         """Functions whose inputs matter: what the entry reaches, and constructors of `self`."""

@@ -92,11 +92,13 @@ class Prober:
         """The evidence that executing the finding's code gives."""
         if not predict(finding):
             return Verdict(finding.evidence)
+        entries = self._builder.entries(finding)
+        for entry in entries:  # planning reads files; the clock is for the runs
+            self._builder.plan(finding, entry)
         budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
         judge = Judge(finding, self._builder.path, budget)
         cases: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
-        entries = self._builder.entries(finding)
         for entry in entries:  # grows while it is walked
             planned = self._builder.plan(finding, entry)
             exploration = self._explore(planned, budget, judge)
