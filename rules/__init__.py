@@ -55,6 +55,10 @@ TABLE: dict[str, str] = {
     "AMP507": "step_under_autocast",
     "AMP801": "deprecated_amp_api",
     "AMP802": "apex_amp",
+    "AMP601": "accelerate_with_own_scaler",
+    "AMP602": "lightning_with_own_scaler",
+    "AMP604": "fsdp_plain_scaler",
+    "AMP606": "fused_optimizer_semantics",
     "AMP900": "unused_suppression",
 }
 

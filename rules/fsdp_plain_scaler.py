@@ -1,0 +1,151 @@
+"""# fsdp-plain-scaler (AMP604)
+
+A plain `GradScaler` steps a model that `FullyShardedDataParallel` shards.
+
+## What it does
+Flags `torch.amp.GradScaler(...)` in a file that wraps its model in FSDP1
+(`torch.distributed.fsdp.FullyShardedDataParallel`), where the scaler steps an optimizer and no
+`ShardedGradScaler` stands for it on another branch.
+
+## Why is this bad?
+Each rank holds a part of the gradients. A plain scaler looks for inf and NaN in its own part only:
+if one rank overflows, that rank skips the step and halves its scale while the others step. In the
+measured case (two ranks, inf in the second one's shard) the first stepped at scale 65536 and the
+second skipped at 32768: from then on weights and scales differ between the ranks, and nothing is
+raised. `ShardedGradScaler` asks all ranks first: both skipped.
+
+## Example
+```python
+import os
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+os.environ.setdefault("MASTER_ADDR", "localhost")
+os.environ.setdefault("MASTER_PORT", "29541")
+torch.distributed.init_process_group("gloo", rank=0, world_size=1)
+model = FSDP(torch.nn.Linear(4, 1), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+
+for _ in range(4):
+    inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+torch.distributed.destroy_process_group()
+```
+
+## Use instead
+```python
+import os
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+os.environ.setdefault("MASTER_ADDR", "localhost")
+os.environ.setdefault("MASTER_PORT", "29541")
+torch.distributed.init_process_group("gloo", rank=0, world_size=1)
+model = FSDP(torch.nn.Linear(4, 1), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = ShardedGradScaler("cpu", init_scale=65536.0)
+
+for _ in range(4):
+    inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+torch.distributed.destroy_process_group()
+```
+
+## How it is confirmed
+Executing the step on two ranks with an overflow on one of them. On one rank the two scalers agree.
+
+## Fix safety
+No fix is offered. The positional arguments of `ShardedGradScaler` come in another order
+(`backoff_factor` before `growth_factor`).
+
+## Known limits
+FSDP2 (`fully_shard`) works with the plain scaler, its gradients are DTensors: not flagged. A scaler
+in another file than the wrapping is not seen.
+
+## References
+- `torch/distributed/fsdp/sharded_grad_scaler.py`: `ShardedGradScaler._unscale_grads_`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import constant_of, receiver, scaler_calls
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite
+from amplint.project.names import GRAD_SCALERS
+from amplint.project.roles import ScalerConstruction
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP604",
+    name="fsdp-plain-scaler",
+    severity=Severity.ERROR,
+    effect="silent",
+    summary="a plain `GradScaler` with FSDP1, which needs `ShardedGradScaler`",
+    facts=("fsdp1_plain_scaler_inf_one_shard", "fsdp1_sharded_scaler_inf_one_shard"),
+)
+FSDP = frozenset(
+    f"{module}.FullyShardedDataParallel"
+    for module in (
+        "torch.distributed.fsdp",
+        "torch.distributed.fsdp.fully_sharded_data_parallel",
+        "fairscale.nn",
+        "fairscale.nn.data_parallel",
+    )
+)
+
+MESSAGE = (
+    "a plain GradScaler sees only this rank's shard of the gradients (FSDP on line {row}): after "
+    "an overflow on one rank the others step, and weights and scales drift apart"
+)
+HELP = (
+    "use `ShardedGradScaler` of `torch.distributed.fsdp.sharded_grad_scaler` for the sharded model"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report each plain scaler that steps a model of the same file under FSDP1."""
+    wraps = [site for site in view.module.calls if site.dotted in FSDP]
+    if not wraps or "ShardedGradScaler" in view.module.source:
+        return
+    for built in view.roles.constructions:
+        if built.dotted in GRAD_SCALERS and _steps(view, built) and not _is_off(built):
+            wrap = next((site for site in wraps if not _exclusive(built, site)), None)
+            if wrap is not None:
+                step = view.step(wrap.node, view.module, "the model is sharded here")
+                message = MESSAGE.format(row=wrap.node.lineno)
+                yield view.finding(RULE, built.call, message, HELP, path=(step,))
+
+
+def _steps(view: FileView, built: ScalerConstruction) -> bool:
+    return any(receiver(site.node) == built.target for site in scaler_calls(view, "step"))
+
+
+def _is_off(built: ScalerConstruction) -> bool:
+    words = (word.value for word in built.call.keywords if word.arg == "enabled")
+    return any(constant_of(value) is False for value in words)
+
+
+def _exclusive(built: ScalerConstruction, wrap: CallSite) -> bool:
+    """Whether a run that wraps the model cannot build this scaler, as far as branches tell."""
+    layout = layout_of(built.function)
+    if built.call not in layout:
+        return True
+    if wrap.function is built.function and wrap.node in layout:
+        return layout.exclusive(built.call, wrap.node)
+    return any(isinstance(node, ast.If) for node in layout.ancestors(built.call))

@@ -1,0 +1,146 @@
+"""# fused-optimizer-semantics (AMP606)
+
+Code that relies on what only unfused optimizers do under a scaler.
+
+## What it does
+Flags a step hook (`register_step_pre_hook`, `register_step_post_hook`) of an optimizer that is
+built with `fused=True` and stepped by a GradScaler.
+
+## Why is this bad?
+With an unfused optimizer `scaler.step` unscales the gradients first and does not call
+`optimizer.step()` at all when they hold inf or NaN. A fused optimizer is called in any case, and
+its kernel unscales and skips by itself. So a post hook counts steps that changed nothing (the
+example counts 3 instead of 2), and a pre hook sees, and clips, gradients that are still multiplied
+by the loss scale.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+counted = 0
+
+
+def count(optimizer, args, kwargs):
+    global counted
+    counted += 1
+
+
+optimizer.register_step_post_hook(count)
+for factor in (1e30, 1.0, 1.0):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets) * 1e-8 * factor
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+counted = 0
+
+
+def count(optimizer, args, kwargs):
+    global counted
+    counted += 1
+
+
+optimizer.register_step_post_hook(count)
+for factor in (1e30, 1.0, 1.0):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets) * 1e-8 * factor
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing a step that overflows: the hook runs although no parameter changed.
+
+## Fix safety
+No fix is offered: either the hook or the fused optimizer has to go.
+
+## Known limits
+Only hooks of an optimizer that is built with a literal `fused=True` in the same file. A hook that
+asks `optimizer.found_inf` is taken to know.
+
+## References
+- `torch/amp/grad_scaler.py`: `GradScaler.step`, the branch for `_step_supports_amp_scaling`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import constant_of, scaler_calls
+from amplint.project.libraries import supports_amp_scaling
+from amplint.project.module import CallSite
+from amplint.project.roles import path_text
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP606",
+    name="fused-optimizer-semantics",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="a step hook of a fused optimizer, which is called for skipped steps, too",
+    facts=("O05", "O09", "S43"),
+)
+HOOKS = frozenset(("register_step_pre_hook", "register_step_post_hook"))
+
+MESSAGES = {
+    "register_step_pre_hook": (
+        "`{optimizer}` is fused, so the scaler calls it before anything is unscaled: this hook "
+        "sees gradients that are multiplied by the loss scale, and runs for skipped steps, too"
+    ),
+    "register_step_post_hook": (
+        "`{optimizer}` is fused, so the scaler calls its step even when the gradients hold inf: "
+        "this hook counts steps that changed nothing"
+    ),
+}
+HELP = (
+    "build the optimizer without `fused=True`, or do the work of the hook after `scaler.update()`"
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report each hook of a fused optimizer that a scaler steps."""
+    if "found_inf" in view.module.source:
+        return
+    stepped = {
+        path_text(site.node.args[0]) for site in scaler_calls(view, "step") if site.node.args
+    }
+    for site in view.module.calls:
+        if site.method not in HOOKS or not isinstance(site.node.func, ast.Attribute):
+            continue
+        optimizer = path_text(site.node.func.value)
+        if optimizer in stepped and _is_fused(view, site):
+            message = MESSAGES[site.method].format(optimizer=optimizer)
+            yield view.finding(RULE, site.node, message, HELP)
+
+
+def _is_fused(view: FileView, site: CallSite) -> bool:
+    optimizer = site.node.func.value  # type: ignore[attr-defined]
+    found = view.objects.bindings(optimizer, site.function) or []
+    return bool(found) and all(
+        isinstance(item.value, ast.Call)
+        and supports_amp_scaling(
+            item.function.module.resolve(item.value.func), fused=_asks_fused(item.value)
+        )
+        for item in found
+    )
+
+
+def _asks_fused(call: ast.Call) -> bool:
+    return any(word.arg == "fused" and constant_of(word.value) is True for word in call.keywords)

@@ -1,0 +1,20 @@
+"""The same for the rules about frameworks and distributed training."""
+
+from __future__ import annotations
+
+import math
+
+from .page_examples import Advice, Changes, Outcome, Run
+
+
+def _counted(run: Run, reference: Run) -> float:
+    """Steps that the hook of each script counted."""
+    return run.names["counted"] / reference.names["counted"]
+
+
+OUTCOMES: dict[str, Outcome] = {
+    "AMP601": Changes(6e4, math.inf, reference="good"),
+    "AMP602": Advice("lightning's own scaler exists on CUDA only"),
+    "AMP604": Advice("on one rank both scalers agree: see test_fsdp_scalers.py"),
+    "AMP606": Changes(1.4, 1.6, measure=_counted, reference="good"),
+}
