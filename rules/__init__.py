@@ -53,6 +53,8 @@ TABLE: dict[str, str] = {
     "AMP501": "backward_under_autocast",
     "AMP502": "bce_under_autocast",
     "AMP507": "step_under_autocast",
+    "AMP603": "trainer_float16_weights",
+    "AMP605": "both_half_precisions",
     "AMP801": "deprecated_amp_api",
     "AMP802": "apex_amp",
     "AMP601": "accelerate_with_own_scaler",

@@ -62,7 +62,7 @@ Executing one step raises the exception.
 No fix: where the dtype comes from is a decision (memory, a frozen base with float32 adapters).
 
 ## Known limits
-Silent where adapters are used or something is frozen around the model (which parameters train is
+Besides torch's own scalers, Accelerate's is known (`mixed_precision="fp16"`). Silent where adapters are used or something is frozen around the model (which parameters train is
 then not in sight), where the optimizer filters its parameters, and for fused optimizers, which
 accept float16 gradients. A checkpoint that was saved in float16 and loaded without a dtype is not
 seen.
@@ -80,9 +80,15 @@ from collections.abc import Iterator
 from amplint.findings import Finding, Severity
 from amplint.project.assumptions import Assumptions
 from amplint.project.halves import Half, halves_of
+from amplint.project.module import CallSite
 from amplint.project.origins import Condition, Standing, Step, conditions_at, same_call
 from amplint.project.ownership import Owned, is_fused, owned_modules
-from amplint.project.scaling import ScalerUse, scaler_uses
+from amplint.project.scaling import (
+    AcceleratedStep,
+    ScalerUse,
+    accelerated_steps,
+    scaler_uses,
+)
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -102,22 +108,52 @@ HELP = "keep the parameters in float32 (`dtype=torch.float32`); autocast casts w
 
 
 def check(view: FileView) -> Iterator[Finding]:
-    """Report float16 parameters behind `scaler.step` and `scaler.unscale_`."""
+    """Report float16 parameters behind a scaler's steps, the user's own or Accelerate's."""
     seen: set[ast.AST] = set()
+    for site, owned, half in (*_with_scaler(view), *_with_accelerator(view)):
+        anchor = _anchor(view, site, owned, half)
+        if anchor not in seen:
+            seen.add(anchor)
+            yield _finding(view, anchor, site, owned, half)
+
+
+def _with_scaler(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
     for use in scaler_uses(view, "step", "unscale_"):
         if not use.site.node.args:
             continue
         for owned in owned_modules(view, use.site.node.args[0], use.site.function):
-            if owned.selected or is_fused(owned.optimizer):
-                continue
             if not same_call(use.built, owned.optimizer):
                 continue
-            uses = [use.site.node, *(step.node for step in owned.optimizer.steps)]
-            for half in halves_of(view, owned.module, uses):
-                anchor = _anchor(view, use, owned, half)
-                if anchor not in seen and _scaled(view, use, owned, half):
-                    seen.add(anchor)
-                    yield _finding(view, anchor, use, owned, half)
+            for half in _halves(view, use.site, owned):
+                if _scaled(view, use, owned, half):
+                    yield use.site, owned, half
+
+
+def _with_accelerator(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
+    for step in accelerated_steps(view):
+        assert isinstance(step.site.node.func, ast.Attribute)
+        for owned in owned_modules(view, step.site.node.func.value, step.site.function):
+            for half in _halves(view, step.site, owned):
+                if _runs_in_float16(view, step, half):
+                    yield step.site, owned, half
+
+
+def _halves(view: FileView, site: CallSite, owned: Owned) -> list[Half]:
+    if owned.selected or is_fused(owned.optimizer):
+        return []
+    uses = [site.node, *(step.node for step in owned.optimizer.steps)]
+    return halves_of(view, owned.module, uses)
+
+
+def _runs_in_float16(view: FileView, step: AcceleratedStep, half: Half) -> bool:
+    """Whether Accelerate makes a scaler where the parameters are float16."""
+    facts = Assumptions.of(view.values, half.conditions)
+    if "mixed_precision" in facts.known:
+        return facts.known["mixed_precision"] == "fp16"
+    if step.mixed_precision is None or half.conditions:
+        return False
+    possible = view.values.of(step.mixed_precision, step.accelerator.function)
+    return any(value.content == "fp16" for value in possible.by_default())
 
 
 def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
@@ -143,14 +179,13 @@ def _passes(facts: Assumptions, guard: Condition, half: Half) -> bool:
     return not half.conditions  # two switches that nothing ties may exclude each other
 
 
-def _anchor(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> ast.AST:
-    """The first place on the way that lies in the checked file."""
-    steps = (*half.steps, *owned.module.steps)
-    here = (step.node for step in steps if step.module is view.module)
-    return next(here, use.site.node)
+def _anchor(view: FileView, site: CallSite, owned: Owned, half: Half) -> ast.AST:
+    """Where the parameters become float16, else the first place on the way in this file."""
+    moved = (step.node for step in owned.module.steps if step.module is view.module)
+    return half.first_in(view.module) or next(moved, site.node)
 
 
-def _finding(view: FileView, anchor: ast.AST, use: ScalerUse, owned: Owned, half: Half) -> Finding:
+def _finding(view: FileView, anchor: ast.AST, site: CallSite, owned: Owned, half: Half) -> Finding:
     built, moved = owned.optimizer, owned.module.steps
     handed_on = len(moved) - len(built.steps)
     steps = [
@@ -158,7 +193,7 @@ def _finding(view: FileView, anchor: ast.AST, use: ScalerUse, owned: Owned, half
         *moved[:handed_on],
         Step(built.expression, built.function.module, "the optimizer owns them"),
         *moved[handed_on:],
-        Step(use.site.node, use.site.function.module, "the scaler steps it"),
+        Step(site.node, site.function.module, "the scaler steps it"),
     ]
     path = [view.step(step.node, step.module, step.words) for step in steps]
     when = " on this branch" if half.standing is Standing.CHOICE else ""

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amplint.project.dataflow import bindings_of
+from amplint.project.dataflow import bindings_of, constant_of
 from amplint.project.layout import layout_of
-from amplint.project.module import Class, Function
+from amplint.project.module import Class, Function, Module
 from amplint.project.objects import WRAPPERS
 from amplint.project.origins import (
     CALL_DEPTH,
@@ -64,6 +64,12 @@ class Half:
     conditions: tuple[Condition, ...]
     standing: Standing
     steps: tuple[Step, ...]
+
+    def first_in(self, module: Module) -> ast.AST | None:
+        """The call itself if it lies in a file, else the first step that does."""
+        if self.function.module is module:
+            return self.node
+        return next((step.node for step in self.steps if step.module is module), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,16 +144,24 @@ def _adapted(place: Origin) -> bool:
         return bool(ADAPTERS.search(ast.unparse(place.expression.func)))
     if path is None or path in ("self", "cls"):
         return False
-    for node in layout_of(place.function).nodes:
-        if isinstance(node, ast.Call) and ADAPTERS.search(ast.unparse(node.func)):
+    layout = layout_of(place.function)
+    for node in layout.nodes:
+        if isinstance(node, ast.Call) and _may_freeze(node):
             subjects = [*node.args, *_receivers(node)]
             if any((path_text(item) or "").startswith(path) for item in subjects):
                 return True
         if _sets_requires_grad(node):
-            loops = layout_of(place.function).loops(node)
+            loops = layout.loops(node)
             if any(path in ast.unparse(getattr(loop, "iter", loop)) for loop in loops):
                 return True
     return False
+
+
+def _may_freeze(call: ast.Call) -> bool:
+    """A call of adapters, or `requires_grad_` unless it is told to train."""
+    if last_name(call.func) == "requires_grad_":
+        return bool(call.args) and constant_of(call.args[0]) is False
+    return bool(ADAPTERS.search(ast.unparse(call.func)))
 
 
 def _sets_requires_grad(node: ast.AST) -> bool:

@@ -104,3 +104,48 @@ def _is_no_grad(expression: ast.expr) -> bool:
             return bool(expression.args) and constant_of(expression.args[0]) is not True
         expression = expression.func
     return last_name(expression) in ("no_grad", "inference_mode")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AcceleratedStep:
+    """A plain `optimizer.step()` of an optimizer that an Accelerator has prepared.
+
+    Args:
+        site: the call.
+        accelerator: the constructor call of the Accelerator.
+    """
+
+    site: CallSite
+    accelerator: Origin
+
+    @property
+    def mixed_precision(self) -> ast.expr | None:
+        """The expression of `mixed_precision=`; None where a configuration file decides."""
+        call = self.accelerator.expression
+        assert isinstance(call, ast.Call)
+        given = (item.value for item in call.keywords if item.arg == "mixed_precision")
+        return next(given, None)
+
+
+def accelerated_steps(view: FileView) -> Iterator[AcceleratedStep]:
+    """Steps of prepared optimizers in a file that calls `accelerator.backward`."""
+    built = {
+        origin.expression: origin
+        for site in view.module.calls
+        if site.method == "backward" and isinstance(site.node.func, ast.Attribute)
+        for origin in view.values.origins.of(site.node.func.value, site.function).origins
+        if _is_accelerator(origin)
+    }
+    for site in view.module.calls:
+        if site.method != "step" or not isinstance(site.node.func, ast.Attribute):
+            continue
+        if view.roles.is_optimizer(site.node.func.value, site.function):
+            yield from (AcceleratedStep(site, origin) for origin in built.values())
+
+
+def _is_accelerator(origin: Origin) -> bool:
+    node = origin.expression
+    if not isinstance(node, ast.Call):
+        return False
+    dotted = origin.function.module.resolve(node.func) or ""
+    return dotted.startswith("accelerate.") and dotted.endswith(".Accelerator")

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from .page_examples import Changes, Outcome, Raises
+from .page_examples import Changes, Elsewhere, Outcome, Raises
 
 OUTCOMES: dict[str, Outcome] = {
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP402": Changes(0.999, 1.001),
+    "AMP603": Elsewhere(
+        Raises("ValueError", "Attempting to unscale FP16 gradients."),
+        ("transformers", "accelerate"),
+        cuda=True,
+    ),
+    "AMP605": Elsewhere(
+        Raises("ValueError", "At most one of fp16 and bf16 can be True, but not both"),
+        ("transformers",),
+    ),
 }

@@ -188,7 +188,16 @@ class Advice:
     why: str
 
 
-Outcome = Raises | Changes | Advice
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What the bad example does where these packages are installed, on a GPU if `cuda`."""
+
+    outcome: Raises
+    packages: tuple[str, ...]
+    cuda: bool = False
+
+
+Outcome = Raises | Changes | Advice | Elsewhere
 
 
 def update_ratio(run: Run, reference: Run) -> float:

@@ -7,6 +7,8 @@ measured damage, the good one runs through.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
@@ -19,6 +21,7 @@ from .page_examples import (
     RULE_CODES,
     Advice,
     Changes,
+    Elsewhere,
     Page,
     Raises,
     execute,
@@ -27,6 +30,9 @@ from .page_examples import (
     update_ratio,
     without_scaling,
 )
+
+#: Codes whose examples need a package or a GPU that may be missing.
+_ELSEWHERE = {code: item for code, item in OUTCOMES.items() if isinstance(item, Elsewhere)}
 
 
 @pytest.mark.parametrize("code", rules.TABLE)
@@ -59,7 +65,7 @@ def test_every_rule_has_an_outcome() -> None:
     assert set(OUTCOMES) == set(RULE_CODES)
 
 
-@pytest.mark.parametrize("code", RULE_CODES)
+@pytest.mark.parametrize("code", [code for code in RULE_CODES if code not in _ELSEWHERE])
 def test_the_good_example_runs_and_trains(code: str) -> None:
     run = execute(read_page(code).example("Use instead"))
     assert run.error is None
@@ -100,3 +106,24 @@ def test_the_bad_example_of_an_advice_runs(code: str) -> None:
     run = execute(read_page(code).example("Example"))
     assert run.error is None
     assert OUTCOMES[code].why
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, marks=[pytest.mark.cuda] if outcome.cuda else [])
+        for code, outcome in _ELSEWHERE.items()
+    ],
+)
+def test_the_examples_where_their_packages_are(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, page = _ELSEWHERE[code], read_page(code)
+    for package in expected.packages:
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    error = execute(page.example("Example")).error
+    assert type(error).__name__ == expected.outcome.exception
+    assert str(error).partition("  ")[0] == expected.outcome.text
+    assert _mentions(page, expected.outcome.text)
+    assert execute(page.example("Use instead")).error is None

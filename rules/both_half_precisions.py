@@ -1,0 +1,127 @@
+"""# both-half-precisions (AMP605)
+
+`fp16=True` and `bf16=True` in one set of training arguments.
+
+## What it does
+Flags a call of `TrainingArguments` (transformers; also its subclasses and those of `trl`), and a
+DeepSpeed configuration literal, in which float16 and bfloat16 are both switched on: by constants,
+or by names that are always true. Switches that exclude each other (`bf16=bf16, fp16=not bf16`) and
+options of a command line are not flagged.
+
+## Why is this bad?
+The two are alternatives. `TrainingArguments` raises `ValueError: At most one of fp16 and bf16 can
+be True, but not both` when it is built (transformers 5.23), DeepSpeed fails an assertion when it
+reads its configuration. Nothing is trained.
+
+## Example
+```python
+from transformers import TrainingArguments
+
+arguments = TrainingArguments(output_dir="run", use_cpu=True, fp16=True, bf16=True)
+```
+
+## Use instead
+```python
+from transformers import TrainingArguments
+
+arguments = TrainingArguments(output_dir="run", use_cpu=True, bf16=True)
+```
+
+## How it is confirmed
+Building the arguments raises the exception; with `use_cpu=True` no GPU is needed. The test that
+runs the examples is skipped where transformers is not installed; with transformers 5.23 they do
+what is written here.
+
+## Fix safety
+No fix: which of the two is meant depends on the hardware.
+
+## Known limits
+A switch that arrives as a command line option is taken to be chosen well. Configuration files of
+DeepSpeed are not read.
+
+## References
+- transformers, `training_args.py`: `TrainingArguments.__post_init__`
+- DeepSpeed, `runtime/config.py`: "bfloat16 and fp16 modes cannot be simultaneously enabled"
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import constant_of
+from amplint.project.module import CallSite, Function
+from amplint.project.origins import Standing
+from amplint.project.trainers import training_arguments
+from amplint.project.values import Value
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP605",
+    name="both-half-precisions",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="`fp16=True` and `bf16=True` in one set of training arguments",
+)
+
+BOTH = "`{callee}` gets float16 and bfloat16 at once: {effect}"
+RAISES = "it raises `ValueError: At most one of fp16 and bf16 can be True, but not both`"
+ASSERTS = "DeepSpeed refuses such a configuration"
+HELP = "keep `bf16=True` on GPUs that have it (Ampere and later), else `fp16=True`"
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report training arguments and DeepSpeed literals with both kinds of half."""
+    for site in training_arguments(view):
+        both = [_switched_on(view, site, name) for name in ("fp16", "bf16")]
+        if None not in both:
+            callee = view.source_of(site.node.func)
+            yield _finding(view, site.node, site.function, callee, RAISES, both)
+    for function in view.module.functions:
+        for node in function.nodes:
+            if isinstance(node, ast.Dict) and _enables_both(node):
+                yield view.finding(
+                    RULE, node, BOTH.format(callee="fp16, bf16", effect=ASSERTS), HELP
+                )
+
+
+def _switched_on(view: FileView, site: CallSite, name: str) -> Value | None:
+    """The True that a switch always is; None if it may be something else."""
+    for keyword in site.node.keywords:
+        if keyword.arg != name:
+            continue
+        possible = view.values.of(keyword.value, site.function)
+        on = possible.always(lambda content: content is True)
+        fixed = all(value.standing is Standing.FIXED for value in possible.values)
+        return possible.values[0] if on and fixed else None
+    return None
+
+
+def _enables_both(node: ast.Dict) -> bool:
+    entries = {constant_of(key): value for key, value in zip(node.keys, node.values)}
+    return _enabled(entries.get("fp16")) and _enabled(entries.get("bf16", entries.get("bfloat16")))
+
+
+def _enabled(value: ast.expr | None) -> bool:
+    if not isinstance(value, ast.Dict):
+        return False
+    return any(
+        constant_of(key) == "enabled" and constant_of(item) is True
+        for key, item in zip(value.keys, value.values)
+    )
+
+
+def _finding(
+    view: FileView,
+    node: ast.expr,
+    function: Function,
+    callee: str,
+    effect: str,
+    both: list[Value | None],
+) -> Finding:
+    steps = [step for value in both if value is not None for step in value.steps]
+    path = [view.step(step.node, step.module, step.words) for step in steps]
+    path.append(view.step(node, function.module, "both are switched on"))
+    message = BOTH.format(callee=callee, effect=effect)
+    return view.finding(RULE, node, message, HELP, path=tuple(dict.fromkeys(path)))
