@@ -101,8 +101,8 @@ RULE = Rule(
 )
 
 CAST = (
-    "the parameters of `{model}` are float16{when}: `scaler.step` raises `ValueError: Attempting to "
-    "unscale FP16 gradients.`"
+    "the parameters of `{model}` are float16{when}: the scaler's step raises `ValueError: "
+    "Attempting to unscale FP16 gradients.`"
 )
 HELP = "keep the parameters in float32 (`dtype=torch.float32`); autocast casts what is worth it"
 

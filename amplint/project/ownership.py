@@ -69,10 +69,19 @@ def is_optimizer_call(view: FileView, origin: Origin) -> bool:
     node = origin.expression
     if not isinstance(node, ast.Call):
         return False
-    dotted = origin.function.module.resolve(node.func) or ""
+    if _is_optimizer_class(node.func, origin.function):
+        return True
+    if not isinstance(node.func, (ast.Name, ast.Attribute)) or "opt" not in last_name(node.func):
+        return False
+    found = view.values.origins.of(node.func, origin.function, origin.activation)
+    return any(_is_optimizer_class(item.expression, item.function) for item in found.origins)
+
+
+def _is_optimizer_class(callee: ast.expr, function: Function) -> bool:
+    dotted = function.module.resolve(callee) or ""
     if dotted.startswith("torch.optim.") and ".lr_scheduler" not in dotted:
         return True
-    return bool(_OPTIMIZER_CLASS.match(last_name(node.func)))
+    return bool(_OPTIMIZER_CLASS.match(last_name(callee)))
 
 
 def is_fused(built: Origin) -> bool:

@@ -38,6 +38,9 @@ from amplint.source.screen import mentions_amp
         "x  # amplint: ignore[clip-without-unscale]",
         "loss = F.binary_cross_entropy(p, y)",
         "nn.BCELoss()",
+        "TrainingArguments(fp16=True)",
+        "Accelerator(mixed_precision='FP16')",
+        "scores.masked_fill(mask, -1e9)",
         "x = 1\0",
     ],
 )
@@ -55,6 +58,8 @@ def test_kept(text: str) -> None:
         "scale = 2; rescale(scale); x.unscale()",
         "use_amp = True",
         "F.binary_cross_entropy_with_logits(x, y); nn.BCEWithLogitsLoss()",
+        "TrainingArguments(output_dir)",
+        "scores.masked_fill(mask, float('-inf'))",
         "x  # noqa: F401",
         "# -*- coding: utf-8 -*-",
         "# -*- coding: latin-1 -*-",
