@@ -35,9 +35,8 @@ def against_data(decision: Decision) -> int:
     return int(decision.path.rpartition("@")[2])
 
 
-def is_remarkable(need: Need) -> bool:
-    """Whether a reader has to hear of a need: an enabled scaler is no news, nor is no NaN."""
-    decision = need.decision
+def is_remarkable(decision: Decision) -> bool:
+    """Whether a reader has to hear of a value: an enabled scaler is no news, nor is no NaN."""
     if decision.path.endswith(".enabled") and decision.origin == "role":
         return not decision.choice
     return bool(decision.choice) or not decision.path.startswith("nan in ")

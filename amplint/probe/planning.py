@@ -19,6 +19,7 @@ from amplint.probe.domains import Option, domains_of, options_of
 from amplint.probe.messages import Domain, Plan, Role, Source
 from amplint.probe.predictions import predict, rows_of
 from amplint.probe.roles import roles_in, with_nested
+from amplint.probe.search import NAN
 from amplint.project.dataflow import parameters
 from amplint.project.module import Class, Function, Module
 from amplint.project.roles import enclosing_class, path_text
@@ -34,6 +35,8 @@ CALLER_LIMIT = 4
 #: Kinds of roles that are objects; a domain of values is nothing for them.
 OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "scheduler"})
 
+#: Tests whether something is finite, in the words of a witness.
+_FINITE = re.compile(r"nan|finite|isinf|infinite", re.IGNORECASE)
 _ASSUMED = re.compile(r"^assume `(?P<test>.*)` is (?P<value>true|false)$")
 
 
@@ -123,6 +126,8 @@ class PlanBuilder:
         domains = domains_of(
             concerned, self.view.objects, options, things, self._statements_that_matter
         )
+        if _FINITE.search(" ".join(step.message for step in finding.path)):
+            domains = (*domains, Domain(NAN, (False, True), "guard"))
         names = [source.filename for source in sources]
         plan = Plan(
             sources=sources,

@@ -28,9 +28,13 @@ from amplint.probe.search import (
     same,
 )
 from amplint.probe.verdicts import Judge, Shown
+from amplint.project.module import Function
 
-#: Runs for each entry, so that one that leads nowhere leaves some for its callers.
-ENTRY_RUNS = 40
+#: Runs for each entry, first in a short round, so that one that leads nowhere leaves some for
+#: its callers.
+ROUNDS = (10, 40)
+#: Functions that are called for one finding.
+ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
 CALLER_RUNS = 16
 
@@ -93,31 +97,56 @@ class Prober:
         if not predict(finding):
             return Verdict(finding.evidence)
         entries = self._builder.entries(finding)
-        for entry in entries:  # planning reads files; the clock is for the runs
-            self._builder.plan(finding, entry)
+        plans = {entry: self._builder.plan(finding, entry) for entry in self._above(entries)}
+        # Planning reads files; the clock is for the runs.
         budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
         judge = Judge(finding, self._builder.path, budget)
         cases: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
-        for entry in entries:  # grows while it is walked
-            planned = self._builder.plan(finding, entry)
-            exploration = self._explore(planned, budget, judge)
-            searched.append((planned, exploration))
-            if exploration.shown is None:
-                if not any(trial.reached for trial in exploration.trials):
-                    # What leads there may be the work of a caller.
-                    entries += [f for f in self._builder.callers(entry) if f not in entries]
-                continue
-            case = _Case(planned, exploration, exploration.shown)
-            if exploration.shown.proves:
-                case = self._weigh(case, finding, judge, budget)
-                if not case.doubts:
-                    return self._confirmed(case, budget)
-            cases.append(case)
+        for limit in ROUNDS:
+            for planned in plans.values():
+                exploration = self._explore(planned, budget, judge, limit)
+                searched.append((planned, exploration))
+                if exploration.shown is None:
+                    continue
+                case = _Case(planned, exploration, exploration.shown)
+                if exploration.shown.proves:
+                    case = self._weigh(case, finding, judge, budget)
+                    if not case.doubts:
+                        return self._confirmed(case, budget)
+                cases.append(case)
+            if cases or all(exploration.exhausted for _, exploration in searched):
+                break
+        if not any(_reaches(exploration) for _, exploration in searched):
+            searched += self._repaired(searched[0][0], cases, budget, judge)
         return self._unconfirmed(cases, searched, budget)
 
+    def _above(self, entries: list[Function]) -> list[Function]:
+        """The entries and their callers: what leads to a line may be the work of a caller."""
+        found = list(entries)
+        level = found
+        for _ in range(CLIMB):
+            level = [f for entry in level for f in self._builder.callers(entry) if f not in found]
+            found = list(dict.fromkeys((*found, *level)))
+        return found[:ENTRY_LIMIT]
+
+    def _repaired(
+        self, planned: Planned, cases: list[_Case], budget: Budget, judge: Judge
+    ) -> list[tuple[Planned, Exploration]]:
+        """One more search, in which statements that do not concern the scaler are skipped."""
+        exploration = self._explore(planned, budget, judge, repair=True)
+        if exploration.shown is not None:
+            cases.append(_Case(planned, exploration, exploration.shown))
+        return [(planned, exploration)]
+
     def _explore(
-        self, planned: Planned, budget: Budget, judge: Judge, limit: int = ENTRY_RUNS
+        self,
+        planned: Planned,
+        budget: Budget,
+        judge: Judge,
+        limit: int = ROUNDS[-1],
+        *,
+        repair: bool = False,
     ) -> Exploration:
         return explore(
             planned.plan,
@@ -126,6 +155,7 @@ class Prober:
             lambda shown: shown.proves,
             device=self._device,
             limit=limit,
+            repair=repair,
         )
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
@@ -206,7 +236,9 @@ class Prober:
         where = "the script" if name == "<module>" else f"`{name}`"
         story = f"ran {where} with torch {self._torch} on {self._device}: {_ending(case.shown)}"
         inputs = [
-            describe(need, case.planned.options) for need in case.needed if is_remarkable(need)
+            describe(need, case.planned.options)
+            for need in case.needed
+            if is_remarkable(need.decision)
         ]
         return f"{story}; needs {', '.join(inputs)}" if inputs else story
 
@@ -260,10 +292,14 @@ class Prober:
 _SILENT = frozenset({"timeout", "killed", "failed"})
 
 
+def _reaches(exploration: Exploration) -> bool:
+    return any(trial.reached for trial in exploration.trials)
+
+
 def _is_own(need: Need, planned: Planned) -> bool:
     """Whether a need is about an input that a caller passes."""
     decision = need.decision
-    if is_surroundings(decision.path) or not is_remarkable(need):
+    if is_surroundings(decision.path) or not is_remarkable(decision):
         return False
     return root_of(decision.path) in planned.plan.parameters
 

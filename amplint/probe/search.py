@@ -7,6 +7,7 @@ nothing is left to flip, the finite domains are exhausted; "all inputs" it is no
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import re
@@ -15,18 +16,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from amplint.probe.inputs import is_remarkable
 from amplint.probe.messages import Decision, Plan, Request, RunResult
 
 Runner = Callable[[Request], RunResult]
 
 #: Names of decisions that matter to scalers although no guard of the slice reads them.
-_TELLING = re.compile(r"amp|scal|accum|clip|norm|fp16|half|precision|nan|len\(", re.IGNORECASE)
+_TELLING = re.compile(r"amp|scal|accum|clip|norm|fp16|half|precision|len\(", re.IGNORECASE)
+#: The decision that plans declare where the code asks whether something is finite.
+NAN = "nan in forward 1"
 #: Statuses of runs that say nothing about the code.
 _LOST = frozenset({"timeout", "killed", "failed"})
 #: Lost runs after which an entry is given up.
 _LOST_LIMIT = 3
-#: Runs without repairs before statements outside the slice may be skipped.
-_PURE_RUNS = 12
+#: Runs that do not reach the line before the entry is given up.
+_BLIND_RUNS = 12
 
 
 class BudgetSpent(Exception):
@@ -103,6 +107,7 @@ def explore(
     *,
     device: str = "cpu",
     limit: int = 1_000_000,
+    repair: bool = False,
 ) -> Exploration:
     """Run a plan under more and more assignments.
 
@@ -110,16 +115,11 @@ def explore(
         show: looks at a run; returns what it shows, None for nothing. May run more.
         enough: whether that ends the search; what is not enough is kept, the first one.
         limit: of runs for this plan, besides the budget.
+        repair: whether statements outside the slice that raise are skipped.
     """
     found = Exploration()
-    try:
-        for repair in (False, True):
-            if _search(plan, budget, show, enough, found, device, repair, limit):
-                break
-            if any(trial.reached for trial in found.trials) or not found.trials:
-                break
-    except BudgetSpent:
-        found.exhausted = False
+    with contextlib.suppress(BudgetSpent):
+        _search(plan, budget, show, enough, found, device, repair, limit)
     return found
 
 
@@ -132,23 +132,20 @@ def _search(
     device: str,
     repair: bool,
     limit: int,
-) -> bool:
-    """Search in one mode; True if enough was shown."""
+) -> None:
     order = itertools.count()
     queue: list[tuple[tuple[int, int], int, dict[str, Any]]] = [((0, 0), next(order), {})]
     seen = {_key({})}
-    lost = runs = 0
+    lost = 0
     reached = False
     while queue:
-        if lost >= _LOST_LIMIT or len(found.trials) >= limit:
-            return False
-        if not repair and not reached and runs >= _PURE_RUNS:
-            return False
+        runs = len(found.trials)
+        if lost >= _LOST_LIMIT or runs >= limit or (not reached and runs >= _BLIND_RUNS):
+            return
         _, _, assignment = heapq.heappop(queue)
         request = Request(plan, assignment, device=device, repair=repair)
         trial = Trial(request, budget.run(request))
         found.trials.append(trial)
-        runs += 1
         reached = reached or trial.reached
         lost += trial.result.status in _LOST
         shown = show(trial)
@@ -156,14 +153,13 @@ def _search(
             if found.shown is None or enough(shown):
                 found.shown = shown
             if enough(shown):
-                return True
+                return
         for cost, flipped in _flips(trial, assignment):
             key = _key(flipped)
             if key not in seen:
                 seen.add(key)
                 heapq.heappush(queue, (cost, next(order), flipped))
     found.exhausted = lost == 0
-    return False
 
 
 def _flips(
@@ -191,6 +187,8 @@ def _irrelevant(assignment: dict[str, Any], trial: Trial) -> int:
 def is_relevant(decision: Decision, trial: Trial) -> bool:
     """Whether a decision may decide about events: a guard reads it, or its name says so."""
     plan = trial.plan
+    if decision.path.startswith("nan in "):
+        return any(domain.path == NAN for domain in plan.domains)
     return (
         decision.row in plan.slice_rows
         or decision.path in plan.prefer
@@ -242,6 +240,8 @@ def needs(
     found = []
     complete = True
     for decision in trial.result.decisions:
+        if not is_remarkable(decision):
+            continue
         options = [option for option in decision.options if not same(option, decision.choice)]
         if not options:
             continue
