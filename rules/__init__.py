@@ -50,6 +50,7 @@ TABLE: dict[str, str] = {
     "AMP307": "scaler_first_used_in_inference_mode",
     "AMP401": "float16_parameters_with_scaler",
     "AMP402": "bfloat16_with_scaler",
+    "AMP404": "loss_target_dtype",
     "AMP501": "backward_under_autocast",
     "AMP502": "bce_under_autocast",
     "AMP507": "step_under_autocast",

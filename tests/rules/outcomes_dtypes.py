@@ -7,6 +7,7 @@ from .page_examples import Changes, Elsewhere, Outcome, Raises
 OUTCOMES: dict[str, Outcome] = {
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP402": Changes(0.999, 1.001),
+    "AMP404": Raises("RuntimeError", "expected target dtype to be Long or Byte, but got Float"),
     "AMP603": Elsewhere(
         Raises("ValueError", "Attempting to unscale FP16 gradients."),
         ("transformers", "accelerate"),

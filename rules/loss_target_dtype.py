@@ -1,0 +1,440 @@
+"""# loss-target-dtype (AMP404)
+
+A loss gets targets of a dtype that it cannot take: class indices as floats, or the reverse.
+
+## What it does
+Flags a target that is cast right where it goes into a loss, or on its way there:
+
+- class indices cast to a floating type for `cross_entropy`, `nll_loss` or their modules. Float
+  targets with the shape of the logits are class probabilities and legal, so it must be in sight
+  that the tensor holds indices (it is compared with an `argmax`, given to `one_hot`, or made by
+  `randint`); `nll_loss` takes nothing but indices;
+- class indices cast to int32 or bool for the same losses;
+- integers (`.long()`, `one_hot(...)`) for `binary_cross_entropy_with_logits`,
+  `binary_cross_entropy`, `huber_loss` or `kl_div`, and `one_hot(...)` for `cross_entropy`;
+- indices as floats for a function of the project that turns targets into distributions only
+  `if target.dtype == torch.long`.
+
+## Why is this bad?
+Such casts appear when a loss under autocast complains about dtypes, and the loss then raises:
+`RuntimeError: expected target dtype to be Long or Byte, but got Float`; `result type Float can't be
+cast to the desired output type Long`; `Expected floating point type for target with class
+probabilities, got Long`. A function that asks for the dtype takes indices for distributions, and
+fails by their shape, or trains on nonsense where the shapes happen to fit.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randint(0, 3, (8,))) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    logits = model(inputs)
+    loss = torch.nn.functional.cross_entropy(logits, targets.float())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    correct = (logits.argmax(1) == targets).sum()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randint(0, 3, (8,))) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    logits = model(inputs)
+    loss = torch.nn.functional.cross_entropy(logits, targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    correct = (logits.argmax(1) == targets).sum()
+```
+
+## How it is confirmed
+Executing the loss once raises the exception.
+
+## Fix safety
+No fix: whether the loss or the target is the wrong one is a decision.
+
+## Known limits
+Only casts are seen, not the dtypes that a data set yields. A loss that may be one of two kinds is
+not judged. `mse_loss`, `l1_loss` and `smooth_l1_loss` take integers and promote them.
+
+## References
+- `torch.nn.CrossEntropyLoss`: class indices or class probabilities
+- `torch.nn.BCEWithLogitsLoss`, `torch.nn.HuberLoss`, `torch.nn.KLDivLoss`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amplint.findings import Finding, Severity
+from amplint.project.dataflow import bindings_of, parameters
+from amplint.project.halves import cast_of
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite, Function
+from amplint.project.origins import Origin, Step
+from amplint.project.roles import last_name, path_text
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP404",
+    name="loss-target-dtype",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="a loss gets class indices as floats, or integers where it needs floats",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a loss takes as its target.
+
+    Args:
+        indices: whether integers are class indices.
+        probabilities: whether floats of the logits' shape are legal, too.
+    """
+
+    indices: bool
+    probabilities: bool
+
+
+_INDICES = Kind(True, False)
+_EITHER = Kind(True, True)
+_FLOATS = Kind(False, True)
+_LOSSES = {
+    "cross_entropy": _EITHER,
+    "CrossEntropyLoss": _EITHER,
+    "nll_loss": _INDICES,
+    "NLLLoss": _INDICES,
+    "multi_margin_loss": _INDICES,
+    "binary_cross_entropy_with_logits": _FLOATS,
+    "BCEWithLogitsLoss": _FLOATS,
+    "binary_cross_entropy": _FLOATS,
+    "BCELoss": _FLOATS,
+    "huber_loss": _FLOATS,
+    "HuberLoss": _FLOATS,
+    "kl_div": _FLOATS,
+    "KLDivLoss": _FLOATS,
+}
+_FLOATING = ("float16", "bfloat16", "float32", "float64")
+_INTEGER_CASTS = {"long": "int64", "int": "int32", "bool": "bool", "short": "int16"}
+
+AS_FLOAT = "`{target}` turns class indices into floats, and `{loss}` raises `{error}`"
+WRONG_INTEGER = "`{target}` is {dtype}, and `{loss}` takes class indices as int64 only: `{error}`"
+AS_INTEGER = "`{target}` is an integer tensor, and `{loss}` needs floats: it raises `{error}`"
+AS_DISTRIBUTION = (
+    "`{target}` turns class indices into floats, and `{loss}` then takes them for distributions: "
+    "it converts targets only where their dtype is int64"
+)
+_EXPECTED = "RuntimeError: expected target dtype to be Long or Byte, but got {dtype}"
+_ERRORS = {
+    "binary_cross_entropy": "RuntimeError: Found dtype Long but expected Float",
+    "BCELoss": "RuntimeError: Found dtype Long but expected Float",
+    "huber_loss": "RuntimeError: Found dtype Long but expected Float",
+    "HuberLoss": "RuntimeError: Found dtype Long but expected Float",
+    "kl_div": "RuntimeError: kl_div: Integral inputs not supported.",
+    "KLDivLoss": "RuntimeError: kl_div: Integral inputs not supported.",
+    "cross_entropy": "Expected floating point type for target with class probabilities, got Long",
+}
+_NO_CAST = "RuntimeError: result type Float can't be cast to the desired output type Long"
+KEEP_INDICES = "pass the indices as they are (int64); autocast does not touch integer tensors"
+USE_FLOATS = "cast the target to float: `{target}.float()`"
+_TORCH_NAMES = {"float16": "Half", "float32": "Float", "float64": "Double", "bfloat16": "BFloat16"}
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report targets whose cast contradicts the loss they go into."""
+    for site in view.module.calls:
+        if len(site.node.args) + len(site.node.keywords) < 2:
+            continue
+        kind, name = _kind(view, site)
+        if kind is not None:
+            yield from _judged(view, site, kind, name)
+        elif any(isinstance(item, ast.Call) for item in _given(site.node)):
+            yield from _handed_on(view, site)
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(item.value for item in call.keywords)]
+
+
+def _kind(view: FileView, site: CallSite) -> tuple[Kind | None, str]:
+    """What the called loss takes; None for anything but a loss of torch."""
+    dotted = site.dotted or ""
+    name = dotted.rpartition(".")[2]
+    if dotted.startswith("torch.nn.functional."):
+        return _LOSSES.get(name), name
+    if dotted.startswith("torch.") or not isinstance(site.node.func, (ast.Name, ast.Attribute)):
+        return None, ""
+    if (
+        "loss" not in last_name(site.node.func).lower()
+        and "crit" not in last_name(site.node.func).lower()
+    ):
+        return None, ""
+    found = view.values.origins.of(site.node.func, site.function)
+    names = {_module_name(origin) for origin in found.origins}
+    if len(names) != 1 or not found.complete:
+        return None, ""
+    name = names.pop()
+    return _LOSSES.get(name), name
+
+
+def _module_name(origin: Origin) -> str:
+    node = origin.expression
+    if not isinstance(node, ast.Call):
+        return ""
+    dotted = origin.function.module.resolve(node.func) or ""
+    return dotted.rpartition(".")[2] if dotted.startswith("torch.nn.") else ""
+
+
+def _target(call: ast.Call) -> ast.expr | None:
+    for keyword in call.keywords:
+        if keyword.arg == "target":
+            return keyword.value
+    return call.args[1] if len(call.args) > 1 else None
+
+
+def _judged(view: FileView, site: CallSite, kind: Kind, name: str) -> Iterator[Finding]:
+    target = _target(site.node)
+    if target is None:
+        return
+    found = view.values.origins.of(target, site.function)
+    if not found.complete or len(found.origins) != 1:
+        return
+    source = found.origins[0]
+    node = source.expression
+    if not isinstance(node, ast.Call):
+        return
+    dtype = _cast_to(view, node, source)
+    if dtype is None:
+        return
+    words = _words(view, node, source, kind, name, dtype)
+    if words is None:
+        return
+    message, help_text = words
+    anchor = node if source.function.module is view.module else site.node
+    steps = (
+        *source.steps,
+        Step(site.node, site.function.module, f"`{name}` gets it as its target"),
+    )
+    path = [view.step(step.node, step.module, step.words) for step in steps]
+    yield view.finding(RULE, anchor, message, help_text, path=tuple(path))
+
+
+def _cast_to(view: FileView, node: ast.Call, source: Origin) -> str | None:
+    """The dtype that a call gives its tensor: by a cast, or by `one_hot`."""
+    name = last_name(node.func)
+    if name == "one_hot":
+        return "one_hot"
+    if isinstance(node.func, ast.Attribute) and name in _INTEGER_CASTS and not node.args:
+        return _INTEGER_CASTS[name]
+    cast = cast_of(view, node, source, "")
+    return cast.dtype if cast is not None and cast.dtype else None
+
+
+def _words(
+    view: FileView, node: ast.Call, source: Origin, kind: Kind, name: str, dtype: str
+) -> tuple[str, str] | None:
+    """Message and help for a cast that the loss cannot take; None for one that it can."""
+    text = view.source_of(node)
+    if dtype in _FLOATING and kind.indices:
+        assert isinstance(node.func, ast.Attribute)
+        if kind.probabilities and not _holds_indices(view, node.func.value, source.function):
+            return None
+        error = _EXPECTED.format(dtype=_TORCH_NAMES[dtype])
+        return AS_FLOAT.format(target=text, loss=name, error=error), KEEP_INDICES
+    if kind.indices and dtype in ("int32", "bool", "int16"):
+        error = _EXPECTED.format(dtype={"int32": "Int", "bool": "Bool", "int16": "Short"}[dtype])
+        message = WRONG_INTEGER.format(target=text, dtype=dtype, loss=name, error=error)
+        return message, "cast the indices with `.long()`"
+    integers = dtype == "one_hot" or dtype in _INTEGER_CASTS.values()
+    if integers and (not kind.indices or (dtype == "one_hot" and kind.probabilities)):
+        error = _ERRORS["cross_entropy"] if kind.indices else _ERRORS.get(name, _NO_CAST)
+        if dtype == "bool":  # another message for each loss
+            return None
+        message = AS_INTEGER.format(target=text, loss=name, error=error)
+        return message, USE_FLOATS.format(target=_without_cast(view, node, dtype))
+    return None
+
+
+def _without_cast(view: FileView, node: ast.Call, dtype: str) -> str:
+    if dtype != "one_hot" and isinstance(node.func, ast.Attribute):
+        return view.source_of(node.func.value)
+    return view.source_of(node)
+
+
+# -- indices ---------------------------------------------------------------------------------------
+
+
+def _holds_indices(view: FileView, tensor: ast.expr, function: Function, depth: int = 1) -> bool:
+    """Whether it is in sight that a tensor holds class indices."""
+    path = path_text(tensor)
+    if path is None:
+        return isinstance(tensor, ast.Call) and last_name(tensor.func) in ("argmax", "randint")
+    for node in layout_of(function).nodes:
+        if isinstance(node, ast.Compare) and _compared_with_argmax(node, path, function):
+            return True
+        if not isinstance(node, ast.Call):
+            continue
+        given = [path_text(item) for item in node.args]
+        if path in given and last_name(node.func) in ("one_hot", "scatter_", "gather"):
+            return True
+        if path in given and depth and _indices_inside(view, node, path, function):
+            return True
+    return any(
+        isinstance(item.value, ast.Call) and last_name(item.value.func) in ("argmax", "randint")
+        for item in bindings_of(function).get(path, ())
+    )
+
+
+def _compared_with_argmax(compare: ast.Compare, path: str, function: Function) -> bool:
+    sides = [compare.left, *compare.comparators]
+    if len(sides) != 2 or not isinstance(compare.ops[0], (ast.Eq, ast.NotEq)):
+        return False
+    if not any(path_text(_bare(side)) == path for side in sides):
+        return False
+    return any(_is_argmax(side, function) for side in sides)
+
+
+def _bare(expression: ast.expr) -> ast.expr:
+    """`targets` of `targets.view_as(predicted)`, `targets.data`, `targets.to(device)`."""
+    while True:
+        if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
+            expression = expression.func.value
+        elif isinstance(expression, ast.Attribute) and expression.attr == "data":
+            expression = expression.value
+        else:
+            return expression
+
+
+def _is_argmax(expression: ast.expr, function: Function) -> bool:
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Call) and last_name(node.func) == "argmax":
+            return True
+        if isinstance(node, ast.Name):
+            for item in bindings_of(function).get(node.id, ()):
+                text = ast.unparse(item.statement)
+                if "argmax" in text or ".max(" in text or ".topk(" in text:
+                    return True
+    return False
+
+
+def _indices_inside(view: FileView, call: ast.Call, path: str, function: Function) -> bool:
+    callee = view.objects.callee(call, function)
+    if callee is None:
+        return False
+    names = [name for name in parameters(callee) if name not in ("self", "cls")]
+    passed = dict(zip(names, call.args))
+    return any(
+        path_text(value) == path and _compares_with_argmax(callee, name)
+        for name, value in passed.items()
+    )
+
+
+def _compares_with_argmax(function: Function, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Compare) and _compared_with_argmax(node, name, function)
+        for node in layout_of(function).nodes
+    )
+
+
+# -- functions of the project that ask for the dtype -----------------------------------------------
+
+
+def _handed_on(view: FileView, site: CallSite) -> Iterator[Finding]:
+    """Indices as floats for a function that converts targets only if they are int64."""
+    for argument, name in _cast_arguments(view, site):
+        assert isinstance(argument.func, ast.Attribute)
+        callee = view.objects.callee(site.node, site.function)
+        if callee is None:
+            return
+        test = _index_test(view, callee, name)
+        if test is None or not _holds_indices(view, argument.func.value, site.function):
+            continue
+        loss = _loss_with(view, callee, name)
+        if loss is None:
+            continue
+        steps = (
+            Step(argument, site.function.module, "class indices become floats"),
+            Step(site.node, site.function.module, f"passed as `{name}` of `{callee.name}`"),
+            Step(test, callee.module, "false: the indices are not turned into distributions"),
+            Step(loss, callee.module, "the loss takes them for a distribution"),
+        )
+        path = tuple(view.step(step.node, step.module, step.words) for step in steps)
+        target = view.source_of(argument)
+        message = AS_DISTRIBUTION.format(target=target, loss=callee.name)
+        yield view.finding(RULE, argument, message, KEEP_INDICES, path=path)
+
+
+def _cast_arguments(view: FileView, site: CallSite) -> Iterator[tuple[ast.Call, str]]:
+    """Arguments that are cast to a floating type on the spot, each with its parameter."""
+    casts = [
+        item
+        for item in _given(site.node)
+        if isinstance(item, ast.Call)
+        and isinstance(item.func, ast.Attribute)
+        and item.func.attr in ("float", "half", "double", "to", "type")
+    ]
+    callee = view.objects.callee(site.node, site.function) if casts else None
+    if callee is None:
+        return
+    names = [name for name in parameters(callee) if name not in ("self", "cls")]
+    passed: dict[str, ast.expr] = dict(zip(names, site.node.args))
+    passed.update((item.arg, item.value) for item in site.node.keywords if item.arg)
+    for name, value in passed.items():
+        if isinstance(value, ast.Call) and value in casts:
+            cast = cast_of(view, value, Origin(value, site.function))
+            if cast is not None and cast.dtype in _FLOATING:
+                yield value, name
+
+
+def _index_test(view: FileView, function: Function, name: str) -> ast.expr | None:
+    """`if target.dtype == torch.long:` around a conversion to distributions."""
+    for node in layout_of(function).nodes:
+        if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
+            continue
+        left, right = node.test.left, node.test.comparators[0]
+        if path_text(left) != f"{name}.dtype" or not isinstance(node.test.ops[0], ast.Eq):
+            continue
+        values = view.values.of(right, function).values
+        if any(value.dtype == "int64" for value in values) and _one_hot_in(view, node, function):
+            return node.test
+    return None
+
+
+def _one_hot_in(view: FileView, branch: ast.If, function: Function) -> bool:
+    for node in layout_of(function).inside(branch):
+        if not isinstance(node, ast.Call):
+            continue
+        callee = view.objects.callee(node, function)
+        inner = layout_of(callee).nodes if callee is not None else []
+        calls = [item for item in (node, *inner) if isinstance(item, ast.Call)]
+        if any(last_name(item.func) in ("one_hot", "scatter_", "scatter") for item in calls):
+            return True
+    return False
+
+
+def _loss_with(view: FileView, function: Function, name: str) -> ast.Call | None:
+    """A loss of torch in a function that gets the parameter as its target."""
+    for site in function.module.calls:
+        if site.function is not function:
+            continue
+        kind, _ = _kind(view, site)
+        target = _target(site.node)
+        if kind is not None and target is not None and path_text(target) == name:
+            return site.node
+    return None
