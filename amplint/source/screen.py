@@ -22,8 +22,10 @@ _PAIRS = (
 #: the literal because only a pattern that starts with literals is searched for quickly.
 _AMP = re.compile(rb"amp(?<!\wamp)(?:\d|\b)")
 
-#: What autocast forbids (AMP502) stands in files that know nothing of AMP.
-_BANNED = re.compile(rb"b(?:inary_cross_entropy(?!_with)|celoss)")
+#: What autocast forbids (AMP502) or casts unasked (AMP505) stands in files that know nothing of it.
+_UNDER_AUTOCAST = re.compile(
+    rb"binary_cross_entropy(?!_with)|bceloss|autograd(?:\.| import )function"
+)
 
 #: Escapes, shifts and wide characters can hide a word from a byte scan. A declared encoding
 #: other than these, which extend ASCII byte for byte, is therefore never screened out.
@@ -42,7 +44,7 @@ def mentions_amp(data: bytes) -> bool:
         return True
     if any(first in lower and second in lower for first, second in _PAIRS):
         return True
-    if _BANNED.search(lower):
+    if _UNDER_AUTOCAST.search(lower):
         return True
     if b"\0" in data:  # perhaps UTF-16, which hides every word
         return True

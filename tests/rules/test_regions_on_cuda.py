@@ -5,6 +5,8 @@ Fake tensors answer for the dispatch keys of a GPU without one; the tests marked
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -46,3 +48,33 @@ def test_entropy_raises_on_a_gpu() -> None:
         F.binary_cross_entropy(probabilities, probabilities)
     with torch.autocast("cuda"), torch.autocast("cuda", enabled=False):
         assert torch.isfinite(F.binary_cross_entropy(probabilities, probabilities))
+
+
+def _in_a_thread(question):
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(question()))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def test_a_new_thread_has_the_default_dtype() -> None:
+    was = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    try:
+        assert torch.get_autocast_dtype("cuda") is torch.bfloat16
+        assert _in_a_thread(lambda: torch.get_autocast_dtype("cuda")) is torch.float16
+    finally:
+        torch.set_autocast_dtype("cuda", was)
+
+
+@pytest.mark.cuda
+def test_replicas_in_threads_run_in_float16() -> None:
+    from torch.nn.parallel import parallel_apply
+
+    layer = torch.nn.Linear(4, 4).cuda()
+    inputs = torch.randn(2, 4, device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert layer(inputs).dtype is torch.bfloat16
+        replicas = parallel_apply([layer, layer], [inputs, inputs], devices=[0, 0])
+    assert [outputs.dtype for outputs in replicas] == [torch.float16] * 2

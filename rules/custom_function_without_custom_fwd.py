@@ -1,0 +1,201 @@
+"""# custom-function-without-custom-fwd (AMP505)
+
+An autograd function multiplies matrices, is called under autocast, and does not say how.
+
+## What it does
+Flags a `torch.autograd.Function` whose `forward` and `backward` both hold matrix products or
+convolutions, whose `apply` runs inside an autocast region of the project, and which has neither
+`custom_fwd` nor `custom_bwd`.
+
+## Why is this bad?
+Autocast casts the products in `forward`, so the function's output and the gradient that comes back
+are in half precision. What `forward` has saved is as it came in: float32 weights. Autocast is off
+during the backward, so nothing brings the two together: `RuntimeError: expected m1 and m2 to have
+the same dtype, but got: c10::BFloat16 != float`.
+
+## Example
+```python
+import torch
+
+
+class Project(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs, weight):
+        ctx.save_for_backward(inputs, weight)
+        return inputs.mm(weight)
+
+    @staticmethod
+    def backward(ctx, grad):
+        inputs, weight = ctx.saved_tensors
+        return grad.mm(weight.t()), inputs.t().mm(grad)
+
+
+weight = torch.nn.Parameter(torch.randn(4, 1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    outputs = Project.apply(torch.randn(8, 4), weight)
+outputs.float().square().mean().backward()
+optimizer.step()
+```
+
+## Use instead
+```python
+import torch
+
+
+class Project(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, inputs, weight):
+        ctx.save_for_backward(inputs, weight)
+        return inputs.mm(weight)
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, grad):
+        inputs, weight = ctx.saved_tensors
+        return grad.mm(weight.t()), inputs.t().mm(grad)
+
+
+weight = torch.nn.Parameter(torch.randn(4, 1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    outputs = Project.apply(torch.randn(8, 4), weight)
+outputs.float().square().mean().backward()
+optimizer.step()
+```
+
+## How it is confirmed
+Executing forward and backward raises the `RuntimeError`, or the gradients differ from those of the
+same function outside autocast.
+
+## Fix safety
+No fix is offered: `cast_inputs=torch.float32` keeps the function in float32, plain `custom_fwd` runs
+its backward under autocast; which is right depends on the function.
+
+## Known limits
+Functions of single elements (a gradient reversal, a straight-through estimator) need nothing and are
+not flagged, nor are kernels of extensions, whose dtypes are not known. A function that casts by
+itself in `backward`, or mentions autocast, is taken to know what it does.
+
+## References
+- PyTorch, Automatic Mixed Precision examples: "Autocast and Custom Autograd Functions"
+- `torch/amp/autocast_mode.py`: `custom_fwd`, `custom_bwd`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.layout import layout_of
+from amplint.project.module import Class, Function, Module
+from amplint.project.regions import Inside, Region, Regions, Trail, regions_of
+from amplint.project.regions_callers import Callers
+from amplint.project.regions_training import path_to
+from amplint.project.roles import last_name
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP505",
+    name="custom-function-without-custom-fwd",
+    severity=Severity.WARNING,
+    effect="crash/silent",
+    summary="an autograd function with matrix products under autocast, without `custom_fwd`",
+    facts=("A12", "A12b", "B16b"),
+)
+
+BASES = frozenset(("torch.autograd.Function", "torch.autograd.function.Function"))
+#: Operations that autocast casts and that need operands of one dtype.
+PRODUCTS = frozenset(
+    ("mm", "bmm", "matmul", "addmm", "baddbmm", "addbmm", "mv", "einsum", "linear", "bilinear")
+    + ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+)
+#: A function that does one of these looks after its dtypes.
+LOOKS_AFTER = frozenset(
+    ("to", "type_as", "type", "float", "half", "bfloat16", "double", "autocast", "custom_fwd")
+    + ("custom_bwd", "is_autocast_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "dtype")
+)
+MESSAGE = (
+    "`{name}` runs under the autocast of {where} without `custom_fwd`: its backward multiplies half "
+    "precision gradients with what it saved in float32 (`RuntimeError: expected m1 and m2 to have "
+    "the same dtype`)"
+)
+HELP = (
+    'decorate `forward` with `torch.amp.custom_fwd(device_type="{device}", '
+    'cast_inputs=torch.float32)` and `backward` with `torch.amp.custom_bwd(device_type="{device}")`'
+)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report each such function of the file that an autocast region reaches."""
+    if "autograd" not in view.module.source:
+        return
+    regions = regions_of(view)
+    for owner in view.module.classes.values():
+        if not view.objects.base_names(owner) & BASES or not _needs_one_dtype(owner):
+            continue
+        for region, item in _applied(view, regions, owner):
+            yield _finding(view, owner, region, item)
+            break
+
+
+def _finding(view: FileView, owner: Class, region: Region, item: Inside) -> Finding:
+    where = f"line {region.opened.lineno}"
+    if region.function.module is not view.module:
+        where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
+    device = min(map(str, region.cast.devices or ("cuda",)))
+    return view.finding(
+        RULE,
+        owner.node.bases[0],
+        MESSAGE.format(name=owner.name, where=where),
+        HELP.format(device=device),
+        path=path_to(view, region, item, f"`{owner.name}` runs with autocast on"),
+    )
+
+
+def _needs_one_dtype(owner: Class) -> bool:
+    """Whether forward and backward multiply, and nothing in the class looks after dtypes."""
+    forward, backward = owner.methods.get("forward"), owner.methods.get("backward")
+    if forward is None or backward is None or not _multiplies(forward):
+        return False
+    words = {last_name(node) for node in ast.walk(owner.node) if isinstance(node, ast.expr)}
+    return _multiplies(backward) and not words & LOOKS_AFTER
+
+
+def _multiplies(function: Function) -> bool:
+    return any(
+        (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult))
+        or (isinstance(node, ast.Call) and last_name(node.func) in PRODUCTS)
+        for node in function.nodes
+    )
+
+
+def _applied(view: FileView, regions: Regions, owner: Class) -> Iterator[tuple[Region, Inside]]:
+    """Where `apply` of the class runs inside a region."""
+    callers = Callers(regions)
+    modules: list[Module] = [view.module, *view.objects.project.naming(view.module, owner.name)]
+    for module in modules:
+        for site in module.calls:
+            if not _is_apply(view, site.node, site.function, owner):
+                continue
+            trail: Trail
+            for region, trail in callers.regions_around(site.node, site.function):
+                yield region, Inside(site.node, site.function, trail)
+
+
+def _is_apply(view: FileView, call: ast.Call, function: Function, owner: Class) -> bool:
+    """Whether a call is `Owner.apply(...)`, or calls a name for `Owner.apply`."""
+    if call not in layout_of(function):
+        return False
+    callee: ast.expr | None = call.func
+    if isinstance(callee, ast.Name):
+        found = view.objects.bindings(callee, function) or []
+        values = [(item.value, item.function) for item in found if item.value is not None]
+        callee, function = values[0] if len(values) == 1 else (None, function)
+    if not isinstance(callee, ast.Attribute) or callee.attr != "apply":
+        return False
+    return view.objects.symbol(callee.value, function) is owner

@@ -1,0 +1,281 @@
+"""# float16-without-scaler (AMP206)
+
+A model is trained under float16 autocast and nothing scales its loss.
+
+## What it does
+Flags a float16 autocast region whose loss goes into a plain `backward()` before an optimizer step,
+in the same function or in one that gets the loss returned, if neither these files nor their callers
+mention a gradient scaler or a training library that brings one.
+
+## Why is this bad?
+Gradients inside the region are float16: what is smaller than 6e-8 becomes zero on its way back. In
+the measured model 76 % of all gradient entries were zero without a scaler and none with it. Nothing
+is raised; layers with small gradients just stop training. In the example no parameter moves at all.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs)
+    loss = 1e-8 * torch.nn.functional.mse_loss(outputs.float(), targets)
+    loss.backward()
+    optimizer.step()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs)
+    loss = 1e-8 * torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the step with and without a scaler: gradients that are not zero with it are exactly zero.
+
+## Fix safety
+No fix is offered: a scaler is built in one place and used in three, and the checkpoint should hold
+its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scaler.
+
+## Known limits
+Only where the dtype is surely float16: given so, or left to CUDA's default. The loss is followed
+through plain assignments. A file with a name that speaks of a scaler is not flagged. A forward
+outside autocast on one branch only is not looked for.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
+- PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training"
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from amplint.findings import Finding, Severity
+from amplint.project.layout import layout_of
+from amplint.project.module import Function, Module
+from amplint.project.objects import Objects, returned
+from amplint.project.regions import Inside, Region, file_regions, opening_words, regions_of
+from amplint.project.regions_callers import Callers
+from amplint.project.regions_training import is_backward, stepped_optimizer
+from amplint.project.roles import enclosing_class, last_name, path_text
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP206",
+    name="float16-without-scaler",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="training under float16 autocast without a gradient scaler",
+    facts=("H10",),
+)
+
+#: Words of a scaler, or of a library that has one.
+SCALES = re.compile(
+    r"scaler|loss_?scal|accelerat|lightning|deepspeed|apex|fabric|colossal|bmtrain|fairscale"
+    r"|composer|mmcv|mmengine|unscale|GradScal",
+    re.IGNORECASE,
+)
+NO_GRADIENTS = frozenset(("no_grad", "inference_mode", "eval_mode"))
+#: The loss is followed through this many callers.
+DEPTH = 2
+
+MESSAGE = (
+    "the model trains under float16 autocast{condition} and nothing scales the loss: gradients below "
+    "6e-8 become zero"
+)
+HELP = (
+    "scale the loss: `scaler.scale({loss}).backward()`, `scaler.step({optimizer})`, "
+    "`scaler.update()`; or use `dtype=torch.bfloat16`"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Training:
+    """The plain backward of a loss, and the step behind it."""
+
+    function: Function
+    backward: ast.Call
+    step: ast.Call
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report float16 regions whose loss is trained on without a scaler, once for each step."""
+    if _can_scale(view.module):
+        return
+    reported: set[ast.Call] = set()
+    for region in file_regions(view):
+        if region.cast.dtypes != {"float16"} or _without_gradients(region):
+            continue
+        training = _training(view, region)
+        if training is not None and training.step not in reported:
+            reported.add(training.step)
+            yield _finding(view, region, training)
+
+
+def _finding(view: FileView, region: Region, training: Training) -> Finding:
+    module = training.function.module
+    condition = " ".join(region.cast.condition.split())
+    assert isinstance(training.backward.func, ast.Attribute)
+    assert isinstance(training.step.func, ast.Attribute)
+    words = {
+        "loss": view.source_of(training.backward.func.value),
+        "optimizer": view.source_of(training.step.func.value),
+    }
+    path = (
+        view.step(region.opened, region.function.module, opening_words(view, region)),
+        view.step(training.backward, module, "the gradients come back unscaled"),
+        view.step(training.step, module, "the optimizer applies them"),
+    )
+    message = MESSAGE.format(condition=f" (where `{condition}`)" if condition else "")
+    return view.finding(RULE, region.opened, message, HELP.format_map(words), path=path)
+
+
+def _without_gradients(region: Region) -> bool:
+    """Whether no graph is recorded in the region."""
+    layout = layout_of(region.function)
+    around = [*layout.ancestors(region.opened)] if region.opened in layout else []
+    blocks = [node for node in around if isinstance(node, (ast.With, ast.AsyncWith))]
+    contexts = [item.context_expr for block in blocks for item in block.items]
+    contexts += getattr(region.function.node, "decorator_list", [])
+    return any(names_of(context) & NO_GRADIENTS for context in contexts)
+
+
+def names_of(expression: ast.expr) -> set[str]:
+    """The last names of an expression's parts."""
+    return {last_name(node) for node in ast.walk(expression) if isinstance(node, ast.expr)}
+
+
+def _training(view: FileView, region: Region) -> Training | None:
+    objects = regions_of(view).objects
+    callers = Callers(regions_of(view))
+    start = {
+        path
+        for part in region.parts
+        for node in layout_of(region.function).inside(part)
+        if (path := _bound_path(node)) is not None
+    }
+    if region.opened in getattr(region.function.node, "decorator_list", ()):
+        start = set()
+    pending = [(region.function, start, not start, 0)]
+    while pending:
+        function, names, returns_all, depth = pending.pop(0)
+        names = _derived(function, names)
+        found = _trained_on(view, function, names)
+        if found is not None:
+            return found if _is_scaler_free(objects, callers, found, function) else None
+        gives = returns_all or any(_mentions(value, names) for value in returned(function))
+        if not gives or depth >= DEPTH:
+            continue
+        for call, caller in callers.callers(function):
+            holding = layout_of(caller)
+            if call not in holding:
+                continue
+            targets = _targets(holding.statement(call))
+            if targets:
+                pending.append((caller, targets, False, depth + 1))
+    return None
+
+
+def _bound_path(node: ast.AST) -> str | None:
+    """The path that a name or attribute is written to."""
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        return path_text(node)
+    return None
+
+
+def _targets(statement: ast.stmt) -> set[str]:
+    paths = (_bound_path(node) for node in ast.walk(statement))
+    return {path for path in paths if path is not None}
+
+
+def _derived(function: Function, names: set[str]) -> set[str]:
+    """The names, and those assigned from them in source order."""
+    found = set(names)
+    for node in layout_of(function).nodes:
+        if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            continue
+        if node.value is not None and _mentions(node.value, found):
+            found |= _targets(node)
+    return found
+
+
+def _mentions(value: ast.expr, names: set[str]) -> bool:
+    return any(path_text(node) in names for node in ast.walk(value) if isinstance(node, ast.expr))
+
+
+def _trained_on(view: FileView, function: Function, names: set[str]) -> Training | None:
+    """A plain backward of one of the names, and a plain optimizer step behind it."""
+    regions = regions_of(view)
+    layout = layout_of(function)
+    calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
+    passes = [call for call in calls if _is_plain_backward(call, names)]
+    steps = [
+        call
+        for call in calls
+        if not call.args and stepped_optimizer(regions, Inside(call, function)) is not None
+    ]
+    for backward in passes:
+        if not is_backward(regions, Inside(backward, function)):
+            continue
+        for step in steps:
+            if layout.reaches(backward, step):
+                return Training(function, backward, step)
+    return None
+
+
+def _is_plain_backward(call: ast.Call, names: set[str]) -> bool:
+    callee = call.func
+    if not isinstance(callee, ast.Attribute) or callee.attr != "backward" or call.args:
+        return False
+    return path_text(callee.value) in names
+
+
+def _is_scaler_free(
+    objects: Objects, callers: Callers, training: Training, function: Function
+) -> bool:
+    """Whether no file that takes part in the training mentions a scaler."""
+    modules: set[Module] = {training.function.module}
+    owner = enclosing_class(training.function)
+    if owner is not None:
+        modules |= {item.module for item in objects.ancestry(owner)}
+    modules |= {caller.module for _, caller in callers.callers(training.function)}
+    assert isinstance(training.step.func, ast.Attribute)
+    for binding in objects.bindings(training.step.func.value, function) or ():
+        modules.add(binding.function.module)
+    return not any(map(_can_scale, modules))
+
+
+@lru_cache(maxsize=64)
+def _can_scale(module: Module) -> bool:
+    """Whether a name in a file speaks of a scaler; what comments say does not count."""
+    return SCALES.search(module.source) is not None and any(
+        SCALES.search(text)
+        for node in ast.walk(module.tree)
+        for text in (
+            getattr(node, field, None) for field in ("id", "attr", "arg", "name", "module")
+        )
+        if isinstance(text, str)
+    )
