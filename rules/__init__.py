@@ -39,6 +39,7 @@ TABLE: dict[str, str] = {
     "AMP128": "private_scaler_state",
     "AMP201": "guard_mismatch",
     "AMP202": "missing_mixed_precision_guard",
+    "AMP203": "amp_always_on",
     "AMP204": "enabled_flags_disagree",
     "AMP205": "autocast_device_mismatch",
     "AMP206": "float16_without_scaler",

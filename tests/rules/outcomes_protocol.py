@@ -14,5 +14,6 @@ def _learning_rate(run: Run, reference: Run) -> float:
 OUTCOMES: dict[str, Outcome] = {
     "AMP120": Changes(0.0, 0.0, measure=update_ratio, reference="good"),
     "AMP121": Changes(0.12, 0.13, measure=_learning_rate, reference="good"),
+    "AMP203": Changes(0.0, 1e-6, measure=update_ratio, reference="good"),
     "AMP207": Advice("both train; without autocast the scaler only costs time"),
 }

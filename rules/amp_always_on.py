@@ -1,0 +1,190 @@
+"""# amp-always-on (AMP203)
+
+Mixed precision is switched on by a constant, while the device is chosen at run time.
+
+## What it does
+Flags a float16 `autocast` around a training step that follows a device which can also be the CPU,
+beside a GradScaler for CUDA: there autocast stays on and the scaler turns itself off. As advice, it
+also flags autocast and scaler for CUDA that nothing but CUDA's absence switches off.
+
+## Why is this bad?
+`GradScaler()` is a CUDA scaler: without CUDA it warns once and passes everything through. The
+float16 autocast beside it goes on, and float16 gradients below 6e-8 become zero: in the example no
+parameter moves at all on the CPU. Where both are for CUDA, both turn themselves off: training runs
+in float32, and 57 of the 80 crashes of the scaler's protocol that were measured cannot be seen on a
+machine without CUDA.
+
+## Example
+```python
+import os
+
+import torch
+
+device = torch.device(os.environ.get("TRAIN_DEVICE", "cpu"))
+model = torch.nn.Linear(4, 1).to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast(device.type, dtype=torch.float16):
+        outputs = model(inputs.to(device))
+    loss = 1e-8 * torch.nn.functional.mse_loss(outputs.float(), targets.to(device))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import os
+
+import torch
+
+device = torch.device(os.environ.get("TRAIN_DEVICE", "cpu"))
+use_amp = device.type == "cuda"
+model = torch.nn.Linear(4, 1).to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda", enabled=use_amp)
+loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with torch.autocast(device.type, dtype=torch.float16, enabled=use_amp):
+        outputs = model(inputs.to(device))
+    loss = 1e-8 * torch.nn.functional.mse_loss(outputs.float(), targets.to(device))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the function on the CPU: the scaler is disabled, autocast is not.
+
+## Fix safety
+No fix is offered: which devices the code is meant for cannot be read from it.
+
+## Known limits
+Only devices whose possible values include another one than CUDA: a choice by `is_available()`, an
+option, an environment variable. Silent where the code ends without CUDA, or calls `.cuda()`.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "Autocasting", "Gradient Scaling"
+- `torch/amp/grad_scaler.py`: `GradScaler.__init__`
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project import names
+from amplint.project.dataflow import constant_of, scaler_calls
+from amplint.project.layout import layout_of
+from amplint.project.module import Function
+from amplint.project.regions import Region, file_regions
+from amplint.project.roles import last_name
+from amplint.project.scalers import BuiltScaler, built_scalers
+from amplint.project.values import Value
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP203",
+    name="amp-always-on",
+    severity=Severity.WARNING,
+    effect="crash/portability",
+    summary="AMP switched on by a constant while the device is chosen at run time",
+    facts=("A16", "H10"),
+)
+
+STAYS_ON = (
+    "this float16 autocast follows a device that can be `{device}`, where the CUDA scaler of line "
+    "{row} turns itself off: float16 gradients below 6e-8 become zero"
+)
+TURNS_OFF = (
+    "AMP is always on, but the device can be `{device}`: there autocast and the scaler of line "
+    "{row} only warn and turn themselves off, and training runs in float32"
+)
+HELP = "give both `enabled=use_amp`, where `use_amp` says that the device is CUDA"
+#: The code is for CUDA alone, or does not go on without it.
+CUDA_ONLY = re.compile(
+    r"\.cuda\(|cuda\.(?:set_device|synchronize|current_device|Stream)|nccl"
+    r"|if not torch\.cuda\.is_available\(\)[^\n]*\n\s*(?:raise|sys\.exit|exit|return|assert)"
+    r"|assert torch\.cuda\.is_available"
+)
+#: Words of a test that may be the missing switch.
+SWITCH = re.compile(r"amp|cuda|device|gpu|cpu|fp16|half|precision|autocast|scaler", re.IGNORECASE)
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the first autocast of a training step that is on whatever the device is."""
+    scalers = [built for built in built_scalers(view) if _is_for_cuda(view, built)]
+    if not scalers or CUDA_ONLY.search(view.module.source):
+        return
+    for region in file_regions(view):
+        if not _is_always_on(view, region):
+            continue
+        choice = _other_device(view, region.function)
+        if choice is not None:
+            yield from _judge(view, region, scalers[0], choice)
+            return
+
+
+def _judge(view: FileView, region: Region, scaler: BuiltScaler, choice: Value) -> Iterator[Finding]:
+    devices, dtypes = region.cast.devices, region.cast.dtypes
+    words = {"device": choice.content, "row": scaler.call.lineno}
+    path = tuple(view.step(step.node, step.module, step.words) for step in choice.steps)
+    if devices == {"cuda"}:
+        message = TURNS_OFF.format_map(words)
+        yield view.finding(RULE, region.opened, message, HELP, path=path, severity=Severity.INFO)
+    elif dtypes == {"float16"} and (devices is None or choice.content in devices):
+        yield view.finding(RULE, region.opened, STAYS_ON.format_map(words), HELP, path=path)
+
+
+def _is_for_cuda(view: FileView, built: BuiltScaler) -> bool:
+    """Whether a scaler is on by a constant, and turns itself off without CUDA."""
+    module = view.module if built.factory is None else built.factory.module
+    dotted = module.resolve(built.constructor.func)
+    if dotted not in names.GRAD_SCALERS or dotted.startswith("torch.cpu."):
+        return False
+    given = {item.arg: item.value for item in built.constructor.keywords}
+    if None in given or ("enabled" in given and constant_of(given["enabled"]) is not True):
+        return False
+    if dotted in names.DEVICE_GRAD_SCALERS:
+        return len(built.constructor.args) < 5 and not _has_switch(built)
+    device = given.get("device", next(iter(built.constructor.args), ast.Constant("cuda")))
+    return constant_of(device) == "cuda" and not _has_switch(built)
+
+
+def _has_switch(built: BuiltScaler) -> bool:
+    """Whether a test around the construction may say that CUDA is there."""
+    layout = layout_of(built.function)
+    tests = layout.conditions(built.call) if built.call in layout else []
+    return any(SWITCH.search(ast.unparse(test)) for test in tests)
+
+
+def _is_always_on(view: FileView, region: Region) -> bool:
+    """Whether a region of a training step is on by a constant, and under no test of AMP."""
+    if region.cast.enabled is not True or region.conditional:
+        return False
+    layout = layout_of(region.function)
+    if not list(scaler_calls(view, "scale", within=region.function)):
+        return False
+    tests = layout.conditions(region.opened) if region.opened in layout else []
+    return not any(SWITCH.search(ast.unparse(test)) for test in tests)
+
+
+def _other_device(view: FileView, function: Function) -> Value | None:
+    """A device without CUDA that the tensors of a function may be moved to."""
+    for node in layout_of(function).nodes:
+        if not isinstance(node, ast.Call) or last_name(node.func) != "to":
+            continue
+        given = [item.value for item in node.keywords if item.arg == "device"]
+        for expression in (*node.args[:1], *given):
+            for value in view.values.of(expression, function).values:
+                if isinstance(value.content, str) and re.match(r"cpu|mps|xpu", value.content):
+                    return value
+    return None
