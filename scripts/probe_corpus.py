@@ -29,6 +29,7 @@ from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 from amplint.probe.search import Budget, Trial, explore
 from amplint.probe.verdicts import Judge, Shown
+from amplint.project.dataflow import expects_error
 from amplint.project.project import Project
 from amplint.rule import FileView
 from amplint.source.parsing import parse
@@ -108,7 +109,7 @@ def ask(path: Path, worker: Worker, runs: int, seconds: float, root: str | None)
 
         def show(trial: Trial, budget: Budget = budget) -> None:
             for suspect in suspects:
-                if _shows(suspect, trial, builder.path, budget) is not None:
+                if _shows(suspect, trial, builder, budget) is not None:
                     found.setdefault((suspect.code, suspect.span.start.row), suspect)
 
         base = builder.plan(suspects[0], entry).plan
@@ -126,16 +127,18 @@ def ask(path: Path, worker: Worker, runs: int, seconds: float, root: str | None)
     return Asked(filename, used, reached, tuple(found.values()), tuple(confirmed))
 
 
-def _shows(suspect: Finding, trial: Trial, path: str, budget: Budget) -> Shown | None:
+def _shows(suspect: Finding, trial: Trial, builder: PlanBuilder, budget: Budget) -> Shown | None:
     plan = replace(trial.plan, target_rows=rows_of(suspect), predictions=predict(suspect))
     seen = Trial(replace(trial.request, plan=plan), trial.result)
-    shown = Judge(suspect, path, budget).look(seen)
+    shown = Judge(suspect, builder, budget).look(seen)
     return shown if shown is not None and shown.proves else None
 
 
 def _protocol_rows(view: FileView) -> set[int]:
     found = set()
     for site in view.module.calls:
+        if expects_error(site):
+            continue
         if protocol_word(site.node, site.method, site.function, view.roles) in EVENT_WORDS:
             found.add(site.node.lineno)
     return found

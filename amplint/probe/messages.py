@@ -101,6 +101,7 @@ class Plan:
             the statements of a script.
         entry_source: index in `sources` of the file that holds the entry; 0 is the checked file,
             another one holds a caller. All rows are rows of the checked file even then.
+        repeated: whether nothing in the entry loops, so that it is called several times.
         parameters: names of the entry's parameters, and "self": what stands there is invented
             unless a constructor of the user made it.
         target_rows: rows of the checked file that have to be reached.
@@ -122,6 +123,7 @@ class Plan:
     prefer: dict[str, Any] = field(default_factory=dict)
     entry_source: int = 0
     parameters: tuple[str, ...] = ()
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplint.findings import Finding
 from amplint.flow.slice import blocks_of
@@ -22,8 +22,11 @@ from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
 from amplint.project.dataflow import parameters
 from amplint.project.module import Class, Function, Module
-from amplint.project.roles import enclosing_class, path_text
+from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.rule import FileView
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 #: Files that definitions may be taken from, the checked one included.
 SOURCE_LIMIT = 60
@@ -107,6 +110,26 @@ class PlanBuilder:
         outermost = [_outermost(caller) for caller in found]
         return list(dict.fromkeys(f for f in outermost if f is not function))[:CALLER_LIMIT]
 
+    @cached_property
+    def rows_by_hand(self) -> frozenset[int]:
+        """Rows of the checked file on which gradients are made, read or changed by hand."""
+        return frozenset(
+            row
+            for node in ast.walk(self.view.module.tree)
+            if _is_by_hand(node)
+            for row in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        )
+
+    def calls_with(self, owners: Collection[str]) -> Iterator[tuple[str, int]]:
+        """Calls of the checked file of methods of these paths, or with them as arguments."""
+        for site in self.view.module.calls:
+            callee = site.node.func
+            receiver = callee.value if isinstance(callee, ast.Attribute) else None
+            given = (*site.node.args, *(keyword.value for keyword in site.node.keywords))
+            parts = [part for part in (receiver, *given) if part is not None]
+            if any(path_text(part) in owners for part in parts):
+                yield ast.unparse(callee), site.node.lineno
+
     def is_passed(self, name: str, function: Function) -> bool:
         """Whether any call around a function passes a keyword of this name."""
         return any(
@@ -139,6 +162,7 @@ class PlanBuilder:
             slice_rows=self.slice_rows,
             prefer=self._preferences(finding, domains),
             entry_source=names.index(self._path_of(entry.module)),
+            repeated=not _loops(entry),
             parameters=tuple(dict.fromkeys((*parameters(entry), "self"))),
         )
         return Planned(plan, entry, options)
@@ -342,6 +366,13 @@ def _outermost(function: Function) -> Function:
     return function
 
 
+def _loops(function: Function) -> bool:
+    """Whether a function loops by itself; the worker calls the others several times."""
+    if function.name == "<module>":
+        return True
+    return any(isinstance(n, (ast.For, ast.AsyncFor, ast.While)) for n in ast.walk(function.node))
+
+
 def _is_self(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Name) and expression.id == "self"
 
@@ -361,6 +392,25 @@ def _rows_of_kept(body: Iterable[ast.stmt], kept: frozenset[int]) -> Iterator[in
             yield from range(statement.lineno, max(last, statement.lineno) + 1)
         for block in blocks:
             yield from _rows_of_kept(block, kept)
+
+
+def _is_by_hand(node: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
+    """`x.backward(g)`, `autograd.grad(...)`, a hook, `p.grad = g`; `p.grad = None` only clears."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "backward":
+            return bool(node.args) or any(item.arg == "gradient" for item in node.keywords)
+        if node.func.attr in ("register_hook", "register_post_accumulate_grad_hook"):
+            return True
+        return node.func.attr == "grad" and last_name(node.func.value) == "autograd"
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        cleared = isinstance(node.value, ast.Constant) and node.value.value is None
+        return not cleared and any(
+            isinstance(inner, ast.Attribute) and inner.attr == "grad"
+            for target in targets
+            for inner in ast.walk(target)
+        )
+    return False
 
 
 class _Truth:

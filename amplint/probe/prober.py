@@ -7,6 +7,7 @@ the line under other circumstances.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from amplint.probe.search import (
     same,
 )
 from amplint.probe.verdicts import Judge, Shown
+from amplint.project.dataflow import parameters
 from amplint.project.module import Function
 
 #: Runs for each entry, first in a short round, so that one that leads nowhere leaves some for
@@ -100,7 +102,7 @@ class Prober:
         plans = {entry: self._builder.plan(finding, entry) for entry in self._above(entries)}
         # Planning reads files; the clock is for the runs.
         budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
-        judge = Judge(finding, self._builder.path, budget)
+        judge = Judge(finding, self._builder, budget)
         cases: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
         for limit in ROUNDS:
@@ -178,6 +180,10 @@ class Prober:
             return replace(case, doubts=("no run was left for a control",))
         if not complete:
             return replace(case, doubts=("no run was left to see which inputs matter",))
+        invented = [need for need in needed if _invents_none(need, case.planned)]
+        if invented:
+            words = describe(invented[0], case.planned.options)
+            return replace(case, doubts=(f"somebody passes {words}",))
         return self._feasible(case, refused, callers) if callers else case
 
     def _climb(
@@ -294,6 +300,15 @@ _SILENT = frozenset({"timeout", "killed", "failed"})
 
 def _reaches(exploration: Exploration) -> bool:
     return any(trial.reached for trial in exploration.trials)
+
+
+def _invents_none(need: Need, planned: Planned) -> bool:
+    """Whether a need is that a parameter is None, and nothing declares that it may be."""
+    path = need.decision.path.removesuffix(" is None")
+    if path == need.decision.path or not need.decision.choice:
+        return False
+    _, default = parameters(planned.function).get(path, (None, None))
+    return not (isinstance(default, ast.Constant) and default.value is None)
 
 
 def _is_own(need: Need, planned: Planned) -> bool:

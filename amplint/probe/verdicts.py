@@ -16,6 +16,7 @@ from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data, root_of
 from amplint.probe.messages import Prediction, Request, RunResult
+from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import EXPECTATIONS, SCALE_DEPENDENT, Expectation, slugs_of
 from amplint.probe.search import Budget, Trial
 
@@ -38,9 +39,13 @@ _HARMLESS = re.compile(
     r"isinstance|hasattr|repr|str|count_parameters)\w*(?:\(\))?$",
     re.IGNORECASE,
 )
+#: What a function has to do itself so that nothing is left to its caller.
+_WHOLE_ROUND = frozenset({"scale", "backward", "step", "zero_grad"})
 #: Codes about a value that is missing: they show at the first use of a scaler, before any
 #: backward could have run.
 _WITHOUT_BACKWARD = frozenset({"AMP202"})
+#: Codes about which losses share a graph: a stand-in for the model cannot tell.
+_ABOUT_GRAPHS = frozenset({"AMP123"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,14 @@ class Judge:
 
     Args:
         finding: what the static analysis says.
-        path: the checked file on disk, as plans name it.
+        builder: of the file, for what its source says.
         budget: for the further runs that a measurement needs.
     """
 
-    def __init__(self, finding: Finding, path: str, budget: Budget) -> None:
+    def __init__(self, finding: Finding, builder: PlanBuilder, budget: Budget) -> None:
         self._finding = finding
-        self._path = path
+        self._builder = builder
+        self._path = builder.path
         self._budget = budget
         self._slugs = slugs_of(finding.code)
         self._rows = {
@@ -221,8 +227,18 @@ class Judge:
             yield _in_words(note)
         for row in filter(None, map(against_data, result.decisions)):
             yield f"some data make the test in line {row} go that way"
+        for name, row in self._builder.calls_with(_owners(trial)):
+            if row in result.rows:
+                yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
+        by_hand = self._builder.rows_by_hand.intersection(result.rows)
+        if by_hand:
+            yield f"the gradients made by hand in line {min(by_hand)} are what they should be"
+        if trial.plan.repeated and _is_second_call(trial):
+            yield "its caller does nothing to scaler or gradients between two calls"
         if _shares_invented_parameters(trial):
             yield "each optimizer owns the parameters that its name suggests"
+        if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):
+            yield "the outputs of the real model hang together like those of the stand-in"
         if self._finding.code in _WITHOUT_BACKWARD:
             return
         if not any(event.kind == "backward" for event in result.events):
@@ -281,15 +297,38 @@ def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectati
     )
 
 
+def _has_model_of_ours(result: RunResult) -> bool:
+    """Whether a model that the probe made up took part, and not only the user's own."""
+    return any(event.facts.get("model") == "TinyModel" for event in result.events)
+
+
+def _owners(trial: Trial) -> set[str]:
+    """Parameters of unknown classes that hold a scaler or an optimizer: `scaling.scaler`."""
+    return {
+        role.path.rpartition(".")[0]
+        for role in trial.plan.roles
+        if role.kind in ("scaler", "optimizer")
+        and "." in role.path
+        and root_of(role.path) in trial.plan.parameters
+        and not role.path.startswith("self.")
+    }
+
+
+def _is_second_call(trial: Trial) -> bool:
+    """Whether a function that does only a part of a round has been called more than once."""
+    events = protocol_events(trial.result.events)
+    if {event.kind for event in events} >= _WHOLE_ROUND:
+        return False
+    places = [(event.kind, event.filename, event.row, event.optimizer) for event in events]
+    return len(set(places)) < len(places)
+
+
 def _shares_invented_parameters(trial: Trial) -> bool:
     """Whether there are several optimizers, and somebody else knows what each of them owns."""
     if len({event.optimizer for event in trial.result.events if event.optimizer}) < 2:
         return False
-    return any(
-        role.kind == "optimizer"
-        and role.origin != "constructor"
-        and root_of(role.path) in trial.plan.parameters
-        for role in trial.plan.roles
+    return trial.plan.entry != "<module>" and any(
+        role.kind == "optimizer" and role.origin != "constructor" for role in trial.plan.roles
     )
 
 
