@@ -50,6 +50,7 @@ TABLE: dict[str, str] = {
     "AMP302": "loss_detached",
     "AMP303": "grad_mode_leak",
     "AMP304": "training_loop_under_one_autocast",
+    "AMP305": "no_grad_fills_autocast_cache",
     "AMP306": "autocast_re_entered",
     "AMP307": "scaler_first_used_in_inference_mode",
     "AMP401": "float16_parameters_with_scaler",

@@ -38,7 +38,8 @@ _NO_FORWARDS = frozenset(
     ("parameters", "named_parameters", "state_dict", "load_state_dict", "train", "eval", "append")
     + ("modules", "named_modules", "no_sync", "zero_grad", "requires_grad_", "to", "cuda", "item")
 )
-_CLEARS = frozenset(("clear_autocast_cache", "autocast_decrement_nesting"))
+#: Calls that empty autocast's cache of weights.
+CLEARS_CACHE = frozenset(("clear_autocast_cache", "autocast_decrement_nesting"))
 _BACKWARDS = frozenset(("backward", "manual_backward"))
 
 
@@ -50,7 +51,6 @@ class Stale:
         step: the step.
         forward: a forward in the region behind it, or in the next round of `loop`.
         loop: the loop inside the region that repeats both; None where they are in order.
-        loop_function: the function that holds the loop.
     """
 
     region: Region
@@ -116,7 +116,7 @@ def stale_steps(view: FileView) -> tuple[Stale, ...]:
     for region in file_regions(view):
         if not region.cast.caches or region.cast.dtypes == frozenset(("float32",)):
             continue
-        if any(last_name(item.call.func) in _CLEARS for item in regions.inside(region)):
+        if any(last_name(item.call.func) in CLEARS_CACHE for item in regions.inside(region)):
             continue
         stale = _repeated(regions, region) or _in_order(regions, region)
         if stale is not None:
@@ -133,7 +133,7 @@ def _repeated(regions: Regions, region: Region) -> Stale | None:
             if not any(loop in _loops(region, item) for item in passes):
                 continue
             for item in inside:
-                if loop in _loops(region, item) and _is_forward(regions, item):
+                if loop in _loops(region, item) and is_forward(regions, item):
                     return Stale(region, step, item, loop)
     return None
 
@@ -150,7 +150,8 @@ def _loops(region: Region, item: Inside) -> list[ast.AST]:
     return found
 
 
-def _is_forward(regions: Regions, item: Inside) -> bool:
+def is_forward(regions: Regions, item: Inside) -> bool:
+    """Whether a call runs a module: by its definition, or else by its name."""
     name = last_name(item.call.func)
     if name in _NO_FORWARDS or is_backward(regions, item):
         return False

@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from amplint import rules
 from amplint.analysis import analyse
 from amplint.findings import Finding, Severity
+from amplint.project.project import Project
 
 HEADINGS = (
     "What it does",
@@ -31,6 +32,9 @@ HEADINGS = (
 #: Reported by the checker and not by a rule's `check`: their examples are no programs.
 CHECKER_CODES = frozenset({"AMP000", "AMP900"})
 RULE_CODES = tuple(code for code in rules.TABLE if code not in CHECKER_CODES)
+
+#: Rules about older torch: the version that their examples are judged for.
+TARGETS = {"AMP305": "2.6"}
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -76,7 +80,8 @@ def findings_of(source: str, code: str) -> Iterator[Finding]:
 
     Rules that only give advice are off, as by default, on all pages but their own.
     """
-    view = analyse("example.py", source, ast.parse(source))
+    project = Project(target_torch=TARGETS.get(code))
+    view = analyse("example.py", source, ast.parse(source), project=project)
     for other in RULE_CODES:
         rule = rules.load(other)
         if other == code or rule.RULE.severity is not Severity.INFO:

@@ -1,0 +1,174 @@
+"""# no-grad-fills-autocast-cache (AMP305)
+
+A model runs under `no_grad` and then with gradients in one autocast region: older torch loses them.
+
+## What it does
+Flags a forward with gradients behind a forward of the same model under `no_grad`, both inside one
+autocast region, if the project runs on a torch before 2.10 (`target-torch`, or else its own
+requirement on torch).
+
+## Why is this bad?
+Autocast keeps its half precision copy of each weight until the region ends. In older torch the copy
+that the forward under `no_grad` makes has no connection to the parameter, and the next forward uses
+it: the parameters get no gradient. If that is all of them, `scaler.step` raises `No inf checks were
+recorded`; if it is a part, that part silently stops training.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = [torch.randn(8, 4) for _ in range(4)]
+
+for inputs in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            targets = model(inputs)
+        outputs = model(inputs + 0.1)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets.float())
+    loss.backward()
+    optimizer.step()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = [torch.randn(8, 4) for _ in range(4)]
+
+for inputs in loader:
+    optimizer.zero_grad()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        targets = model(inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = model(inputs + 0.1)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets.float())
+    loss.backward()
+    optimizer.step()
+```
+
+## How it is confirmed
+Executing the region with the project's own torch: parameters of the model have no gradient behind
+the backward. In torch 2.13, where this was run, they have one: there the rule is silent.
+
+## Fix safety
+No fix is offered: the block has to be split in two.
+
+## Known limits
+Nothing is reported unless the settings or the project bound torch below 2.10. The repair was merged
+after 2.9; the reports about older versions were read, not run. Both forwards have to be in one
+function, in that order, and write the model the same way.
+
+## References
+- PyTorch issues 65766, 105211, 112583 and 142234; pull request 165068
+- PyTorch, Automatic Mixed Precision package: `torch.autocast`, `cache_enabled`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.layout import layout_of
+from amplint.project.module import Function
+from amplint.project.regions import Region, file_regions, opening_words, regions_of
+from amplint.project.regions_training import CLEARS_CACHE, is_forward
+from amplint.project.roles import last_name, path_text
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP305",
+    name="no-grad-fills-autocast-cache",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="a forward under `no_grad` before one with gradients in one autocast region (old torch)",
+    facts=("A09", "A09b", "A09c"),
+)
+
+#: The first release after the repair was merged.
+REPAIRED = (2, 10)
+MESSAGE = (
+    "`{model}` ran under `no_grad` in this autocast region (line {row}): with torch before 2.10 this "
+    "forward uses the copies made there, and its parameters get no gradient"
+)
+HELP = "run the forward under `no_grad` in an autocast block of its own"
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report the first forward with gradients behind one without, for each region."""
+    if "no_grad" not in view.module.source:
+        return
+    target = view.objects.project.target_torch(view.module)
+    if target is None or target >= REPAIRED:
+        return
+    for region in file_regions(view):
+        pair = _pair(view, region) if region.cast.caches else None
+        if pair is None:
+            continue
+        first, second = pair
+        module = region.function.module
+        words = {"model": view.source_of(second.func), "row": first.lineno}
+        path = (
+            view.step(region.opened, module, opening_words(view, region)),
+            view.step(first, module, "casts the weights without a graph"),
+            view.step(second, module, "uses these copies"),
+        )
+        yield view.finding(RULE, second, MESSAGE.format_map(words), HELP, path=path)
+
+
+def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
+    """A forward without gradients and a later one with them, of one model."""
+    regions = regions_of(view)
+    inside = regions.inside(region)
+    if any(last_name(item.call.func) in CLEARS_CACHE for item in inside):
+        return None
+    function, layout = region.function, layout_of(region.function)
+    if not _trains(function):
+        return None
+    forwards = [
+        item.call
+        for item in inside
+        if not item.trail and path_text(item.call.func) and is_forward(regions, item)
+    ]
+    for first in forwards:
+        for second in forwards:
+            if path_text(first.func) != path_text(second.func):
+                continue
+            if not layout.reaches(first, second):
+                continue
+            if _is_without_graph(first, function) and not _is_without_graph(second, function):
+                return first, second
+    return None
+
+
+def _trains(function: Function) -> bool:
+    """Whether a function runs a backward, or gives its loss to somebody who may."""
+    layout = layout_of(function)
+    if any(_names(item) & {"no_grad", "inference_mode"} for item in _decorators(function)):
+        return False
+    return any(
+        isinstance(node, ast.Call) and last_name(node.func) in ("backward", "manual_backward")
+        for node in layout.nodes
+    )
+
+
+def _decorators(function: Function) -> list[ast.expr]:
+    return list(getattr(function.node, "decorator_list", ()))
+
+
+def _is_without_graph(call: ast.Call, function: Function) -> bool:
+    return any(
+        "no_grad" in _names(item.context_expr)
+        for node in layout_of(function).ancestors(call)
+        if isinstance(node, (ast.With, ast.AsyncWith))
+        for item in node.items
+    )
+
+
+def _names(expression: ast.expr) -> set[str]:
+    return {last_name(node) for node in ast.walk(expression) if isinstance(node, ast.expr)}
