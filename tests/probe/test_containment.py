@@ -1,0 +1,162 @@
+"""Whatever a probed function does, it ends with its run: nothing is left, nothing is spoilt.
+
+Most of it comes to nothing already because the worker puts stand-ins in the place of the
+modules that could do it. What the kernel refuses beyond that: tests/probe/test_limits.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amplint.probe.interpreter import Interpreter, find_interpreter
+from amplint.probe.messages import Domain, Plan, Prediction, Request, Role, RunResult, Source
+from amplint.probe.process import Worker, WorkerFailed
+
+from .hostile import STATEMENTS, TEMPLATE
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP_ROW = 13
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Interpreter:
+    return find_interpreter(sys.executable, str(ROOT))
+
+
+@pytest.fixture(scope="module")
+def worker(interpreter: Interpreter) -> Iterator[Worker]:
+    with contextlib.closing(Worker(interpreter)) as worker:
+        yield worker
+
+
+def request(path: Path, seconds: float = 3.0) -> Request:
+    roles = (
+        Role("model", "model"),
+        Role("optimizer", "optimizer"),
+        Role("loader", "loader"),
+        Role("scaler", "scaler"),
+    )
+    plan = Plan(
+        sources=(Source(str(path)),),
+        entry="train",
+        target_rows=(STEP_ROW,),
+        roles=roles,
+        domains=(Domain("len(loader)", (2,)),),
+        predictions=(Prediction("raises", "RuntimeError", "step", (STEP_ROW,)),),
+        slice_rows=tuple(range(1, STEP_ROW + 1)),
+    )
+    return Request(plan, seconds=seconds)
+
+
+def write(folder: Path, statement: str) -> Path:
+    path = folder / "train.py"
+    path.write_text(TEMPLATE.format(folder=str(folder), statement=statement))
+    return path
+
+
+def descendants() -> set[int]:
+    """Processes below this one, by their parents."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name stands in brackets and may hold anything; the parent is second after it.
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {os.getpid()}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        if not more:
+            return found - {os.getpid()}
+        found |= more
+
+
+def is_missing_update(result: RunResult) -> bool:
+    raised = result.raised
+    return raised is not None and raised.row == STEP_ROW and "already been" in raised.message
+
+
+def assert_shows_missing_update(result: RunResult) -> None:
+    assert result.status == "raised", result
+    assert is_missing_update(result), result
+
+
+def test_an_ordinary_misuse_is_seen(worker: Worker, tmp_path: Path) -> None:
+    assert_shows_missing_update(worker.run(request(write(tmp_path, "pass"))))
+
+
+@pytest.mark.parametrize("what", STATEMENTS)
+def test_contained(worker: Worker, tmp_path: Path, what: str) -> None:
+    ordinary = tmp_path / "ordinary"
+    ordinary.mkdir()
+    hostile = write(tmp_path, STATEMENTS[what])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    worker.hello()
+    running = descendants()
+    worker.run(request(hostile))
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert not (Path.home() / "written").exists()
+    # The next run is not disturbed, and no process has been left behind.
+    assert_shows_missing_update(worker.run(request(write(ordinary, "pass"))))
+    assert len(descendants()) == len(running)
+
+
+def test_closing_leaves_nothing(interpreter: Interpreter, tmp_path: Path) -> None:
+    before = descendants()
+    worker = Worker(interpreter)
+    worker.run(request(write(tmp_path, "pass")))
+    scratch = Path(worker._scratch)
+    assert scratch.exists()
+    worker.close()
+    assert not scratch.exists()
+    assert descendants() == before
+
+
+FAKE = """
+import json, os, sys
+def hello(**more):
+    print(json.dumps({"torch": "2.13.0", "devices": ["cpu"], "measures": [], "error": "", **more}),
+          flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status"),
+    [
+        ("os._exit(3)", "killed"),
+        ("print('x' * 10, flush=True)", "failed"),
+        ("print('[]', flush=True)", "failed"),
+        ("[os.write(1, b'x' * 65536) for _ in range(1 << 12)]", "killed"),
+        ("import time; time.sleep(60)", "timeout"),
+    ],
+)
+def test_a_worker_that_misbehaves_is_restarted(
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, behaviour: str, status: str
+) -> None:
+    monkeypatch.setattr("amplint.probe.process.GRACE_SECONDS", 0.2)
+    boot = FAKE + f"hello()\nfor line in sys.stdin:\n    {behaviour}\n"
+    with contextlib.closing(Worker(interpreter, boot=boot)) as worker:
+        for starts in (1, 2):
+            result = worker.run(Request(Plan((), "train", ()), seconds=0.3))
+            assert result.status == status
+            assert worker.starts == starts
+
+
+def test_the_environment_is_empty(
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    boot = FAKE + "hello(error=json.dumps(sorted(os.environ)))\n"
+    with (
+        contextlib.closing(Worker(interpreter, boot=boot)) as worker,
+        pytest.raises(WorkerFailed) as caught,
+    ):
+        worker.hello()
+    names = json.loads(caught.value.message.split(": ", 1)[1])
+    assert "SECRET_TOKEN" not in names
+    assert {"HOME", "TMPDIR"} <= set(names)

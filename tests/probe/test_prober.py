@@ -1,0 +1,174 @@
+"""The gates of a confirmation, one by one, with runs that are made up.
+
+Each case changes one thing of a run that would be confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from amplint.findings import Evidence
+from amplint.probe.messages import Decision, Event, Raised, Request, RunResult
+from amplint.probe.prober import Prober
+
+from .scripted import ROW, SOURCE, missing_update, prepare, round_of
+
+Change = Callable[[RunResult, str], RunResult]
+
+
+def probe(folder: Path, change: Change | None = None, source: str = SOURCE) -> Evidence:
+    finding, builder, path = prepare(folder, source)
+
+    def run(request: Request) -> RunResult:
+        result = missing_update(request, path)
+        return change(result, path) if change is not None else result
+
+    return Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0").probe(finding).evidence
+
+
+def test_confirmed(tmp_path: Path) -> None:
+    evidence = probe(tmp_path)
+    assert evidence.status == "confirmed"
+    assert evidence.device == "cpu"
+    assert evidence.kind == "own-code"
+    assert evidence.assumptions == ()
+    assert evidence.detail == (
+        "ran `train` with torch 2.13.0 on cpu: `RuntimeError: step() has already been called "
+        "since the last update().` at line 7; needs 2 batches"
+    )
+
+
+def when_raised(**changes: object) -> Change:
+    """Change the runs that raise, and no others."""
+    return lambda result, _: replace(result, **changes) if result.raised else result  # type: ignore[arg-type]
+
+
+def raised_as(**changes: object) -> Change:
+    def change(result: RunResult, _: str) -> RunResult:
+        if result.raised is None:
+            return result
+        return replace(result, raised=replace(result.raised, **changes))  # type: ignore[arg-type]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        # 1: the exception, its words, its place and where it comes from have to match
+        (raised_as(type="ValueError"), "not-reproduced"),
+        (raised_as(message="something else"), "not-reproduced"),
+        (raised_as(row=5), "not-reproduced"),
+        (raised_as(filename="/elsewhere.py"), "not-reproduced"),
+        (raised_as(inside="user"), "not-reproduced"),
+        # 2: the events have to explain it
+        (lambda r, p: replace(r, events=round_of(p, raises=True)), "inconclusive"),
+        (
+            lambda r, p: replace(
+                r,
+                events=(*round_of(p), Event("update", p, 8, 1), *round_of(p, raises=True)),
+            ),
+            "inconclusive",
+        ),
+        # 4: nothing of the run may be a guess
+        (when_raised(repairs=((5, "TypeError"),)), "conditional"),
+        (when_raised(opaque=(("utils.cancel_gradients", 5),)), "conditional"),
+        (when_raised(notes=("scaler subclass Mine",)), "conditional"),
+        (when_raised(notes=("optimizer unresolved Lion",)), "conditional"),
+        (when_raised(opaque=(("logger.info", 5),)), "confirmed"),
+        # nothing came to an end
+        (lambda r, _: RunResult("timeout", "killed after 4 s"), "inconclusive"),
+        (lambda r, _: RunResult("killed", "ended by signal SIGKILL"), "inconclusive"),
+    ],
+)
+def test_gate(tmp_path: Path, change: Change, status: str) -> None:
+    evidence = probe(tmp_path, change)
+    if change is not None and status == "not-reproduced":
+        # Where every run raises something else at the line, nothing got past it either.
+        assert evidence.status in ("not-reproduced", "inconclusive")
+    else:
+        assert evidence.status == status, evidence
+    assert (evidence.status == "conditional") == bool(evidence.assumptions)
+
+
+def test_gate_5_a_backward_has_to_be_seen(tmp_path: Path) -> None:
+    def without_backward(result: RunResult, _: str) -> RunResult:
+        events = tuple(event for event in result.events if event.kind != "backward")
+        return replace(result, events=events)
+
+    assert probe(tmp_path, without_backward).status != "confirmed"
+
+
+CALLER = (
+    SOURCE
+    + """
+def main(model, optimizer, loader, scaler):
+    train(model, optimizer, loader[:1], scaler)
+"""
+)
+
+
+def test_gate_6_a_caller_has_to_be_able_to(tmp_path: Path) -> None:
+    """The function fails only with `flag`, which its only caller never passes."""
+
+    def change(result: RunResult, path: str) -> RunResult:
+        return result
+
+    finding, builder, path = prepare(tmp_path, CALLER)
+
+    def run(request: Request) -> RunResult:
+        flag = request.assignment.get("scaler.flag", True)
+        raises = request.plan.entry == "train" and flag
+        result = missing_update(replace(request, enabled=raises), path)
+        decisions = (
+            ()
+            if request.plan.entry == "main"
+            else (Decision("scaler.flag", (True, False), flag, 6),)
+        )
+        return replace(result, decisions=decisions)
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    evidence = prober.probe(finding).evidence
+    assert evidence.status == "conditional"
+    assert evidence.assumptions == ("a caller passes `scaler.flag` = True: none was seen to do it",)
+
+
+def test_gate_7_the_line_has_to_succeed_sometimes(tmp_path: Path) -> None:
+    def always(result: RunResult, path: str) -> RunResult:
+        """Raises at the first step already, whatever the inputs are."""
+        return RunResult(
+            "raised",
+            raised=Raised(
+                "RuntimeError",
+                "step() has already been called since the last update().",
+                "torch.amp",
+                path,
+                ROW,
+            ),
+            events=(*round_of(path, raises=True)[:3], *round_of(path, raises=True)),
+            rows=(4, 5, 6, ROW),
+        )
+
+    assert probe(tmp_path, always).status != "confirmed"
+
+
+def test_not_reached(tmp_path: Path) -> None:
+    blocked = Raised("KeyError", "'image'", "user", "", 5)
+    evidence = probe(
+        tmp_path, lambda r, p: RunResult("raised", raised=replace(blocked, filename=p), rows=(4,))
+    )
+    assert evidence.status == "not-reached"
+    assert evidence.detail == "line 5 raises `KeyError: 'image'`"
+
+
+def test_not_reproduced_says_how_much_was_tried(tmp_path: Path) -> None:
+    evidence = probe(
+        tmp_path, lambda r, p: RunResult("returned", events=round_of(p), rows=(4, 5, 6, ROW))
+    )
+    assert evidence.status == "not-reproduced"
+    assert evidence.detail is not None
+    assert "1 assignment tried, all that the probe can make" in evidence.detail
