@@ -104,6 +104,10 @@ class Monitor:
             if any(id(parameter) in wanted for parameter in parameters_of(optimizer))
         ]
 
+    def known_optimizers(self) -> list[Any]:
+        """All optimizers that still exist."""
+        return list(self._optimizers)
+
     # -- events
 
     def scaled(self, scaler: Any, outputs: Iterable[Any]) -> None:

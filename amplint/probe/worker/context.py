@@ -52,6 +52,8 @@ class Run:
 
     def choose(self, path: str, options: Iterable[Any], origin: str = "invented") -> Any:
         """Decide a free value, once for each path."""
+        if self.decisions.knows(path):
+            return self.decisions.choose(path, options)
         return self.decisions.choose(path, options, origin, self.row())
 
     def row(self) -> int:

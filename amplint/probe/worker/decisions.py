@@ -35,6 +35,10 @@ class Decisions:
         self._made[path] = Decision(path, values, choice, row, origin)
         return choice
 
+    def knows(self, path: str) -> bool:
+        """Whether this path has been decided."""
+        return path in self._made
+
     def is_declared(self, path: str) -> bool:
         """Whether the plan or the request says anything about this path."""
         return path in self._domains or path in self._wanted

@@ -137,6 +137,11 @@ class Entry:
             argument.arg: self._value(argument, default, kept.get(argument.arg, argument.arg))
             for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults)
         }
+        if node.args.kwarg is not None and not owner:
+            # Keys that the function asks its **kwargs for: names of its callers' arguments.
+            for key in dict.fromkeys(self._run.use(node.args.kwarg.arg).keys):
+                if key.isidentifier():
+                    kwargs.setdefault(key, self._defaulted(ast.Constant(None), key, None))
         return args, kwargs
 
     def _value(self, argument: ast.arg, default: ast.expr | None, path: str) -> Any:
@@ -192,6 +197,10 @@ class Entry:
             if values.may_be_none(run, path):
                 return None if self._none_first(path) else standins.StandIn(path)
             return values.make(path)
+        if isinstance(known, str):
+            others = [other for other in use.compared if isinstance(other, str)]
+            others += ["cuda"] if words.kind_of(path, set()) == "device" else []
+            return run.choose(path, (known, *others), "default") if others else known
         if isinstance(known, (int, float)):
             if use.truth or use.compared:
                 options = (known, *(n for n in words.numbers_for(path) if n != known))
@@ -207,7 +216,8 @@ class Entry:
 
     def _evaluated(self, expression: ast.expr) -> Any:
         try:
-            code = compile(ast.Expression(expression), "<default>", "eval")
+            whole = ast.fix_missing_locations(ast.Expression(expression))
+            code = compile(whole, "<default>", "eval")
             return eval(code, self._module._amp_names)
         except Exception:  # noqa: BLE001 -- whatever the user's own expression raises
             return standins.StandIn(ast.unparse(expression))

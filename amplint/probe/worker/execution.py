@@ -28,7 +28,6 @@ ROWS = 60_000
 EVENTS = 400
 #: Forwards into which NaN may be put.
 FORWARDS = 2
-RECURSION = 3000
 
 
 def execute(request: Request, project: Project) -> RunResult:
@@ -37,7 +36,6 @@ def execute(request: Request, project: Project) -> RunResult:
     run = Run(request, project)
     run.world = World("cpu" if run.virtual_cuda else request.device)
     begin(run)
-    sys.setrecursionlimit(RECURSION)
     torch.default_generator.manual_seed(0)
     _watch(run)
     torch_patches.install(run)
@@ -95,6 +93,7 @@ def _watch(run: Run) -> None:
     place = user_place(run.project.is_mine)
     monitor = Monitor(listen, place)
     instrument(monitor)
+    run.world.known_optimizers = monitor.known_optimizers
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         norms = tuple(_norm(parameter.grad) for parameter in parameters_of(optimizer))

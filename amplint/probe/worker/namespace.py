@@ -100,7 +100,9 @@ class Namespace(dict):  # type: ignore[type-arg]
     def _run(self, statement: ast.stmt) -> None:
         """Compile and execute one statement; names that class bodies read are defined first."""
         for name in _names_read_now(statement):
-            if name in self._source.bindings and name not in self:
+            if name in self or name in BUILTIN_NAMES - self._source.bindings.keys():
+                continue
+            if name in self._source.bindings or self._from_stars(name)[0]:
                 self.define(name)
         repairable = self._loader.repairable(self._source.filename)
         body = Rewriter(repairable).rewrite(statement)

@@ -155,6 +155,14 @@ class SoftSize(tuple):  # type: ignore[type-arg]
         return math.prod(tuple.__iter__(self))
 
 
+class _SizeMethod(SoftSize):
+    __slots__ = ()
+
+    def __call__(self, dim: Any = None) -> Any:
+        return SHAPE if dim is None else SHAPE[int(dim)]
+
+
+SIZE = _SizeMethod((LENGTH, LENGTH))
 SHAPE = SoftSize((LENGTH, 3, 4, 4))
 
 
@@ -260,9 +268,10 @@ class SoftTensor(torch.Tensor):
         """As many dimensions as are asked for."""
         return SHAPE
 
-    def size(self, dim: Any = None) -> Any:
-        """As many dimensions as are asked for."""
-        return SHAPE if dim is None else SHAPE[int(dim)]
+    @property
+    def size(self) -> Any:  # type: ignore[override]
+        """A method of tensors, a tuple of images: this is both."""
+        return SIZE
 
     def keys(self) -> list[str]:
         """The keys that the source asks of anything."""
@@ -417,6 +426,21 @@ def is_freed(tensor: torch.Tensor) -> bool:
         if len(queue) < FREED_DEPTH:
             queue.extend(following for following, _ in node.next_functions)
     return False
+
+
+def leaves_of(roots: Iterable[torch.Tensor]) -> list[Any]:
+    """The tensors with a gradient of their own that a graph ends in."""
+    queue: list[Any] = [root.grad_fn for root in roots]
+    seen = set()
+    found = []
+    for node in queue:
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        queue.extend(following for following, _ in node.next_functions)
+    return found
 
 
 def mark_freed(roots: Iterable[torch.Tensor], frees: bool = True) -> Iterator[str]:

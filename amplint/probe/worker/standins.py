@@ -30,6 +30,11 @@ TELLING = {
     "requires_grad_": "model",
     "modules": "model",
     "named_modules": "model",
+    **dict.fromkeys(
+        """shape unsqueeze squeeze permute detach backward contiguous transpose long expand
+        flatten grad_fn""".split(),
+        "tensor",
+    ),
 }
 OPERATIONS = {
     "add": operator.add,
@@ -224,7 +229,10 @@ class StandIn:
     # -- classes
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
-        return (StandInBase,)
+        own = [base for base in bases if isinstance(base, type)]
+        known = any(issubclass(base, StandInBase) for base in own)
+        first = next(base for base in bases if isinstance(base, StandIn))
+        return (StandInBase,) if first is self and not known else ()
 
     def __instancecheck__(self, instance: Any) -> bool:
         if not isinstance(instance, StandIn):

@@ -20,6 +20,7 @@ from amplint.probe.worker.context import Run, current
 from amplint.probe.worker.soft import (
     SoftTensor,
     call,
+    leaves_of,
     mark_freed,
     plain,
     soft,
@@ -88,6 +89,9 @@ DISTRIBUTED_SILENT = [
     "send",
     "recv",
 ]
+#: Initialisations that are exact and cheap.
+KEPT_INITIALISATIONS = frozenset({"zeros_", "ones_", "constant_", "eye_", "dirac_"})
+WEIGHT = 0.05
 #: Functions of torch that return their first argument.
 IDENTITIES = frozenset({"cuda", "pin_memory", "record_stream", "share_memory_"})
 
@@ -102,6 +106,7 @@ def install(run: Run) -> None:
     _files()
     _data()
     _models()
+    _initialisations()
     if run.virtual_cuda:
         run.remark("CUDA is virtual: everything runs on the CPU, with a CPU GradScaler")
         _virtual_cuda()
@@ -219,6 +224,7 @@ def _gradients() -> None:
         tensors = standins.concrete(tensors, "tensor")
         with torch._C.DisableTorchFunction():
             roots = [_scalar(tensor) for tensor in tensors_in(tensors)]
+            current().world.link(leaves_of(roots))
             original(roots, *args, **kwargs)
             keeps = kwargs.get("retain_graph", args[1] if len(args) > 1 else False)
             for name in mark_freed(roots, frees=not keeps):
@@ -338,9 +344,8 @@ def _files() -> None:
     _replace(torch, "save", _nothing)
     _replace(torch, "load", lambda *args, **kwargs: standins.StandIn("torch.load()"))
     _replace(torch.hub, "load", lambda *args, **kwargs: standins.StandIn("torch.hub.load()"))
-    _replace(
-        torch.hub, "load_state_dict_from_url", lambda *args, **kwargs: standins.StandIn("state")
-    )
+    for name in ("load_state_dict_from_url", "download_url_to_file", "list", "help"):
+        _replace(torch.hub, name, lambda *args, **kwargs: standins.StandIn("torch.hub"))
     _replace(torch, "from_numpy", lambda *args: soft())
     _replace(
         torch.nn.Module, "load_state_dict", lambda *args, **kwargs: standins.StandIn("missing")
@@ -367,6 +372,21 @@ def _wrapped(model: Any = None, *args: Any, **kwargs: Any) -> Any:
     if model is None:
         return lambda function: function
     return standins.concrete(model, "model")
+
+
+def _initialisations() -> None:
+    """Weights are small and equal: random ones take time and show nothing more."""
+    init = torch.nn.init
+    for name in dir(init):
+        if name.endswith("_") and name not in KEPT_INITIALISATIONS and not name.startswith("_"):
+            _replace(init, name, _filled)
+
+
+def _filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.fill_(WEIGHT)
 
 
 class _Silent:

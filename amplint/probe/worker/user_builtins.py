@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,9 @@ ROWS = 1500
 FEWEST = 4
 #: A `while` loop is left after this many rounds.
 ROUNDS = 48
+
+
+CONTAINERS = (tuple, list, dict, Mapping, Sequence)
 
 
 class UserBuiltins:
@@ -39,7 +42,7 @@ class UserBuiltins:
             UNPACK: self.unpack,
             REPAIR: self.repair,
             FILL: values.make,
-            "isinstance": _isinstance,
+            "isinstance": self.isinstance,
             "issubclass": _issubclass,
             "hasattr": self.hasattr,
             "next": _next,
@@ -100,9 +103,19 @@ class UserBuiltins:
 
     def repair(self, error: Exception, row: int) -> None:
         """Skip a statement that has raised, unless the failure is what a probe looks for."""
-        if isinstance(error, (StopIteration, GeneratorExit)) or is_amp_failure(error):
+        endless = isinstance(error, (StopIteration, GeneratorExit, RecursionError))
+        if endless or is_amp_failure(error):
             raise error
         self._run.repairs.setdefault((row, f"{type(error).__name__}: {error}"[:120]), None)
+
+    def isinstance(self, thing: Any, kinds: Any) -> bool:
+        """Whether invented data are a container is a decision."""
+        if isinstance(thing, SoftTensor) and not thing.requires_grad:
+            names = [kind.__name__ for kind in _flat(kinds) if kind in CONTAINERS]
+            if names and not _isinstance(thing, kinds):
+                path = f"isinstance(data, {names[0]})@{self._run.row()}"
+                return bool(self._run.choose(path, (False, True)))
+        return _isinstance(thing, kinds)
 
     def hasattr(self, thing: Any, name: str) -> bool:
         """Whether an unknown object has an attribute is a decision."""
@@ -114,6 +127,10 @@ class UserBuiltins:
 
 def _another(value: Any) -> Any:
     return derived(value) if isinstance(value, torch.Tensor) else value
+
+
+def _flat(kinds: Any) -> tuple[Any, ...]:
+    return kinds if isinstance(kinds, tuple) else (kinds,)
 
 
 def _isinstance(thing: Any, kinds: Any) -> bool:

@@ -116,6 +116,10 @@ class Uses:
     def _call(self, node: ast.Call) -> None:
         self._use(node.func).called = True
         name = path_of(node.func)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+            for key in node.args[:1]:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    self._use(node.func.value).keys.append(key.value)
         if name == "range":
             for argument in node.args:
                 self._use(argument).arithmetic = True

@@ -102,6 +102,8 @@ def truth(thing: Any, path: str, value: Any) -> bool:
     """Whether a stand-in is true: a flag, a number, a text, or an object that may be None."""
     if value is not standins.UNBOUND:
         return bool(value)
+    if words.is_deep(path):
+        return False
     run = current()
     use = run.use(path)
     if use.attributes or use.called or use.keys:
@@ -121,8 +123,6 @@ def iterate(path: str, item: Callable[[int], Any]) -> Iterator[Any]:
     """A few entries of something unknown."""
     if words.kind_of(path, set()) == "loader" or "loader" in path or "data" in path:
         return iter([soft() for _ in range(length(path))])
-    if path.count("[") > 2:
-        return iter(())
     return iter([item(index) for index in range(length(path))])
 
 
@@ -133,6 +133,8 @@ def element(path: str, index: int) -> Any:
 
 def length(path: str) -> int:
     """How many entries something unknown has."""
+    if words.is_deep(path):
+        return 0
     lengths = BATCHES if "loader" in path else LENGTHS
     return int(current().choose(f"len({path})", lengths))
 

@@ -168,6 +168,8 @@ NUMBERS: tuple[tuple[re.Pattern[str], tuple[Any, ...]], ...] = (
     ),
     (re.compile(r"freq|interval|every|period", re.IGNORECASE), (1, 100)),
 )
+#: Calls and subscripts in a path.
+DEEPEST = 6
 PLAIN_NUMBERS = (2, 1, 3, 0)
 
 _TOKENS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -201,6 +203,11 @@ def numbers_for(path: str) -> tuple[Any, ...]:
     """Values that a number of this name may take, the ordinary one first."""
     leaf = leaf_of(path)
     return next((found for word, found in NUMBERS if word.search(leaf)), PLAIN_NUMBERS)
+
+
+def is_deep(path: str) -> bool:
+    """Whether a path is the work of a recursion over stand-ins, which has to end somewhere."""
+    return path.count("(") + path.count("[") > DEEPEST
 
 
 def is_number(path: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from amplint.probe.worker.soft import (
 BATCHES = (4, 3, 1, 2)
 #: What a model owns besides tensors, where code asks for it.
 NO_SYNC = frozenset({"no_sync", "join", "summon_full_params"})
+from amplint.runtime.monitor import parameters_of
 
 
 class TinyModel(torch.nn.Module):
@@ -81,7 +82,7 @@ class Loader:
     """A few batches of soft tensors."""
 
     def __init__(self, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
-        self.dataset = dataset
+        self.dataset = standins.StandIn("dataset") if dataset is None else dataset
         self.batch_size = 2
         self._amp_path = f"DataLoader@{current().row()}"
         self._amp_served = 0
@@ -128,6 +129,8 @@ class World:
         self._scalers: dict[str, Any] = {}
         #: Optimizers that were made before any model was seen take every later one.
         self._open: list[Any] = []
+        #: All optimizers of the run, the user's own included; set by whoever watches them.
+        self.known_optimizers: Callable[[], list[Any]] = list
 
     def model(self, path: str = "model") -> TinyModel:
         """The tiny model that stands at this path."""
@@ -145,13 +148,26 @@ class World:
         """The optimizer that stands at this path, over these parameters or all models'."""
         if path not in self._optimizers:
             owned = [parameter for parameter in parameters if parameter.requires_grad]
-            if not owned:
+            unknown = not owned
+            if unknown:
                 owned = self._parameters_for(path)
             optimizer = torch.optim.SGD(owned, lr=1e-3)
             self._optimizers[path] = optimizer
-            if not list(parameters):
+            if unknown:
                 self._open.append(optimizer)
         return self._optimizers[path]
+
+    def link(self, reached: list[Any]) -> None:
+        """A backward reaches these parameters: an optimizer that is known by name only, and
+        owns none of them, gets those that nobody owns."""
+        optimizers = self.known_optimizers()
+        taken = {id(p) for optimizer in optimizers for p in parameters_of(optimizer)}
+        free = [parameter for parameter in reached if id(parameter) not in taken]
+        wanted = {id(parameter) for parameter in reached}
+        for optimizer in self._open:
+            if free and not any(id(p) in wanted for p in parameters_of(optimizer)):
+                optimizer.add_param_group({"params": free})
+                return
 
     def scaler(self, path: str, enabled: bool = True) -> Any:
         """The scaler that stands at this path."""
