@@ -29,9 +29,14 @@ EVENTS = 400
 #: Forwards into which NaN may be put.
 FORWARDS = 2
 
+Used = tuple[tuple[str, int, bool], ...]
 
-def execute(request: Request, project: Project) -> RunResult:
-    """Run the plan's entry once. Changes this process for good."""
+
+def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
+    """Run the plan's entry once. Changes this process for good.
+
+    Returns: the result, and the statements of the project that it executed.
+    """
     started = time.perf_counter()
     run = Run(request, project)
     run.world = World("cpu" if run.virtual_cuda else request.device)
@@ -39,11 +44,13 @@ def execute(request: Request, project: Project) -> RunResult:
     torch.default_generator.manual_seed(0)
     _watch(run)
     torch_patches.install(run)
+    loading: Loading | None = None
     status, reason, raised = "returned", "", None
     try:
         with torch_patches.Devices(run.virtual_cuda):
             _trace(run)
-            Entry(run, Loading(run, UserBuiltins(run).table)).call()
+            loading = Loading(run, UserBuiltins(run).table)
+            Entry(run, loading).call()
     except StopRun as stop:
         status, reason = stop.status, stop.reason
     except EntryError as error:
@@ -53,7 +60,7 @@ def execute(request: Request, project: Project) -> RunResult:
         status, raised = "raised", describe(error, project.is_mine)
     finally:
         sys.settrace(None)
-    return RunResult(
+    result = RunResult(
         status=status,
         reason=reason,
         raised=raised,
@@ -69,6 +76,7 @@ def execute(request: Request, project: Project) -> RunResult:
         device=request.device,
         seconds=time.perf_counter() - started,
     )
+    return result, tuple(loading.used) if loading is not None else ()
 
 
 def _watch(run: Run) -> None:

@@ -5,7 +5,6 @@ Only the statements that bind a wanted name are executed. What a module does bes
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
 import builtins
@@ -17,8 +16,7 @@ from typing import Any
 
 from amplint.probe.worker import absorbed, standins, values
 from amplint.probe.worker.context import Run
-from amplint.probe.worker.rewrite import Rewriter
-from amplint.probe.worker.sources import ModuleSource, bound_names
+from amplint.probe.worker.sources import ModuleSource, bound_names, repair_key, repair_of
 
 BUILTIN_NAMES = frozenset(dir(builtins))
 #: Packages whose real code is used, besides torch and the pure standard library.
@@ -67,7 +65,7 @@ class Namespace(dict):  # type: ignore[type-arg]
         for index in range(len(self._source.statements)):
             if index not in self._done:
                 self._done.add(index)
-                self._run(self._source.statements[index])
+                self._run(index)
 
     def _execute(self, index: int) -> None:
         if index in self._done:
@@ -77,7 +75,7 @@ class Namespace(dict):  # type: ignore[type-arg]
         if isinstance(statement, (ast.For, ast.While, ast.Expr)):
             return
         try:
-            self._run(_without_effects(statement))
+            self._run(index, effects=False)
         except Exception as error:  # noqa: BLE001 -- whatever the user's own module raises
             row = statement.lineno
             reason = f"{type(error).__name__}: {error}"[:120]
@@ -95,20 +93,21 @@ class Namespace(dict):  # type: ignore[type-arg]
                 root = root.func if isinstance(root, ast.Call) else root.value
             if isinstance(root, ast.Name) and root.id == name:
                 self._done.add(index)
-                self._run(statement)
+                self._run(index)
 
-    def _run(self, statement: ast.stmt) -> None:
-        """Compile and execute one statement; names that class bodies read are defined first."""
+    def _run(self, index: int, effects: bool = True) -> None:
+        """Execute one statement; names that class bodies read are defined first."""
+        statement = self._source.statements[index]
         for name in _names_read_now(statement):
             if name in self or name in BUILTIN_NAMES - self._source.bindings.keys():
                 continue
             if name in self._source.bindings or self._from_stars(name)[0]:
                 self.define(name)
-        repairable = self._loader.repairable(self._source.filename)
-        body = Rewriter(repairable).rewrite(statement)
-        module = ast.fix_missing_locations(ast.Module(body, []))
-        flags = __future__.annotations.compiler_flag if self._source.future else 0
-        code = compile(module, self._source.filename, "exec", flags, dont_inherit=True)
+        request, filename = self._loader.run.request, self._source.filename
+        code = self._source.code(
+            index, effects, repair_of(request, filename), repair_key(request, filename)
+        )
+        self._loader.used[filename, index, effects] = None
         exec(code, self)  # noqa: S102 -- running it is the probe's purpose
 
     def _from_stars(self, name: str) -> tuple[bool, Any]:
@@ -130,7 +129,7 @@ class Namespace(dict):  # type: ignore[type-arg]
         for index in self._source.bindings.get(name, ()):
             for node in ast.walk(self._source.statements[index]):
                 if isinstance(node, (ast.Import, ast.ImportFrom)) and name in bound_names(node):
-                    self._run(node)
+                    exec(self._source.compile(node), self)  # noqa: S102 -- an import
                     if name in self:
                         return dict.__getitem__(self, name)
         return values.make(name)
@@ -175,30 +174,15 @@ class Loading:
     def __init__(self, run: Run, user_builtins: Any) -> None:
         self.run = run
         self.modules: dict[str, Any] = {}
+        #: Statements that were executed: file, index, and whether with all their effects.
+        self.used: dict[tuple[str, int, bool], None] = {}
         self._make_builtins = user_builtins
-        self._slice = frozenset(run.plan.slice_rows)
         entry = run.plan.sources[run.plan.entry_source]
         self.entry_module = self.user_module(entry.filename, entry.module or "__main__")
 
     def user_builtins(self, namespace: Namespace) -> dict[str, Any]:
         """The builtins of a module of the user."""
         return {**vars(builtins), **self._make_builtins(self)}
-
-    def repairable(self, filename: str) -> Any:
-        """Which statements of a file may fail; None where none may."""
-        if not self.run.request.repair:
-            return None
-        if filename != self.run.project.checked:
-            return lambda statement: True
-        return self._outside_slice
-
-    def _outside_slice(self, statement: ast.stmt) -> bool:
-        last = statement.end_lineno or statement.lineno
-        if isinstance(statement, ast.If):
-            last = statement.test.end_lineno or last
-        if isinstance(statement, ast.For):
-            last = statement.iter.end_lineno or last
-        return self._slice.isdisjoint(range(statement.lineno, last + 1))
 
     def user_module(self, place: str, name: str) -> UserModule:
         """The module of a file or folder of the project."""
@@ -260,18 +244,6 @@ def _real(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return sys.modules.get(name)
-
-
-def _without_effects(statement: ast.stmt) -> ast.stmt:
-    """A compound statement without the calls in it that nobody asked for."""
-    if not isinstance(statement, (ast.If, ast.Try, ast.With)):
-        return statement
-    for node in ast.walk(statement):
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                kept = [inner for inner in value if not isinstance(inner, ast.Expr)]
-                setattr(node, name, kept or [ast.copy_location(ast.Pass(), value[0])])
-    return statement
 
 
 def _names_read_now(statement: ast.stmt) -> Iterator[str]:

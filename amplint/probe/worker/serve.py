@@ -29,7 +29,7 @@ from amplint.probe.messages import (
 )
 from amplint.probe.worker import limits
 from amplint.probe.worker.context import StopRun
-from amplint.probe.worker.execution import execute
+from amplint.probe.worker.execution import Used, execute
 from amplint.probe.worker.sources import Project, Projects
 
 #: Seconds between the moment when a run is asked to end and the moment when it is killed.
@@ -102,10 +102,12 @@ def answer(line: str, projects: Projects) -> RunResult:
         project = projects.of(request.plan)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return RunResult("failed", reason=f"no request: {type(error).__name__}: {error}")
-    return fork_and_execute(request, project)
+    result, used = fork_and_execute(request, project)
+    projects.prepare(request, used)
+    return result
 
 
-def fork_and_execute(request: Request, project: Project) -> RunResult:
+def fork_and_execute(request: Request, project: Project) -> tuple[RunResult, Used]:
     """Execute in a child that is killed when its time is over."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -118,10 +120,11 @@ def fork_and_execute(request: Request, project: Project) -> RunResult:
         os.kill(child, signal.SIGKILL)
     _, ended = os.waitpid(child, 0)
     if not in_time:
-        return RunResult("timeout", reason=f"killed after {request.seconds + GRACE:g} s")
+        return RunResult("timeout", reason=f"killed after {request.seconds + GRACE:g} s"), ()
     if not data:
-        return RunResult("killed", reason=_ending(ended))
-    return decode_result(json.loads(data))
+        return RunResult("killed", reason=_ending(ended)), ()
+    told = json.loads(data)
+    return decode_result(told["result"]), told["used"]
 
 
 def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
@@ -146,11 +149,12 @@ def _ending(status: int) -> str:
 
 def _be_child(request: Request, project: Project, descriptor: int) -> None:
     """Never returns."""
+    used: Used = ()
     try:
         limits.confine(os.getcwd(), request.seconds + GRACE, device=request.device)
         _end_in_time(request.seconds)
         try:
-            result = execute(request, project)
+            result, used = execute(request, project)
         except StopRun as stop:
             result = RunResult(stop.status, reason=stop.reason)
         except BaseException as error:  # noqa: BLE001 -- said in the result
@@ -158,7 +162,7 @@ def _be_child(request: Request, project: Project, descriptor: int) -> None:
             result = RunResult("failed", reason=reason[:2000])
         signal.setitimer(signal.ITIMER_REAL, 0)
         with os.fdopen(descriptor, "w", encoding="utf-8") as pipe:
-            json.dump(encode(result), pipe, default=str)
+            json.dump({"result": encode(result), "used": used}, pipe, default=str)
     finally:
         os._exit(0)
 

@@ -1,13 +1,19 @@
 """The user's files as definitions: which top-level statement binds which name. Nothing is run."""
 
 from __future__ import annotations
+import __future__
 
 import ast
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import CodeType
 
-from amplint.probe.messages import Plan, Source
+from amplint.probe.messages import Plan, Request, Source
+from amplint.probe.worker.rewrite import Rewriter
 from amplint.probe.worker.uses import Uses
+
+Repair = Callable[[ast.stmt], bool] | None
 
 
 class ModuleSource:
@@ -24,6 +30,7 @@ class ModuleSource:
     def __init__(self, filename: str, name: str) -> None:
         self.filename = filename
         self.name = name or Path(filename).stem
+        self._codes: dict[tuple[int, bool, object], CodeType] = {}
         self.tree = ast.parse(Path(filename).read_bytes(), filename)
         self.statements = list(_top_level(self.tree.body))
         self.bindings: dict[str, list[int]] = {}
@@ -39,6 +46,33 @@ class ModuleSource:
             and any(alias.name == "annotations" for alias in statement.names)
             for statement in self.statements
         )
+
+    def code(
+        self, index: int, effects: bool = True, repair: Repair = None, key: object = None
+    ) -> CodeType:
+        """The code of one statement, rewritten; kept for the next run of a warm worker.
+
+        Args:
+            index: in `statements`.
+            effects: whether calls inside a compound statement are kept.
+            repair: as the rewriter wants it.
+            key: what distinguishes this `repair` from others; hashable.
+        """
+        found = self._codes.get((index, effects, key))
+        if found is None:
+            statement = copy.deepcopy(self.statements[index])
+            if not effects:
+                statement = _without_effects(statement)
+            found = self._codes[index, effects, key] = self.compile(statement, repair)
+        return found
+
+    def compile(self, statement: ast.stmt, repair: Repair = None) -> CodeType:
+        """The code of a statement, which is rewritten in place."""
+        body = Rewriter(repair).rewrite(statement)
+        module = ast.fix_missing_locations(ast.Module(body, []))
+        flags = __future__.annotations.compiler_flag if self.future else 0
+        code: CodeType = compile(module, self.filename, "exec", flags, dont_inherit=True)
+        return code
 
     def definition(self, qualname: str) -> ast.AST | None:
         """The function or class with this name, classes separated by dots."""
@@ -124,6 +158,33 @@ class Project:
         return base if base in self._folders and len(base) > 1 else None
 
 
+def repair_key(request: Request, filename: str) -> object:
+    """What the code of a file depends on besides the file."""
+    if not request.repair:
+        return None
+    return request.plan.slice_rows if filename == request.plan.sources[0].filename else ()
+
+
+def repair_of(request: Request, filename: str) -> Repair:
+    """Which statements of a file may fail in this run; None where none may."""
+    if not request.repair:
+        return None
+    if filename != request.plan.sources[0].filename:
+        return lambda statement: True
+    wanted = frozenset(request.plan.slice_rows)
+    return lambda statement: wanted.isdisjoint(range(statement.lineno, _last_row(statement) + 1))
+
+
+def _last_row(statement: ast.stmt) -> int:
+    """The last row of what a statement does itself, without the statements in it."""
+    own: ast.AST = statement
+    if isinstance(statement, ast.If):
+        own = statement.test
+    elif isinstance(statement, ast.For):
+        own = statement.iter
+    return getattr(own, "end_lineno", None) or statement.lineno
+
+
 class Projects:
     """Projects by plan: a warm worker parses a file once for many runs."""
 
@@ -137,6 +198,15 @@ class Projects:
             project = self._projects[plan.sources] = Project(plan.sources)
             project.uses()
         return project
+
+    def prepare(self, request: Request, used: Iterable[tuple[str, int, bool]]) -> None:
+        """Compile what a run has used, so that the next one finds it."""
+        project = self.of(request.plan)
+        for filename, index, effects in used:
+            source = project.module(filename)
+            if source is not None:
+                key = repair_key(request, filename)
+                source.code(index, effects, repair_of(request, filename), key)
 
 
 def bound_names(statement: ast.stmt) -> Iterator[str]:
@@ -171,6 +241,18 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _top_level(statement.body)
         else:
             yield statement
+
+
+def _without_effects(statement: ast.stmt) -> ast.stmt:
+    """A compound statement without the calls in it that nobody asked for."""
+    if not isinstance(statement, (ast.If, ast.Try, ast.With)):
+        return statement
+    for node in ast.walk(statement):
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                kept = [inner for inner in value if not isinstance(inner, ast.Expr)]
+                setattr(node, name, kept or [ast.copy_location(ast.Pass(), value[0])])
+    return statement
 
 
 def _is_main_guard(test: ast.expr) -> bool:

@@ -31,8 +31,20 @@ TELLING = {
     "modules": "model",
     "named_modules": "model",
     **dict.fromkeys(
-        """shape unsqueeze squeeze permute detach backward contiguous transpose long expand
-        flatten grad_fn""".split(),
+        [
+            "shape",
+            "unsqueeze",
+            "squeeze",
+            "permute",
+            "detach",
+            "backward",
+            "contiguous",
+            "transpose",
+            "long",
+            "expand",
+            "flatten",
+            "grad_fn",
+        ],
         "tensor",
     ),
 }
