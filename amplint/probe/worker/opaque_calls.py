@@ -19,8 +19,8 @@ WRAPPER = re.compile(
     r"|copy|clone|bottleneck",
     re.IGNORECASE,
 )
-SCALER = re.compile(r"(Grad|Loss)?Scaler$")
-OPTIMIZER = re.compile(r"(Adam|SGD|LAMB|Lamb|Lion|Adafactor|RAdam|LARS|Ranger|Optim)\w*$")
+SCALER = re.compile(r"^(\w*Grad|\w*Loss|\w*Native|Amp|AMP)?Scaler$")
+OPTIMIZER = re.compile(r"(Adam|SGD|LAMB|Lamb|Lion|Adafactor|RAdam|LARS|Ranger|[Oo]ptim)\w*$")
 #: What a function is called that may run a backward on a tensor it is given.
 EFFECT = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE)
 #: What a function is called whose result hangs on its arguments: that is its purpose.
@@ -128,8 +128,10 @@ def _hanging_on(path: str, tensors: list[Any], modules: list[Any]) -> Any:
         for parameter in module.parameters()
         if parameter.requires_grad
     ]
-    result = connected([tensors, parameters], detach_freed=True)
-    if result.grad_fn is not None and not LOSS.search(path):
+    guessed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    ghost = current().world.ghost
+    result = connected([tensors, parameters, ghost], detach_freed=True)
+    if guessed and not LOSS.search(path):
         result.grad_fn.metadata[GUESS_MARK] = path
     return result
 

@@ -9,14 +9,19 @@ the plan's slice are wrapped so that they may fail.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from amplint.probe.worker.uses import path_of
 
 Node = TypeVar("Node", bound=ast.AST)
 
 IS_NONE = "__amplint_is_none__"
 LOOP = "__amplint_loop__"
 AGAIN = "__amplint_again__"
+KEYWORDS = "__amplint_keywords__"
+KEY = "__amplint_key__"
 UNPACK = "__amplint_unpack__"
 REPAIR = "__amplint_repair__"
 FILL = "__amplint_fill__"
@@ -64,6 +69,30 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(node.ops[0], ast.IsNot):
             asked = ast.UnaryOp(ast.Not(), asked)
         return _located(asked, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """`f(**options)`: unknown options are those that `f` needs."""
+        self.generic_visit(node)
+        if not path_of(node.func) or any(isinstance(arg, ast.Starred) for arg in node.args):
+            return node
+        given = [keyword.arg for keyword in node.keywords if keyword.arg is not None]
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                known = ast.parse(repr((len(node.args), tuple(given))), mode="eval").body
+                function = copy.deepcopy(node.func)
+                asked = _call(KEYWORDS, [function, known, keyword.value])
+                keyword.value = _located(asked, keyword.value)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """`table[key]`, where the key may be a stand-in that has to become one of the keys."""
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if isinstance(node.slice, (ast.Name, ast.Attribute)) and path_of(node.value):
+            table = copy.deepcopy(node.value)
+            node.slice = _located(_call(KEY, [table, node.slice]), node.slice)
+        return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """Loops are bounded."""

@@ -8,6 +8,8 @@ changes to torch die with it. The parent never touches CUDA, so a fork may.
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import json
 import os
 import select
@@ -35,6 +37,15 @@ from amplint.probe.worker.sources import Project, Projects
 #: Seconds between the moment when a run is asked to end and the moment when it is killed.
 GRACE = 1.0
 START = 60.0
+#: What runs are likely to import.
+IMPORTED = (
+    "torch.distributed",
+    "torch.nn.parallel",
+    "torch.utils.checkpoint",
+    "torch.utils.data",
+    "torch.distributions",
+    "unittest",
+)
 
 
 def main(measures: tuple[str, ...] = ()) -> None:
@@ -91,8 +102,13 @@ def warm() -> None:
     scaler.scale((weight * 2).sum()).backward()
     scaler.step(optimizer)
     scaler.update()
-    with contextlib.suppress(ImportError):
-        pass
+    for name in IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    # Children share the parent's memory as long as no collection touches its objects.
+    gc.collect()
+    gc.disable()
+    gc.freeze()
 
 
 def answer(line: str, projects: Projects) -> RunResult:

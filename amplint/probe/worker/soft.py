@@ -263,6 +263,9 @@ class SoftTensor(torch.Tensor):
     def __hash__(self) -> int:
         return id(self)
 
+    def __deepcopy__(self, memo: Any) -> Any:
+        return derived(self.detach())
+
     @property
     def shape(self) -> Any:  # type: ignore[override]
         """As many dimensions as are asked for."""

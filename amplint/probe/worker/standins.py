@@ -30,6 +30,7 @@ TELLING = {
     "requires_grad_": "model",
     "modules": "model",
     "named_modules": "model",
+    "backward": "loss",
     **dict.fromkeys(
         [
             "shape",
@@ -137,6 +138,14 @@ class StandIn:
             put(self, "_value", value)
         return value
 
+    def _amp_bind_to(self, options: tuple[Any, ...]) -> Any:
+        """Become one of these values."""
+        value = get(self, "_value")
+        if value is UNBOUND:
+            value = current().choose(get(self, "_path"), options)
+            put(self, "_value", value)
+        return value
+
     def _amp_tensor(self) -> Any:
         value = get(self, "_value")
         return value if isinstance(value, torch.Tensor) else None
@@ -234,6 +243,12 @@ class StandIn:
 
     def __exit__(self, *error: object) -> None:
         """Swallows nothing."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
 
     def __await__(self) -> Iterator[Any]:
         return iter(())

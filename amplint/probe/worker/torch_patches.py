@@ -17,9 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from amplint.probe.worker import opaque_calls, standins, values
 from amplint.probe.worker.context import Run, current
+from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.soft import (
     SoftTensor,
     call,
+    connected,
     leaves_of,
     mark_freed,
     plain,
@@ -105,7 +107,9 @@ def install(run: Run) -> None:
     _processes()
     _files()
     _data()
+    _schedulers()
     _models()
+    _layers()
     _initialisations()
     if run.virtual_cuda:
         run.remark("CUDA is virtual: everything runs on the CPU, with a CPU GradScaler")
@@ -185,7 +189,7 @@ def _scalers(run: Run) -> None:
         )
 
     def new_scale(self: Any, outputs: Any) -> Any:
-        outputs = standins.concrete(outputs, "tensor")
+        outputs = standins.concrete(outputs, "loss")
         if isinstance(outputs, SoftTensor):
             outputs = plain(outputs)
         with torch._C.DisableTorchFunction():
@@ -221,10 +225,10 @@ def _gradients() -> None:
     original = torch.autograd.backward
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = standins.concrete(tensors, "tensor")
+        tensors = standins.concrete(tensors, "loss")
         with torch._C.DisableTorchFunction():
             roots = [_scalar(tensor) for tensor in tensors_in(tensors)]
-            current().world.link(leaves_of(roots))
+            _link(roots)
             original(roots, *args, **kwargs)
             keeps = kwargs.get("retain_graph", args[1] if len(args) > 1 else False)
             for name in mark_freed(roots, frees=not keeps):
@@ -245,6 +249,15 @@ def _gradients() -> None:
         )
 
     _replace(torch.Tensor, "backward", tensor_backward)
+
+
+def _link(roots: list[Any]) -> None:
+    run = current()
+    leaves = leaves_of(roots)
+    known = [leaf for leaf in leaves if leaf is not run.world.ghost]
+    run.world.link(known or leaves)
+    if leaves and not known:
+        run.note("connected the functions that the loss comes from")
 
 
 def _scalar(tensor: torch.Tensor) -> torch.Tensor:
@@ -355,6 +368,51 @@ def _files() -> None:
 def _data() -> None:
     _replace(torch.utils.data, "DataLoader", Loader)
     _replace(torch.utils.data.dataloader, "DataLoader", Loader)
+    _replace(torch.utils.data, "DistributedSampler", _Sampler)
+    _replace(torch.utils.data.distributed, "DistributedSampler", _Sampler)
+
+
+class _Sampler:
+    """The order of the data, which does not matter here."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __iter__(self) -> Any:
+        return iter(range(2))
+
+    def __len__(self) -> int:
+        return 2
+
+    def set_epoch(self, epoch: Any) -> None:
+        """Nothing depends on it."""
+
+
+def _schedulers() -> None:
+    module = torch.optim.lr_scheduler
+    for name in dir(module):
+        kind = getattr(module, name)
+        known = isinstance(kind, type) and issubclass(kind, module.LRScheduler)
+        if known and "__init__" in vars(kind):
+            _lenient(kind)
+
+
+def _lenient(kind: Any) -> None:
+    """A scheduler whose invented settings torch refuses is one that does nothing."""
+    init = kind.__init__
+
+    def new_init(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        optimizer = standins.concrete(optimizer, "optimizer")
+        try:
+            init(self, optimizer, *args, **kwargs)
+        except Exception:  # noqa: BLE001 -- whatever torch says about an invented number
+            current().remark(f"{type(self).__name__} does nothing")
+            self.optimizer = optimizer
+            self.step = self.load_state_dict = _nothing
+            self.get_last_lr = self.get_lr = lambda: [1e-3]
+            self.state_dict = dict
+
+    _replace(kind, "__init__", new_init)
 
 
 def _models() -> None:
@@ -372,6 +430,33 @@ def _wrapped(model: Any = None, *args: Any, **kwargs: Any) -> Any:
     if model is None:
         return lambda function: function
     return standins.concrete(model, "model")
+
+
+def _layers() -> None:
+    """Layers of torch that check the shapes of what they get do so in Python, in vain."""
+    original = torch.nn.Module.__call__
+
+    def new_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except Exception as error:
+            soft_given = any(isinstance(value, SoftTensor) for value in tensors_in([args, kwargs]))
+            if not soft_given or is_amp_failure(error) or not _is_torchs(self):
+                raise
+            current().remark("shapes of tensors are not followed")
+            parameters = list(self.parameters())
+            return connected([args, kwargs, parameters], type(self).__name__.lower())
+
+    _replace(torch.nn.Module, "__call__", new_call)
+    _replace(torch.nn.Module, "forward", _forward)  # of base classes: subclasses have one
+
+
+def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return current().world.model(f"{type(self).__name__}.forward")(*args, **kwargs)
+
+
+def _is_torchs(module: Any) -> bool:
+    return all(type(inner).__module__.startswith("torch.nn.") for inner in module.modules())
 
 
 def _initialisations() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from amplint.probe.worker import standins, values
 from amplint.probe.worker.context import Run
 from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.namespace import Loading
-from amplint.probe.worker.rewrite import AGAIN, FILL, IS_NONE, LOOP, REPAIR, UNPACK
+from amplint.probe.worker.rewrite import AGAIN, FILL, IS_NONE, KEY, KEYWORDS, LOOP, REPAIR, UNPACK
 from amplint.probe.worker.soft import SoftTensor, derived, soft
 
 #: A loop is left after this many rows of the checked file, if it went round FEWEST times.
@@ -40,11 +41,14 @@ class UserBuiltins:
             LOOP: self.loop,
             AGAIN: self.again,
             UNPACK: self.unpack,
+            KEY: self.key,
+            KEYWORDS: self.keywords,
             REPAIR: self.repair,
             FILL: values.make,
             "isinstance": self.isinstance,
             "issubclass": _issubclass,
             "hasattr": self.hasattr,
+            "getattr": _getattr,
             "next": _next,
             "vars": _vars,
             "open": lambda *args, **kwargs: standins.StandIn("open()"),
@@ -88,6 +92,35 @@ class UserBuiltins:
             self._run.note(f"loop in row {row} left after {rounds} rounds")
             return False
         return True
+
+    def key(self, table: Any, key: Any) -> Any:
+        """A stand-in that is looked up in a real table is one of its keys."""
+        if not isinstance(key, standins.StandIn) or not isinstance(table, dict) or not table:
+            return key
+        if key in table or not all(isinstance(known, (str, int)) for known in table):
+            return key
+        return key._amp_bind_to(tuple(table))
+
+    def keywords(self, function: Any, given: tuple[int, tuple[str, ...]], options: Any) -> Any:
+        """The options of a call, where a stand-in holds them: what the function requires.
+
+        Args:
+            given: the number of positional arguments, and the names of the others.
+        """
+        if not isinstance(options, standins.StandIn):
+            return options
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            return {}
+        count, names = given
+        wanted = [
+            parameter.name
+            for parameter in parameters[count:]
+            if parameter.default is parameter.empty
+            and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        ]
+        return {name: options[name] for name in wanted if name not in names}
 
     def unpack(self, value: Any, count: int) -> Any:
         """A sequence of invented values has as many as are unpacked."""
@@ -145,6 +178,12 @@ def _issubclass(thing: Any, kinds: Any) -> bool:
         return issubclass(thing, kinds)
     except TypeError:
         return False
+
+
+def _getattr(thing: Any, name: Any, *default: Any) -> Any:
+    if isinstance(name, standins.StandIn):
+        return name
+    return getattr(thing, name, *default)
 
 
 def _next(items: Any, *default: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 from amplint.probe.worker import standins, words
 from amplint.probe.worker.context import Run, current
-from amplint.probe.worker.soft import derived, soft
+from amplint.probe.worker.soft import connected, derived, soft
 from amplint.probe.worker.world import BATCHES, World, named_loader
 
 LENGTHS = (2, 1, 3)
@@ -53,11 +53,20 @@ def _scaler(run: Run, path: str) -> Any:
     return world(run).scaler(path, enabled)
 
 
+def _loss(run: Run, path: str) -> Any:
+    """A loss that nothing is known about hangs on everything that is trained."""
+    parameters = world(run).trained()
+    if not parameters:
+        return derived(world(run).any_model()())
+    run.note(f"connected {path}")
+    return connected([soft(), parameters])
+
+
 MAKERS: dict[str, Callable[[Run, str], Any]] = {
     "scaler": _scaler,
     "optimizer": lambda run, path: world(run).optimizer(path),
     "model": lambda run, path: world(run).model(path),
-    "loss": lambda run, path: derived(world(run).any_model()()),
+    "loss": _loss,
     "loader": lambda run, path: named_loader(path),
     "device": lambda run, path: torch.device("cuda" if run.virtual_cuda else run.request.device),
 }
@@ -75,6 +84,8 @@ def bind(path: str, kind: str, owner: Any) -> Any:
     if kind == "tensor":
         return derived(owner()) if isinstance(owner, torch.nn.Module) else soft()
     if kind == "optimizer":
+        if path.endswith(")"):
+            run.note(f"optimizer unresolved {path}")
         parameters = owner.parameters() if isinstance(owner, torch.nn.Module) else ()
         return world(run).optimizer(path, list(parameters))
     if kind == "model" and isinstance(owner, torch.nn.Module):

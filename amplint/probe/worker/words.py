@@ -152,8 +152,8 @@ NUMBERS: tuple[tuple[re.Pattern[str], tuple[Any, ...]], ...] = (
     (re.compile(r"max_?(norm|grad)|clip|grad_norm", re.IGNORECASE), (1.0, 0.0)),
     (
         re.compile(
-            r"\blr\b|learning_rate|_lr$|^lr|decay|eps|momentum|alpha|beta|drop|weight|coef"
-            r"|lambda|temperature|ratio|rate$|gamma|smooth",
+            r"(^|_)(lr|eps|epsilon|momentum|alpha|betas?\d?|gamma|lambda|tau|rate|weight)(_|\d*$)"
+            r"|learning_rate|decay|drop|coef|temperature|ratio|smooth",
             re.IGNORECASE,
         ),
         (0.001,),

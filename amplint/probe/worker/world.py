@@ -125,6 +125,8 @@ class World:
     def __init__(self, device: str) -> None:
         self.device = device
         self.models: dict[str, TinyModel] = {}
+        #: What results of unknown functions hang on, which may have parameters of their own.
+        self.ghost = torch.nn.Parameter(torch.zeros((), device=device))
         self._optimizers: dict[str, Any] = {}
         self._scalers: dict[str, Any] = {}
         #: Optimizers that were made before any model was seen take every later one.
@@ -168,6 +170,11 @@ class World:
             if free and not any(id(p) in wanted for p in parameters_of(optimizer)):
                 optimizer.add_param_group({"params": free})
                 return
+
+    def trained(self) -> list[Any]:
+        """The parameters of all optimizers."""
+        optimizers = self.known_optimizers()
+        return [p for optimizer in optimizers for p in parameters_of(optimizer)]
 
     def scaler(self, path: str, enabled: bool = True) -> Any:
         """The scaler that stands at this path."""
