@@ -58,6 +58,8 @@ TABLE: dict[str, str] = {
     "AMP404": "loss_target_dtype",
     "AMP501": "backward_under_autocast",
     "AMP502": "bce_under_autocast",
+    "AMP503": "half_overflow_constant",
+    "AMP504": "half_eps_underflow",
     "AMP505": "custom_function_without_custom_fwd",
     "AMP506": "data_parallel_loses_autocast_dtype",
     "AMP507": "step_under_autocast",

@@ -585,7 +585,7 @@ class Origins:
         places: list[_Before] = []
         complete = True
         rest: Standing | None = Standing.FIXED
-        for binding in reversed(_reaching(bindings, use, scope)):
+        for binding in reversed(reaching(bindings, use, scope)):
             holds, fails = self._standing_of(binding.statement, use, binding.function, activation)
             if holds is None or rest is None:
                 continue
@@ -1196,7 +1196,7 @@ def _writers(module: Module, name: str) -> Iterator[Function]:
             yield function
 
 
-def _reaching(
+def reaching(
     bindings: Sequence[Binding], use: ast.AST | None, scope: Function
 ) -> Sequence[Binding]:
     """The bindings that may have run when a name is used, in source order."""

@@ -183,6 +183,17 @@ class Project:
             if other != path and module is not None:
                 yield module
 
+    def modules_with(self, importer: Module, *words: str) -> Iterator[Module]:
+        """Files of the project that hold all the words; none in a project too large to search."""
+        path = self._paths.get(importer, "")
+        if not path:
+            return
+        root = self._root or self._project_root(os.path.dirname(path))
+        for other in self.lookups.mentioning(root, *words):
+            module = self._module_at(other, _dotted_below(other, root), anywhere=True)
+            if module is not None and module is not importer:
+                yield module
+
     def _mentioning(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
         path = self._paths.get(function.module, "")
         if not path:

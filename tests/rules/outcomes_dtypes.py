@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from .page_examples import Changes, Elsewhere, Outcome, Raises
 
 OUTCOMES: dict[str, Outcome] = {
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP402": Changes(0.999, 1.001),
     "AMP404": Raises("RuntimeError", "expected target dtype to be Long or Byte, but got Float"),
+    "AMP503": Raises(
+        "RuntimeError", "value cannot be converted to type c10::Half without overflow"
+    ),
+    "AMP504": Changes(math.inf, math.inf, reference="good"),
     "AMP603": Elsewhere(
         Raises("ValueError", "Attempting to unscale FP16 gradients."),
         ("transformers", "accelerate"),

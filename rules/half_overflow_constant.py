@@ -1,0 +1,195 @@
+"""# half-overflow-constant (AMP503)
+
+A constant outside float16's range goes into a tensor that is float16 under autocast.
+
+## What it does
+Flags `masked_fill`, `fill_`, `full_like`, `clamp`, `index_fill`, `pad` and their like with a finite
+constant beyond 65504, on a tensor that autocast has computed in float16 (the result of a matrix
+product, a convolution or a linear layer, through views and products with numbers), or that is
+cast with `.half()`. The autocast may stand in the training loop of another file.
+
+## Why is this bad?
+The largest float16 is 65504. Filling a mask with `-1e9` works in float32 and bfloat16 and raises
+`RuntimeError: value cannot be converted to type c10::Half without overflow` in float16 (`at::Half`
+in older releases). So the model runs until somebody switches AMP on.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [torch.randn(8, 4) for _ in range(4)]
+
+for inputs in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        hidden = model(inputs)
+        scores = torch.matmul(hidden, hidden.t())
+        mask = torch.ones(8, 8, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(mask, -1e9)
+        loss = scores.float().softmax(-1).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+loader = [torch.randn(8, 4) for _ in range(4)]
+
+for inputs in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        hidden = model(inputs)
+        scores = torch.matmul(hidden, hidden.t())
+        mask = torch.ones(8, 8, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(mask, torch.finfo(torch.float16).min)
+        loss = scores.float().softmax(-1).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the forward under float16 autocast raises the exception.
+
+## Fix safety
+No fix. `torch.finfo(scores.dtype).min` is right for every dtype. `float("-inf")` is, too, unless a
+row is masked completely: its softmax is NaN.
+
+## Known limits
+A tensor is taken to be float16 only where its computation is in sight: a parameter of the function
+is unknown. Operations that autocast runs in float32 on CUDA (softmax, norms, sums) end it.
+`torch.where` and indexed assignment are not flagged: they store infinity instead of raising.
+
+## References
+- PyTorch, Automatic Mixed Precision package: CUDA Ops that can autocast to float16
+- `torch.finfo`
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.half_tensors import HalfTensor, half_tensor
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite
+from amplint.project.origins import Step
+from amplint.project.values import Value
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP503",
+    name="half-overflow-constant",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="a constant beyond 65504 goes into a tensor that is float16 under autocast",
+    facts=("H20",),
+)
+
+OVERFLOWS = (
+    "`{constant}` does not fit into float16 (largest 65504) and `{tensor}` is float16{why}: "
+    "`{name}` raises `RuntimeError: value cannot be converted to type c10::Half without overflow`"
+)
+UNDER_AUTOCAST = " under autocast"
+HELP = "use `torch.finfo({tensor}.dtype).min`, or compute on `{tensor}.float()`"
+
+#: The first value that rounds to infinity.
+_FIRST_TOO_LARGE = 65520.0
+#: Methods by the positions of the numbers that they write into the tensor they are called on.
+_METHODS = {
+    "masked_fill": (1,),
+    "masked_fill_": (1,),
+    "index_fill": (2,),
+    "index_fill_": (2,),
+    "fill_": (0,),
+    "fill_diagonal_": (0,),
+    "new_full": (1,),
+    "clamp": (0, 1),
+    "clamp_": (0, 1),
+    "clamp_min": (0,),
+    "clamp_max": (0,),
+    "clip": (0, 1),
+}
+#: The same for functions of torch, with the tensor as first argument.
+_FUNCTIONS = {
+    "torch.masked_fill": (2,),
+    "torch.full_like": (1,),
+    "torch.clamp": (1, 2),
+    "torch.clip": (1, 2),
+    "torch.index_fill": (3,),
+    "torch.nn.functional.pad": (3,),
+}
+_KEYWORDS = frozenset(("value", "fill_value", "min", "max"))
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report constants that overflow in float16 tensors."""
+    for site in view.module.calls:
+        place = _tensor_and_numbers(site)
+        if place is None or site.node not in layout_of(site.function):
+            continue
+        tensor, numbers = place
+        value = next(filter(None, (_too_large(view, item, site) for item in numbers)), None)
+        if value is None:
+            continue
+        half = half_tensor(view, tensor, site.function)
+        if half is not None:
+            yield _finding(view, site, tensor, value, half)
+
+
+def _tensor_and_numbers(site: CallSite) -> tuple[ast.expr, list[ast.expr]] | None:
+    call = site.node
+    named = [item.value for item in call.keywords if item.arg in _KEYWORDS]
+    if site.dotted in _FUNCTIONS:
+        positions, tensor = _FUNCTIONS[site.dotted], call.args[0] if call.args else None
+    elif site.method in _METHODS and isinstance(call.func, ast.Attribute) and not site.dotted:
+        positions, tensor = _METHODS[site.method], call.func.value
+    else:
+        return None
+    numbers = [call.args[index] for index in positions if index < len(call.args)]
+    return (tensor, numbers + named) if tensor is not None else None
+
+
+def _too_large(view: FileView, number: ast.expr, site: CallSite) -> Value | None:
+    for value in view.values.of(number, site.function).values:
+        content = value.content
+        if isinstance(content, bool) or not isinstance(content, (int, float)):
+            continue
+        if math.isfinite(content) and abs(content) >= _FIRST_TOO_LARGE:
+            return value
+    return None
+
+
+def _finding(
+    view: FileView, site: CallSite, tensor: ast.expr, value: Value, half: HalfTensor
+) -> Finding:
+    here = site.function.module
+    steps = [Step(half.operation, here, "the result is float16")]
+    if half.region is not None:
+        words = "autocast runs the forward in float16"
+        steps.insert(0, Step(half.region.node, half.region.function.module, words))
+    steps.append(Step(site.node, here, f"`{_number(value)}` does not fit"))
+    name = view.source_of(tensor)
+    message = OVERFLOWS.format(
+        constant=_number(value),
+        tensor=name,
+        why=UNDER_AUTOCAST if half.region is not None else "",
+        name=site.method,
+    )
+    path = tuple(view.step(step.node, step.module, step.words) for step in steps)
+    return view.finding(RULE, site.node, message, HELP.format(tensor=name), path=path)
+
+
+def _number(value: Value) -> str:
+    return f"{value.content:g}" if isinstance(value.content, float) else str(value.content)
