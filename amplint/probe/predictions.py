@@ -51,6 +51,7 @@ class Expectation:
         slugs: violations of the protocol that explain it; empty where it is no transition
             of the protocol, and only the exception can tell.
         cause: the violation at the finding's row, if it shows only at a later row.
+        anywhere: it may show at any row; the finding stands where the cause is written.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Expectation:
     exception: str = ""
     pattern: str = ""
     cause: str = ""
+    anywhere: bool = False
 
 
 def _of(*slugs: str) -> tuple[Expectation, ...]:
@@ -116,7 +118,14 @@ EXPECTATIONS: dict[str, tuple[Expectation, ...]] = {
         *(*_NO_GRADIENT, *_PLAIN, "optimizer-step-on-scaled", "clip-of-scaled"),
     ),
     "AMP202": _raises("AttributeError", "'NoneType' object has no attribute"),
-    "AMP401": _raises("ValueError", "Attempting to unscale FP16 gradients"),
+    "AMP401": (
+        Expectation(
+            "raises",
+            exception="ValueError",
+            pattern="Attempting to unscale FP16 gradients",
+            anywhere=True,
+        ),
+    ),
 }
 
 
@@ -128,7 +137,7 @@ def predict(finding: Finding) -> tuple[Prediction, ...]:
             expected.kind,
             expected.exception,
             expected.pattern,
-            () if expected.cause else here,
+            () if expected.cause or expected.anywhere else here,
             expected.cause,
         )
         for expected in EXPECTATIONS.get(finding.code, ())

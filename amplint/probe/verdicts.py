@@ -235,6 +235,8 @@ class Judge:
             yield f"the gradients made by hand in line {min(by_hand)} are what they should be"
         if trial.plan.repeated and _is_second_call(trial):
             yield "its caller does nothing to scaler or gradients between two calls"
+        if _is_never_fed(trial):
+            yield "the optimizer owns other parameters than the backward reaches"
         if _shares_invented_parameters(trial):
             yield "each optimizer owns the parameters that its name suggests"
         if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):
@@ -300,6 +302,19 @@ def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectati
 def _has_model_of_ours(result: RunResult) -> bool:
     """Whether a model that the probe made up took part, and not only the user's own."""
     return any(event.facts.get("model") == "TinyModel" for event in result.events)
+
+
+def _is_never_fed(trial: Trial) -> bool:
+    """Whether the last optimizer never had a gradient, and the probe chose its parameters."""
+    events = protocol_events(trial.result.events)
+    number = events[-1].optimizer if events else 0
+    if not number or not events[-1].facts.get("raised"):
+        return False
+    if any(number in event.facts.get("optimizers", ()) for event in events):
+        return False
+    return any(
+        role.kind == "optimizer" and role.origin != "constructor" for role in trial.plan.roles
+    )
 
 
 def _owners(trial: Trial) -> set[str]:

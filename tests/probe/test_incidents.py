@@ -1,0 +1,52 @@
+"""The recorded incidents, end to end: confirmed before the repair, nothing confirmed after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplint.checker import check_paths
+from amplint.config import Settings
+from amplint.findings import Evidence
+from amplint.probe.confirmation import Limits, probe_findings
+from amplint.probe.predictions import EXPECTATIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+INCIDENTS = sorted((ROOT / "fixtures" / "incidents").iterdir())
+#: What torch cannot show before something else is repaired: `README.md` of the incident.
+HIDDEN = {("AMP123", 63), ("AMP401", 80)}
+#: Generous, because the machine may be busy; a run takes a fraction of a second.
+LIMITS = Limits(seconds=120.0)
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def probe(folder: Path) -> dict[tuple[str, int], Evidence]:
+    """Evidence by code and row, for the findings that a run can show."""
+    settings = Settings(project_root=str(folder))
+    report = check_paths([str(folder)], settings)
+    found = probe_findings(report.findings, settings, LIMITS)
+    return {
+        (item.finding.code, item.finding.span.start.row): item.finding.evidence
+        for item in found
+        if item.finding.code in EXPECTATIONS
+    }
+
+
+@pytest.mark.parametrize("incident", INCIDENTS, ids=lambda path: path.name)
+def test_before_is_confirmed(incident: Path) -> None:
+    for place, evidence in probe(incident / "before").items():
+        if place in HIDDEN:
+            continue
+        assert evidence.status == "confirmed", (place, evidence)
+        assert evidence.kind == "own-code"
+
+
+@pytest.mark.parametrize("incident", INCIDENTS, ids=lambda path: path.name)
+def test_after_is_not(incident: Path) -> None:
+    for place, evidence in probe(incident / "after").items():
+        assert evidence.status != "confirmed", (place, evidence)
