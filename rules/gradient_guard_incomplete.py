@@ -62,7 +62,8 @@ No fix is offered: the lines between the step and the update may have to move as
 
 ## Known limits
 Silent where another optimizer is stepped in the same function, because it may record the check that
-`update()` needs, and where the two models may share parameters.
+`update()` needs, and where the two models may share parameters. A test in a helper is followed if
+the helper does nothing else.
 
 ## References
 - PyTorch, `torch.optim.Optimizer.zero_grad`: `set_to_none`
@@ -75,10 +76,11 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import bindings_of, constant_of, definitions, receiver, scaler_calls
+from amplint.project.dataflow import definitions, receiver, scaler_calls
+from amplint.project.gradient_tests import GuardedStep, guarded_steps, owner_of
 from amplint.project.layout import EXITS, layout_of
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import last_name, path_text
+from amplint.project.module import CallSite
+from amplint.project.roles import path_text
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -106,82 +108,37 @@ ALWAYS_TRUE = (
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report gradient tests around a step that do not do their job."""
-    for site in scaler_calls(view, "step"):
-        layout = layout_of(site.function)
-        if site.node not in layout or not site.node.args:
-            continue
-        for branch in layout.ancestors(site.node):
-            if not isinstance(branch, ast.If):
-                continue
-            test = _gradient_test(branch, site.function)
-            if test is not None and any(layout.holds(part, site.node) for part in branch.body):
-                yield from _judge(view, site, branch, test)
-                break
+    for guard in guarded_steps(view):
+        yield from _judge(view, guard)
 
 
-def _gradient_test(branch: ast.If, function: Function) -> ast.Call | None:
-    """The `any(p.grad is not None for …)` of a test, written there or bound to its name."""
-    parts = branch.test.values if isinstance(branch.test, ast.BoolOp) else [branch.test]
-    if isinstance(branch.test, ast.BoolOp) and isinstance(branch.test.op, ast.Or):
-        return None
-    for part in parts:
-        bindings = bindings_of(function).get(part.id, []) if isinstance(part, ast.Name) else []
-        value = bindings[0].value if len(bindings) == 1 else part
-        if isinstance(value, ast.Call) and _tests_gradients(value):
-            return value
-    return None
-
-
-def _tests_gradients(call: ast.Call) -> bool:
-    if last_name(call.func) != "any" or len(call.args) != 1:
-        return False
-    source = call.args[0]
-    element = source.elt if isinstance(source, (ast.GeneratorExp, ast.ListComp)) else None
-    return (
-        isinstance(element, ast.Compare)
-        and last_name(element.left) == "grad"
-        and isinstance(element.ops[0], ast.IsNot)
-        and constant_of(element.comparators[0]) is None
-    )
-
-
-def _judge(view: FileView, site: CallSite, branch: ast.If, test: ast.Call) -> Iterator[Finding]:
-    if _keeps_zeros(site):
+def _judge(view: FileView, guard: GuardedStep) -> Iterator[Finding]:
+    site, branch = guard.site, guard.branch
+    if guard.is_useless:
         help = "drop `set_to_none=False`, or test what you mean: whether a loss was computed"
-        yield view.finding(RULE, branch.test, ALWAYS_TRUE, help)
+        yield view.finding(RULE, branch.test, ALWAYS_TRUE, help, path=guard.path)
         return
-    other = _other_model(view, site, test)
+    other = _other_model(view, guard)
     if other is not None:
         optimizer, scaler = view.source_of(site.node.args[0]), receiver(site.node)
         words = {"optimizer": optimizer, "scaler": scaler, "seen": other[0], "owned": other[1]}
         help = f"test the parameters in `{optimizer}.param_groups`"
-        yield view.finding(RULE, branch.test, OTHER_MODEL.format_map(words), help)
+        message = OTHER_MODEL.format_map(words)
+        yield view.finding(RULE, branch.test, message, help, path=guard.path)
         return
     for update in _uncovered_updates(view, site, branch):
         message = UPDATE.format(call=view.source_of(update), row=branch.lineno)
         help = f"move `{view.source_of(update)}` into the `if` on line {branch.lineno}"
-        yield view.finding(RULE, update, message, help)
+        yield view.finding(RULE, update, message, help, path=guard.path)
 
 
-def _keeps_zeros(site: CallSite) -> bool:
-    for node in layout_of(site.function).nodes:
-        if not isinstance(node, ast.Call) or last_name(node.func) != "zero_grad":
-            continue
-        given = [item.value for item in node.keywords if item.arg == "set_to_none"]
-        if any(constant_of(value) is False for value in [*node.args, *given]):
-            return True
-    return False
-
-
-def _other_model(view: FileView, site: CallSite, test: ast.Call) -> tuple[str, str] | None:
+def _other_model(view: FileView, guard: GuardedStep) -> tuple[str, str] | None:
     """The model that the test looks at and the one that the optimizer owns, if unrelated."""
-    source = test.args[0]
-    assert isinstance(source, (ast.GeneratorExp, ast.ListComp))
+    site, seen = guard.site, guard.model
     built = definitions(view, site.node.args[0], site.function) or []
     arguments = getattr(built[0].value, "args", []) if len(built) == 1 else []
-    seen = _owner(source.generators[0].iter)
-    owned = _owner(arguments[0]) if arguments else None
-    if seen is None or owned is None or len(source.generators) != 1:
+    owned = owner_of(arguments[0]) if arguments else None
+    if seen is None or owned is None:
         return None
     names = path_text(seen) or "", path_text(owned) or ""
     if names[0].startswith(names[1]) or names[1].startswith(names[0]):
@@ -193,13 +150,6 @@ def _other_model(view: FileView, site: CallSite, test: ast.Call) -> tuple[str, s
     calls = all(isinstance(bindings[0].value, ast.Call) for bindings in made)
     related = any(name in text for name in names for text in texts)
     return None if related or not calls else names
-
-
-def _owner(expression: ast.expr) -> ast.expr | None:
-    """The model of `model.parameters()`."""
-    callee = expression.func if isinstance(expression, ast.Call) else None
-    is_parameters = isinstance(callee, ast.Attribute) and callee.attr == "parameters"
-    return callee.value if isinstance(callee, ast.Attribute) and is_parameters else None
 
 
 def _uncovered_updates(view: FileView, site: CallSite, branch: ast.If) -> Iterator[ast.Call]:

@@ -77,7 +77,6 @@ file gives to an optimizer, and nothing detaches it.
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Iterator
 
@@ -127,12 +126,14 @@ def _again(
     view: FileView, function: Function, backwards: list[Backward]
 ) -> Iterator[tuple[Finding, ast.Call]]:
     layout = layout_of(function)
-    for index, first in enumerate(backwards):
+    by_loss: dict[str, list[Backward]] = {}
+    for backward in backwards:
+        by_loss.setdefault(backward.loss, []).append(backward)
+    places = {backward: index for same in by_loss.values() for index, backward in enumerate(same)}
+    for first in backwards:
         if first.keeps:
             continue
-        for second in backwards[index + 1 :]:
-            if second.loss != first.loss:
-                continue
+        for second in by_loss[first.loss][places[first] + 1 :]:
             if _is_rebound(layout, first, second):
                 break
             if _both_run(layout, first, second):
@@ -184,20 +185,19 @@ def _shared(
     layout = layout_of(function)
     if any(getattr(node, "attr", "").startswith("requires_grad") for node in layout.nodes):
         return
-    for first, second in itertools.combinations(backwards, 2):
-        if first.keeps or first.loss == second.loss:
-            continue
-        if not layout.dominates(first.call, second.call):
-            continue
-        output = _common_output(view, layout, first, second)
-        if output:
+    earlier: dict[str, list[Backward]] = {}  # by output: only these are compared
+    for second in backwards:
+        outputs = outputs_of(view, layout, second.loss)
+        candidates = {
+            first: output for output in sorted(outputs) for first in earlier.get(output, ())
+        }
+        for first, output in candidates.items():
+            if first.loss == second.loss or not layout.dominates(first.call, second.call):
+                continue
             words = {"loss": second.loss, "output": output, "row": first.call.lineno}
             help = f"add the losses and call backward once: `{first.loss} + {second.loss}`"
             yield view.finding(RULE, second.call, SHARED.format_map(words), help), second.call
-
-
-def _common_output(view: FileView, layout: Layout, first: Backward, second: Backward) -> str:
-    """The model output that both losses are computed from, as the code writes it, or ""."""
-    sources = [outputs_of(view, layout, loss) for loss in (first.loss, second.loss)]
-    common = sources[0] & sources[1]
-    return min(common) if common else ""
+            break
+        if not second.keeps:
+            for output in outputs:
+                earlier.setdefault(output, []).append(second)

@@ -73,8 +73,10 @@ A `zero_grad()` of another optimizer counts only where both are known to share p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from amplint.findings import Finding, Severity
+from amplint.project.gradient_tests import guarded_steps
 from amplint.rule import FileView, Rule
 from amplint.wording import report
 
@@ -104,5 +106,10 @@ HELPS = {
 
 
 def check(view: FileView) -> Iterator[Finding]:
-    """Report the steps whose gradients were thrown away before."""
-    return report(view, RULE, MESSAGES, HELPS)
+    """Report the steps whose gradients were thrown away before.
+
+    A step behind a gradient test that zeros make useless is AMP125: its test is the defect.
+    """
+    useless = {guard.site.node for guard in guarded_steps(view) if guard.is_useless}
+    kept = tuple(misuse for misuse in view.flow_misuses if misuse.node not in useless)
+    return report(replace(view, flow_misuses=kept), RULE, MESSAGES, HELPS)

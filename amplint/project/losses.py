@@ -83,14 +83,15 @@ def _scaled_name(view: FileView, function: Function, value: ast.expr) -> str:
     return loss.id if view.roles.is_scaler(callee.value, function) else ""
 
 
-def outputs_of(view: FileView, layout: Layout, name: str, depth: int = 3) -> set[str]:
+@lru_cache(maxsize=4096)
+def outputs_of(view: FileView, layout: Layout, name: str, depth: int = 3) -> frozenset[str]:
     """Paths of trained models' outputs in the expression that a name stands for."""
     bindings = bindings_of(layout.function).get(name, [])
     if len(bindings) != 1 or bindings[0].value is None or not depth:
-        return set()
+        return frozenset()
     value = bindings[0].value
     if _is_cut(layout, value):
-        return set()
+        return frozenset()
     found: set[str] = set()
     for node in layout.inside(value):
         path = path_text(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
@@ -100,7 +101,7 @@ def outputs_of(view: FileView, layout: Layout, name: str, depth: int = 3) -> set
             found.add(path)
         elif "." not in path and path != name:
             found |= outputs_of(view, layout, path, depth - 1)
-    return found
+    return frozenset(found)
 
 
 def _is_whole(layout: Layout, node: ast.AST) -> bool:
@@ -143,14 +144,15 @@ def _is_output(view: FileView, layout: Layout, name: str) -> bool:
     )
 
 
-def _trained(view: FileView, layout: Layout) -> set[str | None]:
+@lru_cache(maxsize=64)
+def _trained(view: FileView, layout: Layout) -> frozenset[str | None]:
     """Models that an optimizer of the file owns, or that the function puts in train mode."""
     found = set(_owned(view))
     for node in layout.nodes:
         callee = node.func if isinstance(node, ast.Call) and not node.args else None
         if isinstance(callee, ast.Attribute) and callee.attr == "train":
             found.add(path_text(callee.value))
-    return found
+    return frozenset(found)
 
 
 @lru_cache(maxsize=2)
