@@ -82,7 +82,7 @@ def bind(path: str, kind: str, owner: Any) -> Any:
     if kind == "string":
         return run.choose(path, _strings(run, path))
     if kind == "tensor":
-        return derived(owner()) if isinstance(owner, torch.nn.Module) else soft()
+        return _tensor(run, path, owner)
     if kind == "optimizer":
         if path.endswith(")"):
             run.note(f"optimizer unresolved {path}")
@@ -91,6 +91,14 @@ def bind(path: str, kind: str, owner: Any) -> Any:
     if kind == "model" and isinstance(owner, torch.nn.Module):
         return owner
     return MAKERS[kind](run, path)
+
+
+def _tensor(run: Run, path: str, owner: Any) -> Any:
+    if isinstance(owner, torch.nn.Module):
+        return derived(owner())
+    # A function that nobody has may well have parameters.
+    ghost = [world(run).ghost] if "()" in path and torch.is_grad_enabled() else []
+    return connected([soft(), *ghost])
 
 
 def bind_compared(path: str, other: Any) -> Any:
