@@ -185,7 +185,7 @@ def _scalers(run: Run) -> None:
             growth_factor=_number(growth_factor, 2.0),
             backoff_factor=_number(backoff_factor, 0.5),
             growth_interval=int(_number(growth_interval, 2000)),
-            enabled=bool(enabled) and run.request.enabled,
+            enabled=bool(standins.concrete(enabled, "flag")) and run.request.enabled,
         )
 
     def new_scale(self: Any, outputs: Any) -> Any:
@@ -531,7 +531,8 @@ def _virtual_autocast() -> None:
         if not isinstance(dtype, torch.dtype):
             dtype = torch.float16 if on_cuda else None
         kind = "cpu" if on_cuda else device_type
-        init(self, kind, dtype=dtype, enabled=bool(enabled), cache_enabled=cache_enabled)
+        enabled = bool(standins.concrete(enabled, "flag"))
+        init(self, kind, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
     _replace(region, "__init__", new_init)
 

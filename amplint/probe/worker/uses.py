@@ -43,10 +43,16 @@ class Uses:
     def __init__(self) -> None:
         self._uses: dict[str, Use] = {}
         self._by_leaf: dict[str, list[Use]] = {}
+        #: What lies in modules says nothing about values of the same name: torch.amp, args.amp.
+        self._imported: set[str] = set()
 
     def read(self, tree: ast.AST) -> None:
         """Add the uses of one file."""
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                self._imported |= {(name.asname or name.name).split(".")[0] for name in node.names}
+        for node in nodes:
             self._node(node)
 
     def of(self, path: str) -> Use:
@@ -69,7 +75,7 @@ class Uses:
         use = self._uses.get(path)
         if use is None:
             use = self._uses[path] = Use()
-            if "." in path:
+            if "." in path and path.split(".")[0] not in self._imported:
                 self._by_leaf.setdefault(path.rsplit(".", 1)[-1], []).append(use)
         return use
 

@@ -20,6 +20,8 @@ from amplint.probe.worker.soft import (
 )
 
 BATCHES = (4, 3, 1, 2)
+#: Real numbers of batches above this one are not run.
+MOST_BATCHES = 12
 #: What a model owns besides tensors, where code asks for it.
 NO_SYNC = frozenset({"no_sync", "join", "summon_full_params"})
 from amplint.runtime.monitor import parameters_of
@@ -83,8 +85,9 @@ class Loader:
 
     def __init__(self, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
         self.dataset = standins.StandIn("dataset") if dataset is None else dataset
-        self.batch_size = 2
+        self.batch_size = kwargs.get("batch_size", args[0] if args else 2)
         self._amp_path = f"DataLoader@{current().row()}"
+        self._amp_lengths = _lengths(self.dataset, self.batch_size)
         self._amp_served = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -98,7 +101,7 @@ class Loader:
         return soft()
 
     def __len__(self) -> int:
-        return int(current().choose(f"len({self._amp_path})", BATCHES))
+        return int(current().choose(f"len({self._amp_path})", self._amp_lengths))
 
     def __getitem__(self, index: Any) -> Any:
         return soft()
@@ -110,6 +113,17 @@ class Loader:
 
     def __class_getitem__(cls, item: Any) -> type:
         return cls
+
+
+def _lengths(dataset: Any, batch_size: Any) -> tuple[int, ...]:
+    """Numbers of batches: the real one first, where the user's data set tells it."""
+    if isinstance(dataset, (standins.StandIn, SoftTensor)) or type(batch_size) is not int:
+        return BATCHES
+    try:
+        count = -(-len(dataset) // batch_size)
+    except (TypeError, ZeroDivisionError):
+        return BATCHES
+    return (count, *BATCHES) if 0 < count <= MOST_BATCHES else BATCHES
 
 
 def named_loader(path: str) -> Loader:

@@ -1,0 +1,387 @@
+"""Small functions, run by the worker; what is expected of each is what torch does with it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from amplint.probe.messages import Domain, Role
+
+from .conftest import Probe
+
+LOOP = """
+import torch
+from torch.amp import GradScaler, autocast
+
+def train(model, loader, optimizer, args):
+    scaler = GradScaler("cuda")
+    for images, labels in loader:
+        optimizer.zero_grad()
+        with autocast("cuda"):
+            loss = torch.nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        {before_step}
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def norms(result):
+    return [norm for _, step in result.steps for norm in step]
+
+
+def test_a_correct_loop_returns(probe_source: Probe) -> None:
+    result = probe_source(LOOP.format(before_step="pass"))
+    assert result.status == "returned", result
+    kinds = [event.kind for event in result.events]
+    assert kinds.count("step") == kinds.count("update") == 4
+    assert not any("violation" in event.facts for event in result.events)
+    assert len(result.steps) == 4
+    assert all(norm and math.isfinite(norm) for norm in norms(result))
+    assert result.notes == ()
+    assert result.opaque == ()
+
+
+def test_gradients_of_a_correct_step_do_not_depend_on_the_scale(probe_source: Probe) -> None:
+    correct = LOOP.format(before_step="scaler.unscale_(optimizer)")
+    small, large = (probe_source(correct, init_scale=scale) for scale in (2.0, 64.0))
+    assert norms(small) == pytest.approx(norms(large), rel=1e-3)
+
+
+def test_a_step_around_the_scaler_depends_on_the_scale(probe_source: Probe) -> None:
+    wrong = LOOP.format(before_step="optimizer.step()")
+    small, large = (probe_source(wrong, init_scale=scale) for scale in (2.0, 64.0))
+    assert norms(large)[0] == pytest.approx(32 * norms(small)[0], rel=1e-3)
+
+
+def test_a_disabled_run_has_no_scaler(probe_source: Probe) -> None:
+    result = probe_source(LOOP.format(before_step="optimizer.zero_grad()"), enabled=False)
+    assert result.status == "returned"
+    assert {event.kind for event in result.events} & {"step", "scale"} == set()
+    broken = probe_source(LOOP.format(before_step="optimizer.zero_grad()"))
+    assert broken.raised is not None
+    assert broken.raised.message == "No inf checks were recorded for this optimizer."
+
+
+def test_no_grad_is_real(probe_source: Probe) -> None:
+    source = LOOP.format(before_step="pass").replace("def train", "@torch.no_grad()\ndef train")
+    result = probe_source(source)
+    assert result.raised is not None
+    assert result.raised.inside == "torch.autograd"
+    assert "does not require grad" in result.raised.message
+
+
+def test_half_precision_weights_of_the_users_model(probe_source: Probe) -> None:
+    source = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=8, dtype="float16"):
+        super().__init__()
+        self.layer = nn.Linear(width, width, dtype=getattr(torch, dtype))
+
+    def forward(self, x):
+        return self.layer(x.view(3, 5, 7).flatten(1)).mean()
+
+def train(loader):
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.cuda.amp.GradScaler()
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+    result = probe_source(source)
+    assert result.raised is not None
+    assert (result.raised.type, result.raised.inside) == ("ValueError", "torch.amp")
+    assert result.raised.message == "Attempting to unscale FP16 gradients."
+
+
+def test_dtypes_are_those_of_autocast(probe_source: Probe) -> None:
+    source = """
+import torch
+from torch import nn
+
+def train(x):
+    layer, norm = nn.Linear(3, 4), nn.LayerNorm(9)
+    with torch.autocast("cuda"):
+        hidden = layer(x.view(2, 99))
+        assert hidden.dtype == torch.float16, hidden.dtype
+        assert norm(hidden).dtype == torch.float32
+        assert nn.functional.cross_entropy(hidden, x.long()).dtype == torch.float32
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    with torch.autocast("cuda", enabled=False):
+        assert layer(x).dtype == torch.float32
+    assert hidden.argmax(dim=7).requires_grad is False
+    assert hidden.requires_grad is True
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+
+
+def test_one_path_has_one_value(probe_source: Probe) -> None:
+    source = """
+def train(args, model, loader):
+    first = 1 if args.amp else 0
+    for _ in loader:
+        assert bool(args.amp) == bool(first)
+    if args.clip > 0.5 and args.mode == "fast" and args.amp:
+        raise LookupError
+"""
+    domains = (Domain("args.clip", (1.0, 0.0), "default"), Domain("args.mode", ("slow", "fast")))
+    plan = {"domains": domains}
+    usual = probe_source(source, plan=plan)
+    assert usual.status == "returned"
+    made = {decision.path: decision for decision in usual.decisions}
+    assert made["args.clip"].origin == "default"
+    assert made["args.mode"].choice == "slow"
+    assert made["args.amp"].options == (True, False)
+    other = probe_source(source, plan=plan, assignment={"args.mode": "fast"})
+    assert other.raised is not None and other.raised.type == "LookupError"
+    preferred = probe_source(source, plan={**plan, "prefer": {"args.mode": "fast"}})
+    assert preferred.raised is not None
+
+
+def test_tuples_keys_and_none_are_learned_from_use(probe_source: Probe) -> None:
+    source = """
+def train(model, loader, ema=None, clip=None):
+    for index, (images, (labels, weights), meta) in enumerate(loader):
+        out, (hidden, cell), *rest = model(images)
+        batch, _, height, width = out.shape
+        names = [part.float() for part in labels]
+        a, b, c, d = names
+        assert "mask" in meta or True
+        total = {key: value.sum() for key, value in meta.items()}
+        total["boxes"].backward
+        meta["boxes"].to("cuda")
+    if ema is not None:
+        ema.update(model)
+        raise LookupError
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    other = probe_source(source, assignment={"ema is None": False})
+    assert other.raised is not None and other.raised.type == "LookupError"
+    assert [name for name, _ in other.opaque] == ["ema.update"]
+
+
+def test_options_of_argparse_keep_their_defaults(probe_source: Probe) -> None:
+    source = """
+import argparse
+
+def train():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--amp", action="store_true")
+    parser.add_argument("--accum-iter", default=1, type=int)
+    parser.add_argument("--epochs", default=300, type=int)
+    args = parser.parse_args()
+    if args.amp and args.accum_iter > 1:
+        raise LookupError
+    assert args.epochs == 300
+"""
+    assert probe_source(source).status == "returned"
+    wanted = {"args.amp": True, "args.accum_iter": 2}
+    assert probe_source(source, assignment=wanted).raised.type == "LookupError"
+
+
+def test_modules_of_the_project_are_sliced(probe_source: Probe) -> None:
+    files = {
+        "pkg/__init__.py": "from .losses import *\nraise RuntimeError('imported for real')",
+        "pkg/losses.py": "print('x')\nSCALE = 3\ndef loss_of(x):\n    return x.mean() * SCALE\n",
+        "settings.py": "import subprocess\nsubprocess.run(['false'], check=True)\nAMP = True\n",
+    }
+    source = """
+import settings
+from pkg import loss_of
+from pkg.losses import SCALE
+
+launch_missiles()
+
+def train(model, x):
+    assert SCALE == 3 and settings.AMP is True
+    loss_of(model(x)).backward()
+    assert next(model.parameters()).grad is not None
+"""
+    result = probe_source(source, files=files)
+    assert result.status == "returned", result
+
+
+def test_nothing_outside_is_touched(probe_source: Probe, tmp_path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("here")
+    source = f"""
+import os, shutil, subprocess, socket
+from pathlib import Path
+import torch
+
+def train(model):
+    os.remove({str(victim)!r})
+    shutil.rmtree({str(tmp_path)!r})
+    Path({str(victim)!r}).unlink()
+    open({str(victim)!r}, "w").write("gone")
+    torch.save(model.state_dict(), {str(victim)!r})
+    subprocess.check_call(["rm", {str(victim)!r}])
+    socket.create_connection(("localhost", 1))
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert victim.read_text() == "here"
+
+
+def test_repair_skips_what_is_outside_the_slice_only(probe_source: Probe) -> None:
+    source = """
+import torch
+
+def train(model, x, optimizer, scaler):
+    table = {}
+    table["missing"].append(1)
+    loss = model(x)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    plan = {"slice_rows": (4, 7, 8, 9, 10)}
+    stopped = probe_source(source, plan=plan)
+    assert stopped.raised is not None and stopped.raised.type == "KeyError"
+    repaired = probe_source(source, plan=plan, repair=True)
+    assert repaired.status == "returned", repaired
+    assert [row for row, _ in repaired.repairs] == [6]
+    inside = {"slice_rows": (4, 6, 7, 8, 9, 10)}
+    assert probe_source(source, plan=inside, repair=True).raised.type == "KeyError"
+
+
+def test_repair_never_hides_a_failure_of_amp(probe_source: Probe) -> None:
+    source = LOOP.format(before_step="optimizer.zero_grad()")
+    result = probe_source(source, repair=True)
+    assert result.raised is not None
+    assert result.raised.inside == "torch.amp"
+
+
+def test_loops_end(probe_source: Probe) -> None:
+    source = """
+def train(model, loader, queue):
+    while True:
+        for step in range(10_000):
+            value = step
+            value = step
+        if queue.done == "never":
+            break
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert any("left after" in note for note in result.notes)
+
+
+def test_a_run_that_takes_too_long_is_ended(probe_source: Probe) -> None:
+    source = "def train():\n    list(iter(int, 1))\n"
+    result = probe_source(source, seconds=0.5)
+    assert result.status == "timeout"
+    source = "import math\ndef train():\n    math.factorial(10**8)\n"
+    result = probe_source(source, seconds=0.5)
+    assert result.status in ("timeout", "killed")
+
+
+def test_what_stands_for_unknown_classes_is_noted(probe_source: Probe) -> None:
+    source = """
+import torch
+from apex.optimizers import FusedAdam
+from fairscale.optim import ShardedGradScaler
+
+def train(model, loader):
+    optimizer = FusedAdam(model.parameters(), lr=1e-3)
+    scaler = ShardedGradScaler()
+    for x in loader:
+        scaler.scale(model(x)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert "optimizer unresolved apex.optimizers.FusedAdam" in result.notes
+    assert "scaler subclass fairscale.optim.ShardedGradScaler" in result.notes
+
+
+def test_unknown_functions_that_get_optimizers_are_noted(probe_source: Probe) -> None:
+    source = """
+from helpers import adjust, reweight
+
+def train(model, x, optimizer):
+    adjust(optimizer)
+    loss = reweight(model(x))
+    loss.backward()
+    optimizer.step()
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert ("helpers.adjust", 5) in result.opaque
+    assert "connected helpers.reweight" in result.notes
+
+
+def test_roles_of_the_plan_come_before_names(probe_source: Probe) -> None:
+    source = """
+def train(net, x, thing, other):
+    other.scale(net(x)).backward()
+    other.step(thing)
+    other.update()
+"""
+    roles = (Role("thing", "optimizer", "caller"), Role("other", "scaler", "caller"))
+    result = probe_source(source, plan={"roles": roles})
+    assert result.status == "returned", result
+    assert [event.kind for event in result.events if event.kind == "step"]
+
+
+def test_methods_run_on_an_object_whose_init_ran(probe_source: Probe) -> None:
+    source = """
+import torch
+from lightning import LightningModule
+
+class Trainer(LightningModule):
+    def __init__(self, config, model):
+        super().__init__()
+        self.config = config
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=config.lr)
+        self.scaler = torch.amp.GradScaler("cuda", enabled=config.amp)
+        self.calls = 0
+
+    def step(self, batch):
+        self.calls += 1
+        with torch.autocast("cuda", enabled=self.config.amp):
+            loss = self.criterion(self.model(batch["x"]), batch["y"])
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        if self.calls == 3:
+            raise LookupError
+"""
+    result = probe_source(source, "Trainer.step")
+    assert result.raised is not None and result.raised.type == "LookupError"
+    assert [event.kind for event in result.events].count("update") == 3
+    assert "self.config.amp" in {decision.path for decision in result.decisions}
+
+
+def test_a_script_runs_as_a_whole(probe_source: Probe) -> None:
+    source = """
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x in torch.utils.data.DataLoader([1, 2, 3], batch_size=1):
+    scaler.scale(model(x).mean()).backward()
+    scaler.step(optimizer)
+"""
+    result = probe_source(source, "<module>")
+    assert result.raised is not None
+    assert result.raised.message == "step() has already been called since the last update()."
+
+
+def test_entries_that_cannot_be_called(probe_source: Probe) -> None:
+    assert probe_source("x = 1\n").status == "failed"
+    assert probe_source("def train(:\n").status == "failed"
+    assert "no function" in probe_source("class A: pass\n", "A.train").reason
