@@ -5,13 +5,24 @@ INCIDENTS := fixtures/incidents/*/before
 
 .PHONY: demo test clean
 
-## demo: install amplint and show what it finds in the recorded incidents.
+## demo: install amplint, show what it finds in the recorded incidents, and let the probe run them.
 # Exit status 1 means findings, which is what the demo is about; anything else is a failure.
 demo: $(VENV)/.installed
 	@echo '$$ amplint check $(INCIDENTS)'
 	@$(BIN)/amplint check --isolated --output-format full $(INCIDENTS); status=$$?; \
 	if [ $$status -ne 1 ]; then \
 		echo "demo: amplint exited with status $$status, expected 1 (findings)" >&2; exit 1; \
+	fi
+	@if $(BIN)/python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then \
+		echo '$$ amplint check --probe $(INCIDENTS)'; \
+		$(BIN)/amplint check --isolated --probe --probe-timeout 60 --output-format concise \
+			$(INCIDENTS); status=$$?; \
+		if [ $$status -ne 1 ]; then \
+			echo "demo: the probe exited with status $$status, expected 1 (findings)" >&2; exit 1; \
+		fi; \
+	else \
+		echo 'To execute these functions and confirm the findings, the probe needs torch:'; \
+		echo "  $(BIN)/python -m pip install 'amplint[probe]'   (or: make test, which installs it)"; \
 	fi
 
 ## test: run the whole suite.

@@ -120,6 +120,8 @@ class Judge:
             return None
         if prediction.rows and raised.row not in prediction.rows:
             return None
+        if expected.anywhere and not trial.reached:
+            return None
         if not raised.inside.startswith("torch") and raised.type != "AttributeError":
             return None
         words = f"{raised.type}: {raised.message.split('  ')[0].strip()}"
