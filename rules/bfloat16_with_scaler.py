@@ -121,9 +121,9 @@ def check(view: FileView) -> Iterator[Finding]:
 
 
 def _regions(view: FileView) -> Iterator[CallSite]:
-    """Autocast objects of the file that training may enter, with an explicit dtype."""
+    """Autocast objects of the file that training may enter."""
     for site in view.module.calls:
-        if site.dotted not in names.AUTOCASTS or _dtype(site) is None:
+        if site.dotted not in names.AUTOCASTS:
             continue
         if not evaluates(site.function) and not without_gradient(site.node, site.function):
             yield site
@@ -143,15 +143,16 @@ def _around(view: FileView, site: CallSite, regions: list[CallSite]) -> list[Cal
     if not same and owner is not None:
         same = [region for region in regions if enclosing_class(region.function) is owner]
     found = same or regions
-    floats = [region for region in found if _always(view, region, "float16")]
-    return [] if floats else found
+    return [] if any(_is_float16(view, region) for region in found) else found
 
 
-def _always(view: FileView, region: CallSite, name: str) -> bool:
+def _is_float16(view: FileView, region: CallSite) -> bool:
+    """Whether a region is never bfloat16; without a dtype a GPU takes float16."""
     dtype = _dtype(region)
-    assert dtype is not None
+    if dtype is None:
+        return True
     possible = view.values.of(dtype, region.function)
-    return possible.complete and all(value.dtype == name for value in possible.values)
+    return possible.complete and all(value.dtype == "float16" for value in possible.values)
 
 
 def _bfloat16(view: FileView, region: CallSite) -> Value | None:

@@ -9,6 +9,8 @@ from .page_examples import Changes, Elsewhere, Outcome, Raises
 OUTCOMES: dict[str, Outcome] = {
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP402": Changes(0.999, 1.001),
+    "AMP403": Changes(0.0, 1e-9, reference="good"),
+    "AMP405": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP404": Raises("RuntimeError", "expected target dtype to be Long or Byte, but got Float"),
     "AMP503": Raises(
         "RuntimeError", "value cannot be converted to type c10::Half without overflow"

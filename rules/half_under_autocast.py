@@ -1,0 +1,233 @@
+"""# half-under-autocast (AMP403)
+
+The trained model or its inputs are cast to float16 by hand although autocast runs the forward.
+
+## What it does
+Flags, in training code under a float16 autocast: inputs that are cast with `.half()` or
+`.to(torch.float16)` for the trained model; and a trained model that is cast, where no scaler steps
+its optimizer (with one it is AMP401). A frozen network in half precision, and inputs cast to its
+dtype, are fine.
+
+## Why is this bad?
+Autocast decides for each operation which dtype is safe. A cast by hand comes before that: inputs
+above 65504 become infinite, and what autocast would have kept in float32 (norms, losses) starts
+from rounded numbers. Weights are rounded for good: with a float16 weight near 1, an update below
+0.0005 changes nothing, so the model stops learning while the loss looks plausible.
+
+## Example
+```python
+import torch
+
+model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+inputs, targets = 1e5 * torch.randn(8, 4), torch.randn(8, 1)
+
+for _ in range(4):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs.half())
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+inputs, targets = 1e5 * torch.randn(8, 4), torch.randn(8, 1)
+
+for _ in range(4):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs)
+    loss = torch.nn.functional.mse_loss(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing both: with the cast the inputs are infinite, every step is skipped and nothing moves;
+without it the normalisation runs in float32 and the model learns.
+
+## Fix safety
+No fix: removing the cast changes memory and numbers.
+
+## Known limits
+Inputs are judged where the cast, the autocast and the backward stand in one function. A model of
+which some parameters are frozen, or that has adapters, is not judged.
+
+## References
+- PyTorch, Automatic Mixed Precision package: "Do not call half() or bfloat16() on your model(s) or
+  inputs"
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Finding, Severity
+from amplint.project.half_tensors import is_float16_region
+from amplint.project.halves import cast_of, halves_of
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite, Function
+from amplint.project.names import AUTOCASTS
+from amplint.project.origins import Origin, Standing, Step
+from amplint.project.ownership import is_fused, owned_modules
+from amplint.project.roles import last_name, path_text
+from amplint.project.scaling import evaluates, without_gradient
+from amplint.rule import FileView, Rule
+
+RULE = Rule(
+    code="AMP403",
+    name="half-under-autocast",
+    severity=Severity.WARNING,
+    effect="silent",
+    summary="the trained model or its inputs are cast to float16 by hand under autocast",
+    facts=("H07", "H12b", "H15"),
+)
+
+INPUTS = (
+    "`{cast}` casts the inputs of `{model}` by hand; autocast would do it where it is safe, and "
+    "values above 65504 become infinite here"
+)
+WEIGHTS = (
+    "the weights of `{model}` are rounded to float16 for good although autocast runs the forward: "
+    "updates below half a unit of the last bit are lost"
+)
+INPUTS_HELP = "remove the cast"
+WEIGHTS_HELP = "keep the weights in float32 and scale the loss with a GradScaler"
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report casts by hand in training code that runs under a float16 autocast."""
+    regions = [site for site in view.module.calls if _is_training_region(view, site)]
+    for region in regions:
+        yield from _inputs(view, region)
+    if regions and not view.roles.constructions:
+        yield from _weights(view)
+
+
+def _is_training_region(view: FileView, site: CallSite) -> bool:
+    if site.dotted not in AUTOCASTS or evaluates(site.function):
+        return False
+    if site.node not in layout_of(site.function) or without_gradient(site.node, site.function):
+        return False
+    return is_float16_region(view, site) and _runs_backward(site.function)
+
+
+def _runs_backward(function: Function) -> bool:
+    return any(
+        isinstance(node, ast.Call) and last_name(node.func) == "backward"
+        for node in layout_of(function).nodes
+    )
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def _inputs(view: FileView, region: CallSite) -> Iterator[Finding]:
+    """Casts of what a model called inside the region gets."""
+    layout = layout_of(region.function)
+    block = next((n for n in layout.ancestors(region.node) if isinstance(n, ast.With)), None)
+    if block is None:
+        return
+    for call in layout.inside(block):
+        if not isinstance(call, ast.Call) or not _is_trained(view, call, region.function):
+            continue
+        for argument in call.args:
+            cast = _half_cast(view, argument, region.function)
+            if cast is not None and not without_gradient(call, region.function):
+                yield _input_finding(view, region, call, cast)
+
+
+def _half_cast(view: FileView, argument: ast.expr, function: Function) -> ast.Call | None:
+    """The cast that an argument always comes from, without a dtype that a network gives."""
+    found = view.values.origins.of(argument, function)
+    if not found.complete or len(found.origins) != 1:
+        return None
+    origin = found.origins[0]
+    node = origin.expression
+    if not isinstance(node, ast.Call) or origin.function is not function:
+        return None
+    cast = cast_of(view, node, origin)
+    if cast is None or cast.dtype != "float16" or origin.standing is Standing.CHOICE:
+        return None
+    return node if cast.value is None or cast.value.standing is not Standing.CHOICE else None
+
+
+def _is_trained(view: FileView, call: ast.Call, function: Function) -> bool:
+    """Whether a call runs a model whose parameters an optimizer of the file holds."""
+    path = path_text(call.func)
+    if path is None or path in _cast_models(view):
+        return False
+    return path in _owned(view)
+
+
+def _cast_models(view: FileView) -> set[str | None]:
+    """Models that are half themselves: their inputs have to be."""
+    return {
+        path_text(site.node.func.value)
+        for site in view.module.calls
+        if site.method in ("half", "to") and isinstance(site.node.func, ast.Attribute)
+        if (cast := cast_of(view, site.node, Origin(site.node, site.function))) is not None
+        and cast.dtype != "float32"
+    }
+
+
+def _owned(view: FileView) -> set[str | None]:
+    """The names before `.parameters()` and `.train()`."""
+    return {
+        path_text(site.node.func.value)
+        for site in view.module.calls
+        if site.method in ("parameters", "train") and isinstance(site.node.func, ast.Attribute)
+    } - {None, "self"}
+
+
+def _input_finding(view: FileView, region: CallSite, call: ast.Call, cast: ast.Call) -> Finding:
+    module = region.function.module
+    steps = (
+        Step(cast, module, "the inputs become float16"),
+        Step(region.node, module, "autocast runs the forward in float16"),
+        Step(call, module, "the trained model gets them"),
+    )
+    path = tuple(view.step(step.node, step.module, step.words) for step in steps)
+    message = INPUTS.format(cast=view.source_of(cast), model=view.source_of(call.func))
+    return view.finding(RULE, cast, message, INPUTS_HELP, path=path)
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def _weights(view: FileView) -> Iterator[Finding]:
+    """Float16 parameters of optimizers that are stepped without a scaler."""
+    if "accelerat" in view.module.source.lower():
+        return
+    seen: set[ast.AST] = set()
+    for site in view.module.calls:
+        if site.method != "step" or not isinstance(site.node.func, ast.Attribute):
+            continue
+        receiver = site.node.func.value
+        if not view.roles.is_optimizer(receiver, site.function):
+            continue
+        for owned in owned_modules(view, receiver, site.function):
+            if owned.selected or is_fused(owned.optimizer):
+                continue
+            for half in halves_of(view, owned.module, [site.node]):
+                anchor = half.first_in(view.module) or site.node
+                if half.standing is Standing.CHOICE or half.conditions or anchor in seen:
+                    continue
+                seen.add(anchor)
+                steps = (*half.steps, Step(site.node, site.function.module, "the step trains them"))
+                path = [view.step(step.node, step.module, step.words) for step in steps]
+                message = WEIGHTS.format(model=view.source_of(owned.module.expression))
+                yield view.finding(
+                    RULE, anchor, message, WEIGHTS_HELP, path=tuple(dict.fromkeys(path))
+                )
