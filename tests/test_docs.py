@@ -31,7 +31,14 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-DOCUMENTS = (README, ARCHITECTURE, CONTRIBUTING, ROOT / "CHANGELOG.md", ROOT / "docs/protocol.md")
+DOCUMENTS = (
+    README,
+    ARCHITECTURE,
+    CONTRIBUTING,
+    ROOT / "CHANGELOG.md",
+    ROOT / "docs/protocol.md",
+    ROOT / "docs/probe.md",
+)
 
 #: What stands in the README and is generated: name -> the part of the text.
 OUTPUT = re.compile(
@@ -44,7 +51,7 @@ TASKS = re.compile(r"(?<=^```json\n)\{\n(?:.*\n)*?(?=```$)", re.MULTILINE)
 IN_WORDS = {"exclude": DEFAULT_EXCLUDE, "output-format": None}
 #: Options in the documents that belong to other programs.
 OTHER_OPTIONS = frozenset(
-    {"--update-golden", "--mixed-precision", "--no-deps"}
+    {"--update-golden", "--mixed-precision", "--accumulation-steps", "--no-deps"}
     # of the scripts
     | {"--codes", "--needs", "--min-recall", "--recipe", "--limit", "--misses", "--json"}
 )

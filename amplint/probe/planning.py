@@ -24,6 +24,7 @@ from amplint.project.dataflow import parameters
 from amplint.project.module import Class, Function, Module
 from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.rule import FileView
+from amplint.source.positions import split_lines
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -129,6 +130,10 @@ class PlanBuilder:
             parts = [part for part in (receiver, *given) if part is not None]
             if any(path_text(part) in owners for part in parts):
                 yield ast.unparse(callee), site.node.lineno
+
+    def text_of(self, row: int) -> str:
+        """A line of the checked file."""
+        return split_lines(self.view.module.source)[row - 1]
 
     def is_passed(self, name: str, function: Function) -> bool:
         """Whether any call around a function passes a keyword of this name."""

@@ -16,6 +16,7 @@ from amplint.findings import Evidence, Finding
 from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import predict
+from amplint.probe.replay import replay
 from amplint.probe.search import (
     Budget,
     BudgetSpent,
@@ -121,7 +122,21 @@ class Prober:
                 break
         if not any(_reaches(exploration) for _, exploration in searched):
             searched += self._repaired(searched[0][0], cases, budget, judge)
-        return self._unconfirmed(cases, searched, budget)
+        return self._with_replay(self._unconfirmed(cases, searched, budget), finding)
+
+    def _with_replay(self, verdict: Verdict, finding: Finding) -> Verdict:
+        """What the path's own steps do on a tiny model, where the line was not reached."""
+        if verdict.evidence.status != "not-reached":
+            return verdict
+        line = self._builder.text_of(finding.span.start.row)
+        replayed = replay(finding, line, self._runner, self._device)
+        if replayed is None or not replayed.error:
+            return verdict
+        detail = (
+            f"{verdict.evidence.detail}; a replay of the {len(replayed.events)} steps of the path "
+            f"on a tiny model, without your code, raises `{replayed.error}`"
+        )
+        return replace(verdict, evidence=replace(verdict.evidence, kind="replay", detail=detail))
 
     def _above(self, entries: list[Function]) -> list[Function]:
         """The entries and their callers: what leads to a line may be the work of a caller."""

@@ -44,6 +44,8 @@ _WHOLE_ROUND = frozenset({"scale", "backward", "step", "zero_grad"})
 #: Codes about a value that is missing: they show at the first use of a scaler, before any
 #: backward could have run.
 _WITHOUT_BACKWARD = frozenset({"AMP202"})
+#: Violations by gradients that should have been cleared, which a caller or a hook may do.
+_ABOUT_LEFTOVERS = frozenset({"step-on-piled", "step-on-spent"})
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
 _ABOUT_GRAPHS = frozenset({"AMP123"})
 
@@ -170,6 +172,8 @@ class Judge:
         doubts = list(self._doubts(trial))
         if not repeats(result, self._at_scale(trial, scale)):
             doubts.append("two runs with the same inputs gave different gradients")
+        if cause.slug in _ABOUT_LEFTOVERS and not _clears(trial):
+            doubts.append("nothing else clears the gradients")
         earlier = self._earlier_cause(trial.result, cause)
         if earlier is not None:
             doubts.append(f"another misuse, at line {earlier.event.row}, comes first")
@@ -299,6 +303,10 @@ def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectati
         and last.event.row == result.raised.row
         and last.index == len(protocol_events(result.events)) - 1
     )
+
+
+def _clears(trial: Trial) -> bool:
+    return any(event.kind == "zero_grad" for event in trial.result.events)
 
 
 def _has_model_of_ours(result: RunResult) -> bool:

@@ -15,7 +15,7 @@ from amplint.findings import Evidence
 from amplint.probe.messages import Decision, Event, Raised, Request, RunResult
 from amplint.probe.prober import Prober
 
-from .scripted import ROW, SOURCE, missing_update, prepare, round_of
+from .scripted import ROW, SOURCE, TWICE, missing_update, prepare, round_of
 
 Change = Callable[[RunResult, str], RunResult]
 
@@ -172,3 +172,22 @@ def test_not_reproduced_says_how_much_was_tried(tmp_path: Path) -> None:
     assert evidence.status == "not-reproduced"
     assert evidence.detail is not None
     assert "1 assignment tried, all that the probe can make" in evidence.detail
+
+
+def test_what_cannot_be_reached_is_replayed(tmp_path: Path) -> None:
+    """The replay runs another program; its failure is no confirmation."""
+    finding, builder, path = prepare(tmp_path)
+    replayed = []
+
+    def run(request: Request) -> RunResult:
+        if request.plan.entry == "replay":
+            replayed.append(Path(request.plan.sources[0].filename).read_text())
+            row = request.plan.target_rows[0]
+            raised = Raised("RuntimeError", TWICE, "torch.amp", "replay.py", row)
+            return RunResult("raised", raised=raised)
+        return RunResult("raised", raised=Raised("KeyError", "'x'", "user", path, 5), rows=(4,))
+
+    evidence = Prober(builder, run, runs=9, seconds=30.0, torch="2.13.0").probe(finding).evidence
+    assert (evidence.status, evidence.kind) == ("not-reached", "replay")
+    assert evidence.detail is not None and TWICE in evidence.detail
+    assert replayed[0].count("scaler.step(optimizer)") == 2

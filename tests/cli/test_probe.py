@@ -1,0 +1,93 @@
+"""`amplint probe` and `check --probe`: what they refuse, print and return."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MISSING_UPDATE = """\
+import torch
+
+def train(model, optimizer, loader, scaler):
+    for inputs in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(inputs).sum()).backward()
+        scaler.step(optimizer)
+"""
+FIXED = MISSING_UPDATE + "        scaler.update()\n"
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(MISSING_UPDATE)
+    return path
+
+
+def test_confirmed_needs_the_probe(run: Callable[..., Any], train: Path) -> None:
+    done = run("check", "--fail-on", "confirmed", "train.py")
+    assert done.exit_code == 2
+    assert "needs the probe" in done.stderr
+    assert "--probe" in done.stderr
+
+
+def test_an_interpreter_without_torch(run: Callable[..., Any], train: Path, tmp_path: Path) -> None:
+    done = run("check", "--probe", "--python", str(tmp_path / "nowhere"), "train.py")
+    assert done.exit_code == 2
+    assert "there is no such file" in done.stderr
+    assert "--python PATH" in done.stderr
+
+
+def test_nothing_to_probe_starts_nothing(run: Callable[..., Any], train: Path) -> None:
+    train.write_text(FIXED)
+    done = run("check", "--probe", "--python", "/nowhere", "train.py")
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize("explain", ["AMP105", "AMP105:x", "105:7"])
+def test_a_malformed_place(run: Callable[..., Any], train: Path, explain: str) -> None:
+    done = run("probe", "train.py", "--explain", explain)
+    assert done.exit_code == 2
+    assert "RULE:LINE" in done.stderr
+
+
+def test_a_finding_that_is_not_there(run: Callable[..., Any], train: Path) -> None:
+    done = run("probe", "train.py", "--explain", "AMP105:3")
+    assert done.exit_code == 2
+    assert "no finding `AMP105:3`" in done.stderr
+
+
+def test_a_function_without_findings(run: Callable[..., Any], train: Path) -> None:
+    done = run("probe", "train.py::other")
+    assert done.exit_code == 0
+
+
+def test_evidence_in_json(run: Callable[..., Any], train: Path) -> None:
+    done = run(
+        *("check", "--probe", "--probe-timeout", "60", "--fail-on", "confirmed"),
+        *("--output-format", "json", "train.py"),
+    )
+    assert done.exit_code == 1, done.stderr
+    (finding,) = json.loads(done.stdout)["findings"]
+    evidence = finding["evidence"]
+    assert evidence["status"] == "confirmed"
+    assert evidence["kind"] == "own-code"
+    assert evidence["device"] in ("cpu", "cuda:0")
+    assert "step() has already been called" in evidence["detail"]
+    assert evidence["assumptions"] == []
+
+
+def test_explain_tells_the_run(run: Callable[..., Any], train: Path) -> None:
+    done = run("probe", "train.py::train", "--explain", "AMP105:7", "--probe-timeout", "60")
+    assert done.exit_code == 1, done.stderr
+    assert "1 finding: 1 confirmed." in done.stdout
+    lines = done.stdout.splitlines()
+    (first,) = [line for line in lines if "This one: train" in line]
+    story = lines[lines.index(first) :]
+    assert any("input len(loader)" in line for line in story)
+    assert sum(" step " in line for line in story) == 2
+    assert "RuntimeError: step() has already been called" in story[-1]
