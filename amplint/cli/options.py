@@ -51,6 +51,17 @@ _PLAIN = (
 )
 
 
+def unset_options() -> dict[str, Any]:
+    """What `build_settings` gets from a command that leaves everything to the configuration."""
+    return {
+        **dict.fromkeys(_LISTS, ()),
+        **dict.fromkeys(_PLAIN),
+        "per_file_ignores": (),
+        "config": (),
+        "isolated": False,
+    }
+
+
 def split_list(values: Iterable[str]) -> tuple[str, ...]:
     """Items of options that take comma-separated lists and may be repeated."""
     return tuple(item.strip() for value in values for item in value.split(",") if item.strip())

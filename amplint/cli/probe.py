@@ -131,12 +131,12 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
 
     Exit status: 0 nothing confirmed; 1 confirmed findings; 2 as for `amplint check`.
     """
-    from amplint.cli.options import build_settings
+    from amplint.cli.options import build_settings, unset_options
     from amplint.cli.output import color_for
     from amplint.cli.terminal import write_lines
 
     path, _, function = target.partition("::")
-    settings = build_settings({**_UNSET, **options})
+    settings = build_settings({**unset_options(), **options})
     report = _check(path, settings)
     chosen = [finding for finding in report.findings if _is_in(finding, function, settings)]
     if explain is not None:
@@ -154,15 +154,6 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
             write_lines(timeline(probed.verdict))
     confirmed = any(p.finding.evidence.status == "confirmed" for p in found)
     ctx.exit(2 if report.errors else int(confirmed))
-
-
-#: Settings that `amplint probe` leaves to the configuration.
-_UNSET: dict[str, Any] = {
-    **dict.fromkeys(("select", "ignore", "extend_select", "exclude", "extend_exclude"), ()),
-    **dict.fromkeys(("force_exclude", "respect_gitignore", "fail_on", "cache", "jobs")),
-    **dict.fromkeys(("output_format", "stdin_filename")),
-    "per_file_ignores": (),
-}
 
 
 def _check(path: str, settings: Settings) -> Report:
