@@ -273,6 +273,7 @@ def encode(result: FileResult) -> bytes:
             "filename": result.filename,
             "findings": [astuple(finding) for finding in result.findings],
             "lookups": list(result.lookups.items()),
+            "unfinished": result.unfinished,
         }
     )
     return b'"%s"\n%s' % (hashlib.sha256(body).hexdigest().encode(), body)
@@ -292,6 +293,7 @@ def decode(data: bytes) -> FileResult:
         filename=_text(entry["filename"]),
         findings=tuple(map(_finding, _list(entry["findings"]))),
         lookups=dict(map(_lookup, _list(entry["lookups"]))),
+        unfinished=_number(entry["unfinished"]),
         reused=True,
     )
 

@@ -42,6 +42,7 @@ class Report:
             status 2.
         files: number of files found, those screened out and unreadable ones included.
         screened_out: number of files in which no rule can fire, judged by their bytes.
+        unfinished: number of functions that were too large to be followed to their end.
         reused: number of files whose result came from the cache.
         seconds: wall time of the run.
         fixed: findings that were there before fixes were applied.
@@ -52,6 +53,7 @@ class Report:
     errors: tuple[FileError, ...] = ()
     files: int = 0
     screened_out: int = 0
+    unfinished: int = 0
     reused: int = 0
     seconds: float = 0.0
     fixed: tuple[Finding, ...] = ()
@@ -186,6 +188,7 @@ def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds:
         errors=tuple(sorted(all_errors, key=astuple)),
         files=len(results),
         screened_out=sum(result.screened_out for result in results),
+        unfinished=sum(result.unfinished for result in results),
         reused=sum(result.reused for result in results),
         seconds=seconds,
     )

@@ -60,6 +60,7 @@ class FileResult:
         errors: why the file, or one rule in it, could not be checked.
         screened_out: nothing in the file's bytes mentions AMP, so it was not parsed.
         lookups: what the analysis asked of the file system about other files.
+        unfinished: number of functions that were too large to be followed to their end.
         reused: it comes from the cache.
     """
 
@@ -68,6 +69,7 @@ class FileResult:
     errors: tuple[FileError, ...] = ()
     screened_out: bool = False
     lookups: Mapping[Question, Answer] = field(default_factory=dict, compare=False)
+    unfinished: int = 0
     reused: bool = field(default=False, compare=False)
 
 
@@ -115,7 +117,13 @@ def _inspect(task: Task) -> FileResult:
     if not errors:  # a rule that failed might have needed a suppression
         kept += _fingerprinted(_unused_suppressions(task, suppressions), view)
     findings = tuple(sorted(kept, key=place))
-    return FileResult(source.filename, findings, tuple(errors), lookups=project.lookups.answers)
+    return FileResult(
+        source.filename,
+        findings,
+        tuple(errors),
+        lookups=project.lookups.answers,
+        unfinished=len(view.program.unfinished),
+    )
 
 
 def place(finding: Finding) -> tuple[str, int, int, str]:

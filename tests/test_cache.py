@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -103,6 +104,16 @@ def test_the_second_run_reuses_and_reports_the_same() -> None:
     assert codes(cold) == ["AMP110"]
     assert replace(warm, seconds=0.0, reused=0) == replace(cold, seconds=0.0)
     assert codes(check_paths(["."], SETTINGS)) == ["AMP110"]
+
+
+def test_functions_that_were_not_followed_to_the_end_are_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write("train.py", CLIPS)
+    monkeypatch.setattr("amplint.flow.interpreter.VISIT_LIMIT", 5)
+    cold, warm = check(), check()
+    assert (cold.unfinished, cold.reused) == (1, 0)
+    assert (warm.unfinished, warm.reused) == (1, 1)
 
 
 def test_several_processes_fill_the_same_cache() -> None:
@@ -371,28 +382,34 @@ def _signed(value: object) -> bytes:
     return b'"%s"\n%s' % (hashlib.sha256(body).hexdigest().encode(), body)
 
 
+def _entry(**changed: object) -> bytes:
+    """A whole entry, but for what is changed; None leaves a field out."""
+    fields = {"filename": "a.py", "findings": [], "lookups": [], "unfinished": 0, **changed}
+    return _signed({name: value for name, value in fields.items() if value is not None})
+
+
 WRONG = {
     "empty": b"",
     "null bytes": bytes(500),
     "other JSON": b"{}",
     "no digest": b'""\n{}\n',
     "list": _signed([]),
-    "no findings": _signed({"filename": "train.py"}),
-    "number as name": _signed({"filename": 1, "findings": [], "lookups": []}),
-    "object as findings": _signed({"filename": "a.py", "findings": {}, "lookups": []}),
-    "short finding": _signed({"filename": "a.py", "findings": [["AMP110"]], "lookups": []}),
-    "unknown question": _signed(
-        {"filename": "a.py", "findings": [], "lookups": [[["rm", "/"], ""]]}
-    ),
-    "empty question": _signed({"filename": "a.py", "findings": [], "lookups": [[[], ""]]}),
-    "question about nothing": _signed(
-        {"filename": "a", "findings": [], "lookups": [[["file"], ""]]}
-    ),
-    "answer of another type": _signed(
-        {"filename": "a", "findings": [], "lookups": [[["exists", "/"], 1]]}
-    ),
+    "no findings": _entry(findings=None),
+    "no count": _entry(unfinished=None),
+    "truth as count": _entry(unfinished=True),
+    "number as name": _entry(filename=1),
+    "object as findings": _entry(findings={}),
+    "short finding": _entry(findings=[["AMP110"]]),
+    "unknown question": _entry(lookups=[[["rm", "/"], ""]]),
+    "empty question": _entry(lookups=[[[], ""]]),
+    "question about nothing": _entry(lookups=[[["file"], ""]]),
+    "answer of another type": _entry(lookups=[[["exists", "/"], 1]]),
     "deep": _signed(0).replace(b"0", b"[" * 100_000),
 }
+
+
+def test_a_whole_entry_is_none_of_these() -> None:
+    assert decode(_entry()).reused
 
 
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
@@ -499,6 +516,41 @@ def test_two_runs_at_once(folder: Path) -> None:
     assert len([name for name in names if name.startswith(".tmp-")]) == 0
 
 
+def _spawn(*options: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "amplint", "check", *options, "."],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a process is killed by a signal")
+def test_runs_that_are_killed_at_any_moment() -> None:
+    """Whatever they leave behind, the next run reports what a first run reports."""
+    for number in range(40):
+        write(f"train{number}.py", CLIPS)
+    started = time.monotonic()
+    first = _spawn("--no-cache", "--jobs", "1")
+    expected = first.communicate(timeout=120)[0]
+    seconds = time.monotonic() - started
+    left = set()
+    for moment in range(8):
+        running = _spawn("--jobs", "1")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.wait(seconds * (moment + 4) / 12)
+        running.kill()
+        running.communicate()
+        left.add(len(entries()))
+    assert len(left) > 1  # some of them were killed while they wrote
+    last = _spawn("--jobs", "1")
+    output, errors = last.communicate(timeout=120)
+    assert (last.returncode, output, errors) == (first.returncode, expected, b"")
+    assert len(entries()) == 40
+    for entry in entries():
+        decode(entry.read_bytes())
+
+
 def _age(path: Path, days: float) -> None:
     then = time.time() - days * caching.DAY
     os.utime(path, (then, then))
@@ -579,8 +631,8 @@ def test_every_field_of_a_finding_is_drawn() -> None:
 def test_results_come_back_as_they_were(
     filename: str, findings: tuple[Finding, ...], lookups: dict[tuple[str, ...], object]
 ) -> None:
-    back = decode(encode(FileResult(filename, findings, lookups=lookups)))
-    assert back == FileResult(filename, findings)
+    back = decode(encode(FileResult(filename, findings, lookups=lookups, unfinished=2)))
+    assert back == FileResult(filename, findings, unfinished=2)
     assert back.lookups == lookups
     assert back.reused
 
@@ -621,6 +673,43 @@ def test_one_note_where_nothing_can_be_written(run: Callable[..., tuple[int, str
     assert output.count("note: results are not kept") == 1
     assert "note" not in run("check", "--quiet")[1]
     assert "note" not in run("check", "--no-cache")[1]
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only")]
+)
+def test_one_note_where_the_project_is_read_only(
+    error: OSError, run: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system answers there; a superuser may write wherever a mode forbids it."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "makedirs", refuse)
+    for number in range(5):
+        write(f"train{number}.py", CLIPS)
+    status, output = run("check")
+    assert status == 1
+    assert output.count("AMP110") == 5
+    assert output.count("note: results are not kept for the next run: cannot write") == 1
+    assert str(error.strerror) in output
+    assert "note" not in run("check", "-q")[1]
+
+
+def test_a_cache_that_can_only_be_read_is_used(
+    run: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("train.py", CLIPS)
+    check(settings=load_settings())
+
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    for name in ("makedirs", "replace", "utime"):
+        monkeypatch.setattr(os, name, refuse)
+    status, output = run("check", "-v")
+    assert (status, "1 results reused" in output, "note" in output) == (1, True, False)
 
 
 def test_clean(run: Callable[..., tuple[int, str]], folder: Path) -> None:

@@ -204,6 +204,12 @@ def _tell(report: Report, settings: Settings, *, verbose: bool) -> None:
             f"{report.files} files, {report.screened_out} without AMP, {report.seconds:.2f} s",
             err=True,
         )
+    if verbose and report.unfinished:
+        plural = "" if report.unfinished == 1 else "s"
+        click.echo(
+            f"{report.unfinished} function{plural} not followed to the end: too many paths",
+            err=True,
+        )
 
 
 def _tell_of_cache(cache: Cache, report: Report, options: dict[str, Any]) -> None:

@@ -328,6 +328,7 @@ class _Engine:
             try:
                 outcome = interpreter.run(frame, self._entry_states(method))
             except BudgetExceeded:
+                self.program.unfinished.add(method)
                 continue
             for _, value in outcome.returns:
                 if (
@@ -382,7 +383,8 @@ class _Engine:
             if function is self.module.body:
                 self.globals = self._module_states(after)
         except BudgetExceeded:
-            pass  # what was found until here stands; silence about the rest means nothing
+            # What was found until here stands; silence about the rest means nothing.
+            self.program.unfinished.add(function)
         return found, interpreter
 
     def _diagnostician(self, module: Module) -> Diagnostician:
@@ -486,6 +488,7 @@ class _Engine:
         try:
             outcome = interpreter.run(frame, states)
         except BudgetExceeded:
+            self.program.unfinished.add(constructor)
             return [self._constants()]
         after = [*outcome.normal, *(state for state, _ in outcome.returns)]
         for state in after:

@@ -61,6 +61,14 @@ class FunctionFacts:
         """Whether interpreting the function can change a protocol state."""
         return bool(self.reach)
 
+    def take(self, other: FunctionFacts) -> bool:
+        """Add what another function reaches; whether anything was new."""
+        if other.reach <= self.reach and other.settles <= self.settles:
+            return False
+        self.reach |= other.reach
+        self.settles |= other.settles
+        return True
+
 
 def collect_facts(
     module: Module, roles: Roles, imported: Mapping[str, frozenset[str]]
@@ -85,6 +93,14 @@ def collect_facts(
     return facts
 
 
+_TELLING = frozenset(
+    {
+        *(ast.Name, ast.Attribute, ast.ExceptHandler, ast.Global, ast.Nonlocal),
+        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Yield, ast.YieldFrom),
+    }
+)
+
+
 def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
     parameters = set(_parameters(function.node))
     names = set(parameters)
@@ -94,6 +110,8 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
     words: set[str] = set()
     generator = False
     for node in walk_function(function):
+        if type(node) not in _TELLING:  # of most nodes this is the only question
+            continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
             names.add(node.id)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -197,13 +215,14 @@ def close_over_calls(facts: dict[Function, FunctionFacts]) -> None:
         by_name.setdefault(function.name, []).append(function)
         if function.name in ("__init__", "__call__") and function.owner is not None:
             by_name.setdefault(function.owner.name, []).append(function)
-    changed = True
-    while changed:
-        changed = False
-        for found in facts.values():
-            size = len(found.reach) + len(found.settles)
-            for name in found.callees:
-                for callee in by_name.get(name, ()):
-                    found.reach |= facts[callee].reach
-                    found.settles |= facts[callee].settles
-            changed = changed or len(found.reach) + len(found.settles) != size
+    callers: dict[Function, list[Function]] = {}
+    for function, found in facts.items():
+        for name in found.callees:
+            for callee in by_name.get(name, ()):
+                callers.setdefault(callee, []).append(function)
+    pending = list(facts)
+    while pending:
+        callee = pending.pop()
+        for caller in callers.get(callee, ()):
+            if facts[caller].take(facts[callee]):
+                pending.append(caller)

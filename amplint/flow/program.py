@@ -49,9 +49,13 @@ class Program:
 
     Args:
         project: finds functions and classes of other files; None for a file judged alone.
+
+    Attributes:
+        unfinished: functions whose analysis ended at the interpreter's visit limit.
     """
 
     def __init__(self, project: Project | None = None) -> None:
+        self.unfinished: set[Function] = set()
         self._project = project
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}

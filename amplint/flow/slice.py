@@ -102,7 +102,7 @@ class Slicer:
         tested = {
             part.attr
             for node in roles.module.nodes()
-            if isinstance(node, (ast.If, ast.While))
+            if type(node) in (ast.If, ast.While)  # faster than isinstance, and asked of all
             for part in ast.walk(node.test)
             if isinstance(part, ast.Attribute)
         }

@@ -43,6 +43,9 @@ class Imports:
         return ".".join((root, *reversed(parts)))
 
 
+_STATEMENTS = frozenset({ast.Import, ast.ImportFrom, ast.Try})
+
+
 def collect_imports(nodes: Iterable[ast.AST], *, package: str = "") -> Imports:
     """Read the import statements among the nodes of a module.
 
@@ -52,6 +55,8 @@ def collect_imports(nodes: Iterable[ast.AST], *, package: str = "") -> Imports:
     """
     imports = Imports()
     for node in nodes:
+        if type(node) not in _STATEMENTS:
+            continue
         if isinstance(node, ast.Import):
             imports.aliases.update(_plain(node))
         elif isinstance(node, ast.ImportFrom):

@@ -45,8 +45,8 @@ class Function:
         parent: the enclosing function (for nested functions), or None.
         owner: the class whose method it is, or None.
         redefined: names of nested functions that several statements define.
-        nodes: every node of its own body, outer ones first; nested functions and classes
-            appear as one node each.
+        nodes: every node of its own body, outer ones first, without contexts (`ast.Load`)
+            and operators; nested functions and classes appear as one node each.
     """
 
     name: str
@@ -184,6 +184,32 @@ def build_module(
     return module
 
 
+#: Contexts and operators: nearly half of the nodes of a tree, and nobody looks for them.
+_MARKS = frozenset(
+    kind
+    for base in (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+    for kind in base.__subclasses__()
+)
+#: Nodes without other nodes below them.
+_LEAVES = frozenset({ast.Name, ast.Constant})
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """As `ast.iter_child_nodes`, but without marks, and faster: this visits every node."""
+    found: list[ast.AST] = []
+    if type(node) in _LEAVES:
+        return found
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [
+                item for item in value if isinstance(item, ast.AST) and type(item) not in _MARKS
+            ]
+        elif isinstance(value, ast.AST) and type(value) not in _MARKS:
+            found.append(value)
+    return found
+
+
 class _Indexer:
     """Walks the tree once, keeping track of the innermost function and class."""
 
@@ -193,7 +219,7 @@ class _Indexer:
     def visit_body(
         self, node: ast.AST, function: Function, owner: Class | None, prefix: str
     ) -> None:
-        for child in ast.iter_child_nodes(node):
+        for child in _children(node):
             self._visit(child, function, owner, prefix)
 
     def _visit(self, node: ast.AST, function: Function, owner: Class | None, prefix: str) -> None:

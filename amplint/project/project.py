@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 
 from amplint.errors import UnreadableFile
 from amplint.project.lookups import Lookups
@@ -17,7 +19,7 @@ from amplint.project.module import Class, Function, Module, build_module
 from amplint.project.roles import Roles, build_roles
 from amplint.project.target_torch import Version, oldest, required_version
 from amplint.source.parsing import parse
-from amplint.source.reading import decode
+from amplint.source.reading import SourceFile, decode
 
 #: An imported file without one of these words cannot take part in the protocol.
 _PROTOCOL_WORDS = re.compile(
@@ -26,6 +28,8 @@ _PROTOCOL_WORDS = re.compile(
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 #: Re-exports are followed through this many files.
 _REEXPORT_DEPTH = 5
+#: So many imported modules are kept for the next checked files, with their trees.
+_SHARED = 128
 
 
 class Project:
@@ -133,6 +137,15 @@ class Project:
     def _member(
         self, module: Module, rest: list[str], depth: int, anywhere: bool
     ) -> Function | Class | None:
+        for source, left in self._star_sources(module, depth, anywhere):
+            found = self._own_member(source, rest, left, anywhere)
+            if found is not None:
+                return found
+        return None
+
+    def _own_member(
+        self, module: Module, rest: list[str], depth: int, anywhere: bool
+    ) -> Function | Class | None:
         name = rest[0]
         owner = module.classes.get(name)
         if owner is not None:
@@ -148,12 +161,25 @@ class Project:
         if alias is not None:
             name = ".".join((alias, *rest[1:]))
             return self._symbol(name, module, depth - 1, anywhere=anywhere)
-        for star in module.imports.stars:
-            other = self._module(star, module, anywhere=anywhere)
-            found = self._member(other, rest, depth - 1, anywhere) if other is not None else None
-            if found is not None:
-                return found
         return None
+
+    def _star_sources(
+        self, module: Module, depth: int, anywhere: bool
+    ) -> Iterator[tuple[Module, int]]:
+        """A module and those whose names it imports with `*`, each once, nearest first.
+
+        Modules that import each other so are many paths, but few modules.
+        """
+        seen = {module}
+        pending = deque([(module, depth)])
+        while pending:
+            current, left = pending.popleft()
+            yield current, left
+            for star in current.imports.stars if left else ():
+                other = self._module(star, current, anywhere=anywhere)
+                if other is not None and other not in seen:
+                    seen.add(other)
+                    pending.append((other, left - 1))
 
     def importers(self, function: Function) -> Iterator[Module]:
         """Modules of the project that may call a function of another module by its name.
@@ -277,8 +303,7 @@ class Project:
             is_package = os.path.basename(path) == "__init__.py"
             if mentions is None and not is_package and not anywhere:
                 return None
-            tree = parse(source)
-            return _index(filename, source.text, tree, name=dotted, package=self._package_of(path))
+            return _shared(source, dotted, self._package_of(path))
         except (UnreadableFile, RecursionError, MemoryError, OSError):
             return None
 
@@ -298,7 +323,8 @@ class Project:
             if below and not self.lookups.exists(os.path.join(folder, first)):
                 continue
             base = os.path.join(folder, relative)
-            for candidate in (base + ".py", os.path.join(base, "__init__.py")):
+            # Of a package and a module of one name, Python takes the package.
+            for candidate in (os.path.join(base, "__init__.py"), base + ".py"):
                 path = self.lookups.file(candidate)
                 if path:
                     return path
@@ -349,6 +375,15 @@ class Project:
             if parent == current:
                 return folder
             current = parent
+
+
+@lru_cache(maxsize=_SHARED)
+def _shared(source: SourceFile, dotted: str, package: str) -> tuple[Module, Roles]:
+    """A module that several checked files import is parsed once in a process.
+
+    The key holds the whole text, so that an edit between two runs is seen.
+    """
+    return _index(source.filename, source.text, parse(source), name=dotted, package=package)
 
 
 def _index(

@@ -212,15 +212,12 @@ def path_text(expression: ast.expr) -> str | None:
 def build_roles(module: Module) -> Roles:
     """Collect the roles of every assignment, annotation and constructor of the module."""
     roles = Roles(module)
+    assigned: dict[int, str] = {}
     for function in module.functions:
         for target, value in _bindings(function):
             _bind(roles, function, target, value)
-    assigned = {
-        id(value): path_text(target) or ""
-        for function in module.functions
-        for target, value in _bindings(function)
-        if isinstance(value, ast.Call)
-    }
+            if isinstance(value, ast.Call):
+                assigned[id(value)] = path_text(target) or ""
     for site in module.calls:
         role = roles.constructor_role(site.dotted, site.node.func)
         if role is Role.SCALER:
@@ -233,10 +230,15 @@ def build_roles(module: Module) -> Roles:
     return roles
 
 
+_BINDING = frozenset({ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.With, ast.AsyncWith})
+
+
 def _bindings(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
     from amplint.project.module import walk_function
 
     for node in walk_function(function):
+        if type(node) not in _BINDING:  # of most nodes this is the only question
+            continue
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from _pairs(target, node.value)

@@ -131,6 +131,13 @@ def test_verbose_tells_on_stderr(run, reporting, empty_folder) -> None:
     assert result.stdout == "No AMP misuse found in 3 files (2 without AMP).\n"
 
 
+@pytest.mark.parametrize(("count", "words"), [(1, "1 function not"), (2, "2 functions not")])
+def test_verbose_tells_what_was_not_followed(run, reporting, count, words) -> None:
+    reporting(Report(files=3, unfinished=count))
+    assert f"{words} followed to the end: too many paths" in run("check", "-v").stderr
+    assert "followed" not in run("check").stderr
+
+
 def test_statistics_replace_the_findings(run, reporting, finding) -> None:
     reporting(Report((finding(), finding()), files=1))
     assert run("check", "--statistics").stdout.splitlines() == [
