@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import dis
 import functools
+import opcode
 from types import CodeType, FrameType
+
+SEQUENCE = opcode.opmap["UNPACK_SEQUENCE"]
+STARRED = opcode.opmap["UNPACK_EX"]
+EXTENDED = opcode.opmap["EXTENDED_ARG"]
 
 
 def unpacked(frame: FrameType | None) -> int | None:
@@ -16,11 +20,15 @@ def unpacked(frame: FrameType | None) -> int | None:
 
 @functools.cache
 def _unpackings(code: CodeType) -> dict[int, int]:
+    """Offsets of unpacking instructions, which are two bytes each, and what they unpack."""
     counts = {}
-    for instruction in dis.get_instructions(code):
-        argument = instruction.arg or 0
-        if instruction.opname.startswith("UNPACK_SEQUENCE"):
-            counts[instruction.offset] = argument
-        elif instruction.opname == "UNPACK_EX":
-            counts[instruction.offset] = (argument & 0xFF) + (argument >> 8) + 1
+    high = 0
+    instructions = code.co_code
+    for offset in range(0, len(instructions), 2):
+        operation, argument = instructions[offset], instructions[offset + 1]
+        if operation == SEQUENCE:
+            counts[offset] = argument
+        elif operation == STARRED:  # the values behind the star stand in the high byte
+            counts[offset] = argument + high + 1
+        high = argument if operation == EXTENDED else 0
     return counts

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from amplint.probe.messages import Domain, Event, Plan, Request, Role
+from amplint.probe.messages import Event, Plan, Request, Role
 from amplint.probe.worker.decisions import Decisions
 from amplint.probe.worker.sources import Project
 from amplint.probe.worker.uses import Use
@@ -72,10 +72,6 @@ class Run:
     def use(self, path: str) -> Use:
         """How the checked file uses a path."""
         return self.uses.of(path)
-
-    def domain(self, path: str) -> Domain | None:
-        """The plan's domain of a path."""
-        return next((domain for domain in self.plan.domains if domain.path == path), None)
 
     def note(self, text: str) -> None:
         """Remember an approximation that a verdict has to know, once."""
