@@ -42,6 +42,14 @@ _STATEMENTS = {
     Event.CLIP: "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
     Event.OPTIMIZER_STEP: "optimizer.step()",
 }
+#: A witness begins where its story does; what has to be there already -> how it came to be.
+_BEFORE = {
+    Event.STEP: (Event.SCALED_BACKWARD,),
+    Event.UNSCALE: (Event.SCALED_BACKWARD,),
+    Event.CLIP: (Event.SCALED_BACKWARD,),
+    Event.OPTIMIZER_STEP: (Event.SCALED_BACKWARD,),
+    Event.UPDATE: (Event.SCALED_BACKWARD, Event.STEP),
+}
 _EVENTS = {message: event for event, (message, _) in WORDS.items()}
 #: How the last step of a witness names torch's own error.
 _ERROR = "torch raises `"
@@ -78,7 +86,8 @@ def replay(finding: Finding, line: str, runner: Runner, device: str = "cpu") -> 
     if len(events) < 2 or not finding.path[-1].message.startswith(_ERROR):
         return None
     source = _HEAD.format(device=device.partition(":")[0])
-    source += "".join(f"    {_STATEMENTS[event]}\n" for event in events)
+    before = _BEFORE.get(events[0], ())
+    source += "".join(f"    {_STATEMENTS[event]}\n" for event in (*before, *events))
     last_row = source.count("\n")
     with tempfile.TemporaryDirectory(prefix="amplint-replay-") as folder:
         path = Path(folder).resolve() / "replay.py"
