@@ -58,8 +58,8 @@ No fix is offered: a scaler that has to outlive a function becomes a parameter o
 ## Known limits
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
 under a test of itself or in an exception handler, stored, returned, or restored from a checkpoint.
-A function is "called per epoch" when a loop of its file calls it, or by its name
-(`train_one_epoch`).
+A function is "called per epoch" when a loop of its file, or of one that imports it, calls it, or
+by its name (`train_one_epoch`).
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Creates a GradScaler once at the beginning of
@@ -73,13 +73,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, PathStep, Severity
 from amplint.project.dataflow import (
     argument_for,
     arguments,
     bindings_of,
     bound_in,
-    constant_of,
     names_in,
     receiver,
     scaler_calls,
@@ -87,7 +86,8 @@ from amplint.project.dataflow import (
 )
 from amplint.project.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.project.module import CallSite, Function
-from amplint.project.roles import ScalerConstruction, last_name, path_text
+from amplint.project.roles import last_name, path_text
+from amplint.project.scalers import BuiltScaler, built_scalers
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -115,22 +115,39 @@ MESSAGE = (
 def check(view: FileView) -> Iterator[Finding]:
     """Report constructions that are repeated while their optimizer stays the same."""
     reported: set[tuple[Function, str]] = set()
-    for built in view.roles.constructions:
+    for built in built_scalers(view):
         where = (built.function, built.target)
         is_new = where not in reported and _is_candidate(built)
         repeated = _repeated(view, built) if is_new else ""
         if repeated:
             reported.add(where)
             help = f"build `{built.target}` once, before the first epoch, and pass it in"
-            yield view.finding(RULE, built.call, MESSAGE.format(where=repeated), help)
+            message = MESSAGE.format(where=repeated)
+            yield view.finding(RULE, built.call, message, help, path=_path(view, built))
 
 
-def _is_candidate(built: ScalerConstruction) -> bool:
+def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
+    """The loop of another file that repeats the construction, and the factory of another file."""
+    steps = []
+    if not layout_of(built.function).loops(built.call):
+        optimizers = _outside_optimizers(view, built)
+        site = _call_in_loop(view, built.function, optimizers)
+        if site is not None:
+            words = f"`{built.function.name}` is called again and again"
+            steps.append(view.step(site.node, site.function.module, words))
+    steps.append(view.step(built.call, view.module, f"`{built.target}` is a new scaler each time"))
+    if built.factory is not None:
+        words = f"`{built.factory.name}` builds it"
+        steps.append(view.step(built.constructor, built.factory.module, words))
+    is_local = built.factory is None and len(steps) == 1
+    return () if is_local else tuple(steps)
+
+
+def _is_candidate(built: BuiltScaler) -> bool:
     layout = layout_of(built.function)
     if built.call not in layout or not built.target or "[" in built.target:
         return False
-    enabled = [item.value for item in built.call.keywords if item.arg == "enabled"]
-    if any(constant_of(value) is False for value in enabled):
+    if built.is_off:
         return False
     name = built.target.rpartition(".")[2]
     if any(name in ast.unparse(test) for test in layout.conditions(built.call)):
@@ -138,7 +155,7 @@ def _is_candidate(built: ScalerConstruction) -> bool:
     return not any(isinstance(node, ast.ExceptHandler) for node in layout.ancestors(built.call))
 
 
-def _repeated(view: FileView, built: ScalerConstruction) -> str:
+def _repeated(view: FileView, built: BuiltScaler) -> str:
     """What repeats the construction, in words, or ""."""
     layout = layout_of(built.function)
     loops = layout.loops(built.call)
@@ -155,15 +172,15 @@ def _repeated(view: FileView, built: ScalerConstruction) -> str:
         return ""
     optimizers = _outside_optimizers(view, built)
     by_name = PER_EPOCH.search(function.name)
-    if optimizers and (by_name or _is_called_in_loop(view, function, optimizers)):
+    if optimizers and (by_name or _call_in_loop(view, function, optimizers)):
         return f"call of `{function.name}`"
     return ""
 
 
-def _loop_uses(view: FileView, built: ScalerConstruction, loop: ast.AST) -> bool:
+def _loop_uses(view: FileView, built: BuiltScaler, loop: ast.AST) -> bool:
     """Whether the loop steps an optimizer from outside of it with the scaler."""
     layout = layout_of(built.function)
-    if starts_over(layout, loop):
+    if starts_over(layout, loop, besides=built.call):
         return False
     bound = bound_in(built.function, loop)
     for node in layout.inside(loop):
@@ -178,7 +195,7 @@ def _loop_uses(view: FileView, built: ScalerConstruction, loop: ast.AST) -> bool
     return False
 
 
-def _is_alone(view: FileView, built: ScalerConstruction) -> bool:
+def _is_alone(view: FileView, built: BuiltScaler) -> bool:
     """Whether the function runs the protocol with a scaler that nothing else sees."""
     calls = [
         site
@@ -188,7 +205,7 @@ def _is_alone(view: FileView, built: ScalerConstruction) -> bool:
     return {site.method for site in calls} == {"scale", "step"} and not _escapes(built)
 
 
-def _escapes(built: ScalerConstruction) -> bool:
+def _escapes(built: BuiltScaler) -> bool:
     layout = layout_of(built.function)
     keepers = (ast.Return, ast.Tuple, ast.List, ast.Dict, ast.Assign, ast.Yield)
     for node in layout.nodes:
@@ -201,7 +218,7 @@ def _escapes(built: ScalerConstruction) -> bool:
     return False
 
 
-def _outside_optimizers(view: FileView, built: ScalerConstruction) -> set[str]:
+def _outside_optimizers(view: FileView, built: BuiltScaler) -> set[str]:
     """Root names of the stepped optimizers; none if the function builds one of them."""
     function, roots = built.function, set()
     for site in scaler_calls(view, "step", within=function):
@@ -217,12 +234,16 @@ def _outside_optimizers(view: FileView, built: ScalerConstruction) -> set[str]:
     return roots
 
 
-def _is_called_in_loop(view: FileView, function: Function, optimizers: set[str]) -> bool:
-    return any(
-        site.node in layout_of(site.function) and _runs_per_epoch(site, function, optimizers)
-        for site in view.module.calls
-        if site.method == function.name
-        and receiver(site.node) == ("" if function.owner is None else "self")
+def _call_in_loop(view: FileView, function: Function, optimizers: set[str]) -> CallSite | None:
+    """A call of the function, in whatever file, that a loop repeats with the same optimizers."""
+    sites = view.objects.calls_of(function)
+    return next(
+        (
+            site
+            for site in sites
+            if site.node in layout_of(site.function) and _runs_per_epoch(site, function, optimizers)
+        ),
+        None,
     )
 
 
@@ -233,6 +254,8 @@ def _runs_per_epoch(site: CallSite, function: Function, optimizers: set[str]) ->
     if not loops or any(starts_over(layout, loop) for loop in loops):
         return False
     bound = bound_in(site.function, loops[0])
+    if isinstance(site.node.func, ast.Attribute) and bound & names_in(site.node.func):
+        return False
     for name in optimizers - {"self"}:
         passed = argument_for(function, name, site.node)
         if bound & (names_in(passed) if passed is not None else {name}):

@@ -122,10 +122,15 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
         yield from node.names
 
 
-def starts_over(layout: Layout, loop: ast.AST) -> bool:
-    """Whether each pass of a loop may train something new."""
-    calls = [last_name(node.func) for node in layout.inside(loop) if isinstance(node, ast.Call)]
-    return bool(_OTHER_TRAINING.search(loop_header(loop)) or any(map(_REBUILDS.search, calls)))
+def starts_over(layout: Layout, loop: ast.AST, besides: ast.Call | None = None) -> bool:
+    """Whether each pass of a loop may train something new.
+
+    Args:
+        besides: a call that is known to build something else.
+    """
+    calls = [node for node in layout.inside(loop) if isinstance(node, ast.Call)]
+    built = [last_name(call.func) for call in calls if call is not besides]
+    return bool(_OTHER_TRAINING.search(loop_header(loop)) or any(map(_REBUILDS.search, built)))
 
 
 def parameters(function: Function) -> dict[str, tuple[ast.expr | None, ast.expr | None]]:
