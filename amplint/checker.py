@@ -170,13 +170,24 @@ def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, FileR
     from amplint import workers
 
     processes = min(jobs or workers.available_processors(), len(tasks))
-    # The largest first, so that none of them is alone at the end.
-    ordered = sorted(tasks, key=lambda task: len(task.source.text), reverse=True)
+    ordered = _largest_first(tasks, 2 * processes)
     for task, result in workers.run(inspect, ordered, processes):
         if isinstance(result, workers.Died):
             filename = task.source.filename
             result = FileResult(filename, errors=(FileError(filename, CRASHED),))
         yield task, result
+
+
+def _largest_first(tasks: Sequence[Task], count: int) -> list[Task]:
+    """The largest tasks, so that none of them is alone at the end; then the others.
+
+    These stay in the order of their folders: files of one folder import the same modules, and
+    a worker has the last ones at hand.
+    """
+    by_size = sorted(range(len(tasks)), key=lambda index: -len(tasks[index].source.text))
+    first = by_size[:count]
+    rest = sorted(by_size[count:])
+    return [tasks[index] for index in (*first, *rest)]
 
 
 def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds: float) -> Report:
