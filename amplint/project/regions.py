@@ -8,6 +8,7 @@ A region is a `with` block, a decorated function, or what stands between `__ente
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 #: Calls are followed this deep into other functions, and into this many of them.
 CALL_DEPTH = 8
 FUNCTION_LIMIT = 400
+
+#: A file without one of these words opens no region; "sample" and "example" do not count.
+_MAY_OPEN = re.compile(r"autocast|(?<![a-z])amp(?![a-z])|precision|half|mixed", re.IGNORECASE)
 
 Trail = tuple[tuple[ast.Call, Function], ...]
 
@@ -204,7 +208,7 @@ def regions_of(view: FileView) -> Regions:
 
 def file_regions(view: FileView) -> Iterator[Region]:
     """Every region that a function of the checked file opens."""
-    if "autocast" not in view.module.source.lower() and "amp" not in view.module.source:
+    if not _MAY_OPEN.search(view.module.source):
         return
     regions = regions_of(view)
     for function in view.module.functions:
@@ -218,7 +222,7 @@ def _encloses(layout: Layout, part: ast.AST, opened: ast.expr) -> bool:
 
 def _find_spans(function: Function) -> Iterator[_Span]:
     for decorator in getattr(function.node, "decorator_list", ()):
-        if isinstance(decorator, (ast.Call, ast.Name, ast.Attribute)):
+        if isinstance(decorator, ast.Call) or _MAY_OPEN.search(last_name(decorator)):
             yield _Span(decorator, tuple(function.body))
     layout = layout_of(function)
     for node in layout.nodes:

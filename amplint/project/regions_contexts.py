@@ -175,6 +175,8 @@ class Contexts:
         dotted = function.module.resolve(callee)
         if dotted in names.AUTOCASTS:
             return (self._built(str(dotted), given, call, function),)
+        if dotted is not None and dotted.startswith("torch."):
+            return UNKNOWN
         if isinstance(callee, ast.IfExp):
             return _either(
                 callee, function, lambda part, where: self._called(part, where, given, call)
