@@ -319,7 +319,9 @@ class _Rewriter:
         module = self._view.module
         if module.filename.endswith(("__init__.py", ".pyi")):
             return False
-        if imported.alias.asname == imported.alias.name or _in_all(module.tree, imported.name):
+        # `import a as a` that nothing reads is the sign of a name that is passed on.
+        passed_on = imported.alias.asname == imported.alias.name and not self.is_read(imported)
+        if passed_on or _in_all(module.tree, imported.name):
             return False
         return not self._view.objects.project.is_imported_from(module, imported.name)
 
