@@ -16,9 +16,9 @@ Templates may use the names that `fields` returns.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from amplint.findings import Finding
+from amplint.findings import Finding, Fix
 from amplint.protocol import Violation
 from amplint.rule import FileView, Misuse, Rule
 
@@ -27,7 +27,11 @@ LONGEST_CONDITION = 60
 
 
 def report(
-    view: FileView, rule: Rule, messages: Mapping[str, str], helps: Mapping[str, str]
+    view: FileView,
+    rule: Rule,
+    messages: Mapping[str, str],
+    helps: Mapping[str, str],
+    fix: Callable[[FileView, Misuse], Fix | None] | None = None,
 ) -> Iterator[Finding]:
     """One finding for each misuse that the flow analysis found under the rule's code."""
     for misuse in view.misuses(rule.code):
@@ -38,6 +42,7 @@ def report(
             choose(messages, misuse).format_map(words),
             choose(helps, misuse).format_map(words),
             path=misuse.path,
+            fix=fix(view, misuse) if fix is not None else None,
         )
 
 

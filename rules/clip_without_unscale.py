@@ -58,8 +58,11 @@ Executing the function shows that the clip sees a norm 65536 times that of the s
 scaler off, and that the parameters move by a tiny part of the right update.
 
 ## Fix safety
-No fix is offered: under accumulation the new `unscale_` belongs at the end of the window, and a
-second one would crash.
+Unsafe: gradients are then clipped at the threshold that the code names, which changes training. The
+fix puts `scaler.unscale_(optimizer)` in front of the clip, and takes away one that follows in the
+same block. It is offered where the clip is a statement of its own, the same function steps this
+optimizer through the scaler, and the path assumes nothing; under accumulation the new `unscale_`
+belongs at the end of the window, and a second one would crash.
 
 ## Known limits
 With several optimizers a clip is reported only if none of their gradients can be unscaled. A clip
@@ -73,10 +76,22 @@ whose threshold mentions the scale is taken to be right.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.findings import Finding, Fix, Severity
+from amplint.fixing.statements import (
+    block_of,
+    calls_on,
+    insert_before,
+    is_unconditional,
+    own_statement,
+    remove,
+    unsafe,
+)
+from amplint.project.dataflow import arguments
+from amplint.project.module import CallSite
+from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import report
 
 RULE = Rule(
@@ -86,6 +101,7 @@ RULE = Rule(
     effect="silent",
     summary="gradients clipped while still multiplied by the loss scale",
     facts=("C01", "C02", "C03", "C08", "U09"),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -99,4 +115,28 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the clips that see scaled gradients."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _unscale_before)
+
+
+def _unscale_before(view: FileView, misuse: Misuse) -> Fix | None:
+    """Unscale in front of the clip instead of behind it or not at all."""
+    statement = own_statement(misuse, view)
+    if statement is None or not misuse.optimizer or not is_unconditional(misuse):
+        return None
+    if not any(_is_about(site, misuse) for site in calls_on(view, misuse, "step")):
+        return None
+    edits = [insert_before(view, statement, f"{misuse.scaler}.unscale_({misuse.optimizer})")]
+    late = [site for site in calls_on(view, misuse, "unscale_") if _is_about(site, misuse)]
+    if late:
+        block = block_of(misuse, statement)
+        following = block[block.index(statement) + 1 :] if statement in block else []
+        moved = [other for other in following if getattr(other, "value", None) is late[0].node]
+        if len(late) > 1 or not moved:
+            return None
+        edits.append(remove(view, moved[0]))
+    return unsafe(*edits)
+
+
+def _is_about(site: CallSite, misuse: Misuse) -> bool:
+    """Whether a call names the misuse's optimizer as its only argument."""
+    return [ast.unparse(argument) for argument in arguments(site.node)] == [misuse.optimizer]

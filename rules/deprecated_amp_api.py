@@ -88,7 +88,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
-from amplint.fixing.edits import apply, moved, resolve
+from amplint.fixing.edits import apply, joined, moved, resolve
 from amplint.project.flags import is_flag
 from amplint.project.module import Function
 from amplint.project.old_amp import (
@@ -296,7 +296,7 @@ class _Rewriter:
         return short if len(written) > 80 or "\n" in written or "\r" in written else written
 
     def _fix(self, edits: Iterable[Edit]) -> Fix:
-        return Fix(self._applicability, tuple(_joined(edits)))
+        return Fix(self._applicability, tuple(joined(edits)))
 
     def _can_move(self, imported: Imported) -> bool:
         """Whether an import of a name or module can be rewritten with all its uses."""
@@ -390,7 +390,7 @@ class _Rewriter:
             if "#" in self._lines.text(Span(first, last)):
                 return None
             edits.append(Edit(Span(first, last), ""))
-        return _joined(edits)
+        return joined(edits)
 
     def _after(self, position: Position) -> str:
         return self._lines.source[self._lines.offset(position) :][:400]
@@ -456,7 +456,7 @@ class _Rewriter:
             if isinstance(argument, ast.NamedExpr) and self._lines.source[start] != "(":
                 return None
             edits.append(self._insert(start, f"{name}="))
-        return tuple(_joined(edits))
+        return tuple(joined(edits))
 
     def _insert_device(self, text: CallText, old: Old, skip: int) -> Edit:
         """The device as first argument behind the first `skip` ones."""
@@ -566,14 +566,3 @@ def _in_all(tree: ast.Module, name: str) -> bool:
             if name in words:
                 return True
     return False
-
-
-def _joined(edits: Iterable[Edit]) -> list[Edit]:
-    """The same edits, with those that meet made one."""
-    joined: list[Edit] = []
-    for edit in sorted(edits, key=lambda each: each.span):
-        if joined and joined[-1].span.end == edit.span.start:
-            last = joined.pop()
-            edit = Edit(Span(last.span.start, edit.span.end), last.content + edit.content)
-        joined.append(edit)
-    return joined

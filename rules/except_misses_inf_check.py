@@ -59,7 +59,10 @@ Executing the function raises the `AssertionError` through the handler; with a h
 it, the parameters stay where they are for the rest of the run.
 
 ## Fix safety
-No fix is offered: catching the error does not help, the missing gradients have to be found.
+Unsafe: `except RuntimeError` becomes `except AssertionError`, so that the handler runs where
+training stopped before. It is offered where the handler speaks of inf checks and of nothing else,
+and leaves the loop or updates the scaler; one that only goes on would swallow the error. Better
+than any handler is a scaled backward before each step.
 
 ## Known limits
 A handler around a whole training step (forward and backward included) is only flagged if it names
@@ -76,7 +79,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
+from amplint.findings import Edit, Finding, Fix, Severity
 from amplint.project.dataflow import receiver, scaler_calls
 from amplint.project.layout import LOOPS, Layout, layout_of
 from amplint.project.module import CallSite, Function
@@ -90,6 +93,7 @@ RULE = Rule(
     effect="silent",
     summary="a handler that misses `AssertionError: No inf checks`, or swallows it and goes on",
     facts=("S37", "S37b", "S37c", "S37d", "E13"),
+    fix="unsafe",
 )
 
 INF_CHECK = re.compile(r"inf[ _]?checks?\b", re.IGNORECASE)
@@ -157,12 +161,20 @@ def _judge(
         if handler.type is not None and _mentions_inf_check(handler):
             message = MISSED.format(caught=view.source_of(handler.type))
             help = "skip the step when there is no gradient instead of catching the error"
-            yield view.finding(RULE, handler.type, message, help)
+            yield view.finding(RULE, handler.type, message, help, fix=_catch_it(view, handler))
         return
     if _goes_on(view, site.function, handler) and _only_steps(view, site, block, caught):
         message = SWALLOWED.format(scaler=receiver(site.node), method=site.method)
         help = "let the error through, and make sure that a scaled backward ran before the step"
         yield view.finding(RULE, handler.type or handler, message, help)
+
+
+def _catch_it(view: FileView, handler: ast.ExceptHandler) -> Fix | None:
+    """Catch what torch raises, in a handler that tests for nothing else."""
+    tests = sum(isinstance(node, (ast.If, ast.IfExp, ast.match_case)) for node in ast.walk(handler))
+    if not isinstance(handler.type, ast.Name) or tests > 1:
+        return None
+    return Fix("unsafe", (Edit(view.span_of(handler.type), "AssertionError"),))
 
 
 def _caught(handler: ast.ExceptHandler) -> set[str]:

@@ -53,8 +53,9 @@ for inputs, targets in loader:
 Executing the function with the condition off raises the `AttributeError` at the reported use.
 
 ## Fix safety
-No fix is offered: a guard and a disabled scaler are both right, and the code below may test for
-`None` elsewhere.
+Display only: the JSON report shows the use under `if scaler is not None:`, where it is a statement
+of its own. A scaler that is always built, and disabled, is as good, and what has to happen without
+one is not known.
 
 ## Known limits
 An attribute that is `None` in `__init__` and assigned by another method is taken to be set.
@@ -68,10 +69,12 @@ passes `None`.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.findings import Edit, Finding, Fix, Severity
+from amplint.fixing.statements import insert_before, own_statement
+from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import choose, fields
 
 RULE = Rule(
@@ -80,6 +83,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash",
     summary="a scaler that can be `None` used without its guard",
+    fix="display",
 )
 
 MESSAGES = {
@@ -100,4 +104,18 @@ def check(view: FileView) -> Iterator[Finding]:
         words = {**fields(view, misuse), "attribute": attribute}
         message = choose(MESSAGES, misuse).format_map(words)
         help = choose(HELPS, misuse).format_map(words)
-        yield view.finding(RULE, misuse.node, message, help, path=misuse.path)
+        fix = _guarded(view, misuse)
+        yield view.finding(RULE, misuse.node, message, help, path=misuse.path, fix=fix)
+
+
+def _guarded(view: FileView, misuse: Misuse) -> Fix | None:
+    """The use under a test for None; an illustration."""
+    statement = own_statement(misuse, view)
+    if not isinstance(statement, ast.Expr) or not misuse.scaler:
+        return None
+    if statement.end_lineno != statement.lineno:
+        return None
+    edit = insert_before(view, statement, f"if {misuse.scaler} is not None:")
+    if edit is None:
+        return None
+    return Fix("display", (Edit(edit.span, f"{edit.content}    "),))

@@ -52,7 +52,10 @@ Executing the function with the scaler on and off moves the parameters by amount
 65536, or leaves inf or NaN in the parameters after an overflow.
 
 ## Fix safety
-No fix is offered: the step may be one of several branches, and `update()` has to be added once.
+Unsafe: the step then has the size that the code means, and overflows are skipped, which changes
+training. The fix writes `scaler.step(optimizer)` for `optimizer.step()`, and `scaler.update()`
+behind it if the function has none. It is offered where the step is a statement of its own, the same
+function scales with this scaler, and the path assumes nothing.
 
 ## Known limits
 After `unscale_`, an optimizer with sparse parameters is exempt: plain steps are the way to use
@@ -65,10 +68,19 @@ one with a scaler. Optimizers prepared by Accelerate step through their own scal
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.findings import Edit, Finding, Fix, Severity
+from amplint.fixing.statements import (
+    calls_on,
+    insert_after,
+    is_unconditional,
+    own_statement,
+    unsafe,
+)
+from amplint.project.dataflow import arguments
+from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import report
 
 RULE = Rule(
@@ -78,6 +90,7 @@ RULE = Rule(
     effect="silent",
     summary="`optimizer.step()` on gradients that belong to the scaler",
     facts=("S16", "S17", "S17b"),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -95,4 +108,21 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the plain steps on scaled or unscaled gradients."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _through_scaler)
+
+
+def _through_scaler(view: FileView, misuse: Misuse) -> Fix | None:
+    """Step through the scaler, and update it where nothing does."""
+    statement = own_statement(misuse, view)
+    call = misuse.node
+    if not isinstance(statement, ast.Expr) or not is_unconditional(misuse):
+        return None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    if arguments(call) or call.func.attr != "step" or not any(calls_on(view, misuse, "scale")):
+        return None
+    step = f"{misuse.scaler}.step({ast.unparse(call.func.value)})"
+    if any(calls_on(view, misuse, "update")):
+        return unsafe(Edit(view.span_of(call), step))
+    update = insert_after(view, statement, f"{misuse.scaler}.update()")
+    return unsafe(Edit(view.span_of(call), step), update)

@@ -54,7 +54,9 @@ Executing the function moves the parameters by 1.5e-5 of the step that a plain
 `optimizer.step()` takes, or raises the `AssertionError` where `backward` was not called.
 
 ## Fix safety
-No fix is offered: which of the two backward calls has to go cannot be read from the code.
+Unsafe: there are gradients then, or scaled ones, which changes training. The parentheses of a
+`backward` are added, and `.backward()` to a `scale` that stands alone, where the function has no
+other backward. Where it has one, which of the two has to go cannot be read from the code.
 
 ## Known limits
 Silent where the file shows no other call of the same scaler, because `scale` is also a method of
@@ -70,10 +72,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
+from amplint.findings import Edit, Finding, Fix, Severity, Span
 from amplint.project.dataflow import receiver, scaler_calls, trains
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite
+from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -83,6 +86,7 @@ RULE = Rule(
     effect="crash/silent",
     summary="the result of `scaler.scale(loss)` unused, or `.backward` not called",
     facts=("S04", "S05"),
+    fix="unsafe",
 )
 
 UNUSED = (
@@ -159,7 +163,22 @@ def _unused(view: FileView, site: CallSite, node: ast.AST) -> Finding:
         node,
         UNUSED.format(scaler=scaler),
         f"call backward on the result: `{scaler}.scale({loss}).backward()`",
+        fix=_appended(view, node, ".backward()") if _is_only_backward(site) else None,
     )
+
+
+def _is_only_backward(site: CallSite) -> bool:
+    """Whether a `scale` stands alone in a function that calls no backward."""
+    layout = layout_of(site.function)
+    calls = (node for node in layout.nodes if isinstance(node, ast.Call))
+    return isinstance(layout.parents[site.node], ast.Expr) and not any(
+        last_name(call.func) == "backward" for call in calls
+    )
+
+
+def _appended(view: FileView, node: ast.AST, text: str) -> Fix:
+    end = view.span_of(node).end
+    return Fix("unsafe", (Edit(Span(end, end), text),))
 
 
 def _not_called(view: FileView, site: CallSite, node: ast.AST) -> Finding:
@@ -168,4 +187,5 @@ def _not_called(view: FileView, site: CallSite, node: ast.AST) -> Finding:
         node,
         NOT_CALLED.format(scaler=receiver(site.node)),
         f"add the parentheses: `{view.source_of(node)}()`",
+        fix=_appended(view, node, "()"),
     )

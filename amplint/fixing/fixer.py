@@ -1,7 +1,7 @@
 """Fix one text: apply what can be applied together, check the result, take back what is wrong.
 
 A fix counts only if the text after it parses, the findings it is for are gone, and nothing
-new is found, by any rule, selected or not. Each accepted fix leaves fewer findings, so the
+new is found, by any rule but notices that nobody selected. Each accepted fix leaves fewer findings, so the
 repetition ends; what is left then cannot be fixed without doing harm.
 """
 
@@ -30,7 +30,7 @@ class FixTask:
 
     Args:
         task: the file, and the codes whose findings are to be fixed.
-        every_code: all rules; none of them may find anything new.
+        every_code: the rules that may not find anything new.
         unsafe: whether fixes that change what the program does are applied, too.
         original: the bytes of the file.
     """

@@ -112,7 +112,9 @@ def _task(
         settings.src,
         settings.target_torch,
     )
-    yield FixTask(task, frozenset(TABLE) - {UNREADABLE}, settings.unsafe_fixes, data)
+    # Notices that nobody selected are no reason against a fix.
+    on = frozenset(TABLE) - {UNREADABLE} - selection.off_by_default
+    yield FixTask(task, on | task.codes, settings.unsafe_fixes, data)
 
 
 def _fix_all(tasks: Sequence[FixTask], jobs: int) -> list[Fixed | None]:

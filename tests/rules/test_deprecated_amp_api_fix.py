@@ -6,13 +6,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from amplint.rules import TABLE
 
+from amplint.config import Settings
 from amplint.fixing.fixer import FixTask, fix
 from amplint.inspection import Task
+from amplint.selection import Selection
 from amplint.source.reading import decode
 
-EVERY = frozenset(TABLE) - {"AMP000"}
+EVERY = Selection(Settings()).codes
 
 
 def fixed(source: str, target: str = "2.4", path: str = "") -> str:

@@ -1,0 +1,96 @@
+"""Edits of whole statements: new ones beside them, and taking them away.
+
+Only statements that have their lines for themselves are touched; of any other one the
+functions say None, and a rule offers no fix.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.findings import Edit, Fix, Position, Span
+from amplint.fixing.edits import joined
+from amplint.project.dataflow import scaler_calls
+from amplint.project.layout import layout_of
+from amplint.project.module import CallSite
+from amplint.rule import FileView, Misuse
+from amplint.source.positions import LineTable
+
+
+def insert_before(view: FileView, statement: ast.stmt, code: str) -> Edit | None:
+    """An edit that puts a line of code in front of a statement."""
+    start = view.span_of(statement).start
+    indent = _lines(view).line(start.row)[: start.column - 1]
+    if indent.strip():
+        return None
+    return Edit(Span(start, start), f"{code}\n{indent}")
+
+
+def insert_after(view: FileView, statement: ast.stmt, code: str) -> Edit | None:
+    """An edit that puts a line of code behind a statement and its comment."""
+    span = view.span_of(statement)
+    lines = _lines(view)
+    indent = lines.line(span.start.row)[: span.start.column - 1]
+    rest = lines.line(span.end.row)[span.end.column - 1 :].strip()
+    if indent.strip() or (rest and not rest.startswith("#")):
+        return None
+    end = Position(span.end.row, len(lines.line(span.end.row)) + 1)
+    return Edit(Span(end, end), f"\n{indent}{code}")
+
+
+def remove(view: FileView, statement: ast.stmt) -> Edit | None:
+    """An edit that removes a statement with its line; None if a comment would go with it."""
+    span = view.span_of(statement)
+    lines = _lines(view)
+    before = lines.line(span.start.row)[: span.start.column - 1]
+    rest = lines.line(span.end.row)[span.end.column - 1 :]
+    is_last = span.end.row >= len(lines.lines)
+    if before.strip() or rest.strip() or is_last:
+        return None
+    return Edit(Span(Position(span.start.row, 1), Position(span.end.row + 1, 1)), "")
+
+
+def unsafe(*edits: Edit | None) -> Fix | None:
+    """A fix that changes what training does; None if one of its edits cannot be made."""
+    known = [edit for edit in edits if edit is not None]
+    if len(known) < len(edits):
+        return None
+    return Fix("unsafe", tuple(joined(known)))
+
+
+def is_unconditional(misuse: Misuse) -> bool:
+    """Whether the path to a misuse assumes nothing, so that a fix suits every run of it."""
+    return not any(step.message.startswith("assume") for step in misuse.path)
+
+
+def own_statement(misuse: Misuse, view: FileView) -> ast.stmt | None:
+    """The statement that consists of the offending call, or of a name given its result."""
+    layout = layout_of(misuse.function)
+    if misuse.function.module is not view.module or misuse.node not in layout:
+        return None
+    statement = layout.statement(misuse.node)
+    is_it = isinstance(statement, (ast.Expr, ast.Assign)) and statement.value is misuse.node
+    return statement if is_it else None
+
+
+def block_of(misuse: Misuse, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements beside a statement, itself included."""
+    parent = layout_of(misuse.function).parents[statement]
+    for block in ("body", "orelse", "finalbody"):
+        found = getattr(parent, block, None)
+        if isinstance(found, list) and statement in found:
+            return found
+    return []
+
+
+def calls_on(view: FileView, misuse: Misuse, *methods: str) -> Iterator[CallSite]:
+    """Calls of methods of the misuse's scaler in the same function, as the code writes it."""
+    for site in scaler_calls(view, *methods, within=misuse.function):
+        callee = site.node.func
+        if isinstance(callee, ast.Attribute) and ast.unparse(callee.value) == misuse.scaler:
+            yield site
+
+
+def _lines(view: FileView) -> LineTable:
+    return LineTable(view.module.source)

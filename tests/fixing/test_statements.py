@@ -1,0 +1,125 @@
+"""The fixes of order mistakes: what they write, and where they are not offered."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplint.config import Settings
+from amplint.fixing.fixer import FixTask, fix
+from amplint.inspection import Task, inspect
+from amplint.selection import Selection
+from amplint.source.reading import decode
+
+EVERY = Selection(Settings()).codes
+HEAD = """\
+import torch
+
+
+def train(model, optimizer, loader, scaler, max_norm):
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = model(inputs, targets)
+"""
+
+
+def fixed(body: str) -> str:
+    """The body of the loop after all fixes."""
+    text = HEAD + "".join(f"        {line}\n" for line in body.splitlines())
+    data = text.encode()
+    after = fix(FixTask(Task(decode(data, "train.py"), EVERY), EVERY, True, data)).text
+    assert after.startswith(HEAD)
+    return "\n".join(line.removeprefix(" " * 8) for line in after[len(HEAD) :].splitlines())
+
+
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+CASES = {
+    "unscale before the clip": (
+        f"scaler.scale(loss).backward()\n{CLIP}\nscaler.step(optimizer)\nscaler.update()",
+        (
+            "scaler.scale(loss).backward()\nscaler.unscale_(optimizer)\n"
+            f"{CLIP}\nscaler.step(optimizer)\nscaler.update()"
+        ),
+    ),
+    "unscale moves before the clip": (
+        (
+            f"scaler.scale(loss).backward()\nnorm = {CLIP}  # why\nscaler.unscale_(optimizer)\n"
+            "scaler.step(optimizer)\nscaler.update()"
+        ),
+        (
+            "scaler.scale(loss).backward()\nscaler.unscale_(optimizer)\n"
+            f"norm = {CLIP}  # why\nscaler.step(optimizer)\nscaler.update()"
+        ),
+    ),
+    "step through the scaler": (
+        "scaler.scale(loss).backward()\noptimizer.step()\nscaler.update()",
+        "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "and update": (
+        "scaler.scale(loss).backward()\noptimizer.step()",
+        "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "parentheses": (
+        "scaler.scale(loss).backward\nscaler.step(optimizer)\nscaler.update()",
+        "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "backward": (
+        "scaler.scale(loss)\nscaler.step(optimizer)\nscaler.update()",
+        "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "handler": (
+        (
+            "scaler.scale(loss).backward()\ntry:\n    scaler.step(optimizer)\n"
+            "except RuntimeError:\n    raise SystemExit('No inf checks')\nscaler.update()"
+        ),
+        (
+            "scaler.scale(loss).backward()\ntry:\n    scaler.step(optimizer)\n"
+            "except AssertionError:\n    raise SystemExit('No inf checks')\nscaler.update()"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
+def test_the_order_is_put_right(before: str, after: str) -> None:
+    assert fixed(before) == after
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # a comment would go with the line, or the statement shares its line
+        (
+            f"scaler.scale(loss).backward()\n{CLIP}\nscaler.unscale_(optimizer)  # why\n"
+            "scaler.step(optimizer)\nscaler.update()"
+        ),
+        f"scaler.scale(loss).backward(); {CLIP}\nscaler.step(optimizer)\nscaler.update()",
+        # the path assumes something
+        (
+            f"scaler.scale(loss).backward()\nif max_norm:\n    {CLIP}\nscaler.step(optimizer)\n"
+            "scaler.update()"
+        ),
+        # which backward is meant cannot be read
+        "scaler.scale(loss)\nloss.backward()\nscaler.step(optimizer)\nscaler.update()",
+    ],
+    ids=["comment", "one line", "condition", "two backwards"],
+)
+def test_what_is_not_certain_stays(body: str) -> None:
+    assert fixed(body) == body
+
+
+def test_a_guard_is_only_shown() -> None:
+    text = (
+        "import torch\n\n\ndef train(model, optimizer, loader, amp):\n"
+        '    scaler = torch.amp.GradScaler("cuda") if amp else None\n'
+        "    for inputs in loader:\n        optimizer.zero_grad()\n        loss = model(inputs)\n"
+        "        if amp:\n            scaler.scale(loss).backward()\n"
+        "            scaler.step(optimizer)\n        else:\n            loss.backward()\n"
+        "            optimizer.step()\n        scaler.update()\n"
+    )
+    data = text.encode()
+    result = inspect(Task(decode(data, "train.py"), EVERY))
+    (finding,) = [item for item in result.findings if item.code == "AMP202"]
+    assert finding.fix is not None
+    assert finding.fix.applicability == "display"
+    assert finding.fix.edits[0].content == "if scaler is not None:\n            "
+    assert fix(FixTask(Task(decode(data, "train.py"), EVERY), EVERY, True, data)).text == text
