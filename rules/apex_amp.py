@@ -41,7 +41,7 @@ loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
 
 for inputs, targets in loader:
     optimizer.zero_grad()
-    with torch.amp.autocast("cpu", dtype=torch.bfloat16):
+    with torch.amp.autocast("cpu", dtype=torch.float16):
         outputs = model(inputs)
     loss = torch.nn.functional.mse_loss(outputs.float(), targets)
     scaler.scale(loss).backward()

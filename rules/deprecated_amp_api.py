@@ -29,7 +29,7 @@ loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
 
 for inputs, targets in loader:
     optimizer.zero_grad()
-    with torch.cpu.amp.autocast(True, torch.bfloat16):
+    with torch.cpu.amp.autocast(True, torch.float16):
         outputs = model(inputs)
     loss = torch.nn.functional.mse_loss(outputs.float(), targets)
     scaler.scale(loss).backward()
@@ -48,7 +48,7 @@ loader = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
 
 for inputs, targets in loader:
     optimizer.zero_grad()
-    with torch.amp.autocast("cpu", enabled=True, dtype=torch.bfloat16):
+    with torch.amp.autocast("cpu", enabled=True, dtype=torch.float16):
         outputs = model(inputs)
     loss = torch.nn.functional.mse_loss(outputs.float(), targets)
     scaler.scale(loss).backward()
