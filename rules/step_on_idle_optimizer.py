@@ -58,7 +58,7 @@ No fix is offered: which parameters are meant to be trained cannot be read from 
 
 ## Known limits
 Only local names in one function or script, and only an optimizer over `model.parameters()` as a
-whole. Silent where anything unfreezes parameters or the model is handed on. The two networks of a
+whole. A helper that freezes is followed if it does nothing else. Silent where anything unfreezes parameters or the model is handed on. The two networks of a
 GAN are not followed: a generator's loss also gives the discriminator gradients.
 
 ## References
@@ -82,8 +82,8 @@ from amplint.project.dataflow import (
     scaler_calls,
 )
 from amplint.project.layout import SCOPES, Layout, layout_of
-from amplint.project.module import CallSite
-from amplint.project.roles import Role, last_name
+from amplint.project.module import CallSite, Function
+from amplint.project.roles import Role, last_name, path_text
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -120,7 +120,7 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         optimizer = site.node.args[0].id
         built = _built(view, site, optimizer)
-        template, words = _diagnose(site, *built) if built else ("", {})
+        template, words = _diagnose(view, site, *built) if built else ("", {})
         if template:
             help = HELPS[template].format(optimizer=optimizer, **words)
             yield view.finding(RULE, site.node, template.format(optimizer=optimizer, **words), help)
@@ -145,13 +145,16 @@ def _built(view: FileView, site: CallSite, optimizer: str) -> tuple[str, ast.Cal
     return model.id, call
 
 
-def _diagnose(site: CallSite, model: str, built: ast.Call) -> tuple[str, dict[str, object]]:
+def _diagnose(
+    view: FileView, site: CallSite, model: str, built: ast.Call
+) -> tuple[str, dict[str, object]]:
     layout = layout_of(site.function)
     bindings = bindings_of(site.function).get(model, [])
     if not bindings or layout.conditions(built) or _shared_name(layout, model):
         return "", {}
-    place = _frozen(layout, model)
-    if place is not None and _only_inert(layout, model, may_run=True):
+    freezers = _freezing_calls(view, layout, model)
+    place = _frozen(layout, model, freezers)
+    if place is not None and _only_inert(layout, model, may_run=True, besides=freezers):
         return FROZEN, {"model": model, "row": place.lineno}
     is_own = len(bindings) == 1 and _is_constructed(bindings[0])
     if is_own and _only_inert(layout, model, may_run=False):
@@ -170,13 +173,43 @@ def _shared_name(layout: Layout, model: str) -> bool:
     )
 
 
-def _frozen(layout: Layout, model: str) -> ast.stmt | None:
+def _freezing_calls(view: FileView, layout: Layout, model: str) -> frozenset[ast.Call]:
+    """Calls of functions of the project that freeze the model they take, and do nothing else."""
+    return frozenset(
+        node
+        for node in layout.nodes
+        if isinstance(node, ast.Call)
+        and len(node.args) == 1
+        and path_text(node.args[0]) == model
+        and _freezes_its_argument(view.objects.callee(node, layout.function))
+    )
+
+
+def _freezes_its_argument(helper: Function | None) -> bool:
+    names = list(parameters(helper)) if helper is not None else []
+    if helper is None or helper.owner is not None or len(names) != 1:
+        return False
+    body = [statement for statement in helper.body if not _is_docstring(statement)]
+    if len(body) != 1:
+        return False
+    only = body[0]
+    if isinstance(only, ast.For):
+        return _is_freezing_loop(only, names[0])
+    return ast.unparse(only) == f"{names[0]}.requires_grad_(False)"
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _frozen(layout: Layout, model: str, freezers: frozenset[ast.Call]) -> ast.stmt | None:
     """The statement that freezes all parameters of a model for good."""
-    if any(_unfreezes(node, model) for node in ast.walk(layout.function.node)):
+    nodes = (node for node in ast.walk(layout.function.node) if node not in freezers)
+    if any(_unfreezes(node, model) for node in nodes):
         return None
     for node in layout.nodes:
         is_loop = isinstance(node, ast.For) and _is_freezing_loop(node, model)
-        is_call = (
+        is_call = node in freezers or (
             isinstance(node, ast.Call) and ast.unparse(node) == f"{model}.requires_grad_(False)"
         )
         if (is_loop or is_call) and not layout.conditions(node) and not layout.loops(node):
@@ -206,12 +239,16 @@ def _unfreezes(node: ast.AST, model: str) -> bool:
     return False
 
 
-def _only_inert(layout: Layout, model: str, *, may_run: bool) -> bool:
+def _only_inert(
+    layout: Layout, model: str, *, may_run: bool, besides: frozenset[ast.Call] = frozenset()
+) -> bool:
     """Whether the function never hands the model on, nor computes with it unless `may_run`."""
     for node in layout.nodes:
         if not isinstance(node, ast.Name) or node.id != model or isinstance(node.ctx, ast.Store):
             continue
         parent = layout.parents[node]
+        if parent in besides:
+            continue
         is_run = isinstance(parent, ast.Call) and parent.func is node
         method = parent.attr if isinstance(parent, ast.Attribute) else ""
         if method not in INERT and not (is_run and may_run):
