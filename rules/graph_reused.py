@@ -64,9 +64,11 @@ No fix is offered: adding the losses, keeping the graph and detaching one of the
 different trainings.
 
 ## Known limits
-One function, straight-line code: a backward that some condition excludes is not counted. Two losses
-are only compared when both are computed from the very same output of a model whose parameters the
-file gives to an optimizer, and nothing detaches it.
+Straight-line code: a backward that some condition excludes is not counted. Two losses of one
+function are only compared when both are computed from the very same output of a model whose
+parameters the file gives to an optimizer, and nothing detaches it. A backward in a called method
+is compared if both losses certainly depend on one call of a `torch.nn` layer; nothing is said
+about files that switch `requires_grad`.
 
 ## References
 - PyTorch, `torch.Tensor.backward`: `retain_graph`
@@ -80,11 +82,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, PathStep, Severity
+from amplint.flow.facts import BACKWARD
 from amplint.project.dataflow import bindings_of, scaler_calls
+from amplint.project.graphs import Call, Graphs, Node, Trace
 from amplint.project.layout import EXITS, Layout, layout_of
 from amplint.project.losses import Backward, backwards_of, outputs_of
 from amplint.project.module import Function
+from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -103,6 +108,7 @@ SHARED = (
     f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}, whose backward freed the "
     f"graph: {ERROR}"
 )
+ACROSS = f"{{second}} goes back through a graph that the backward of {{first}} has freed: {ERROR}"
 
 #: Loops that often run once: a list with one optimizer or one model in it.
 ONE_PASS = re.compile(r"^range\(1\)$|opt|model|net|device|scaler", re.IGNORECASE)
@@ -110,9 +116,9 @@ ONE_PASS = re.compile(r"^range\(1\)$|opt|model|net|device|scaler", re.IGNORECASE
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report backwards through freed graphs in functions that scale a loss."""
+    reported: set[ast.Call] = set()
     for function in dict.fromkeys(site.function for site in scaler_calls(view, "scale")):
         backwards = list(backwards_of(view, function))
-        reported: set[ast.Call] = set()
         for finding, call in (
             *_again(view, function, backwards),
             *_shared(view, function, backwards),
@@ -120,6 +126,10 @@ def check(view: FileView) -> Iterator[Finding]:
             if call not in reported:
                 reported.add(call)
                 yield finding
+    for finding, call in _across_calls(view):
+        if call not in reported:
+            reported.add(call)
+            yield finding
 
 
 def _again(
@@ -201,3 +211,81 @@ def _shared(
         if not second.keeps:
             for output in outputs:
                 earlier.setdefault(output, []).append(second)
+
+
+# -- backwards in called functions ---------------------------------------------------------------
+
+
+def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
+    """Second backwards through one graph that meet only where functions call each other."""
+    found: list[tuple[Finding, ast.Call]] = []
+
+    def report(shared: Node, first: Trace, second: Trace) -> None:
+        ours, theirs = _in_file(view, first), _in_file(view, second)
+        modules = {call.function.module for call in (*first, *second)}
+        if ours is None or theirs is None or ours.node is theirs.node:
+            return  # the affair of the function that both are in
+        if any("requires_grad" in module.source for module in modules):
+            return
+        words = {"first": _spelled(ours), "second": _spelled(theirs)}
+        message = ACROSS.format_map(words)
+        help = f"detach what {words['first']} gets from this graph, or run one backward on the sum"
+        path = tuple(_steps(view, first, second))
+        found.append((view.finding(RULE, theirs.node, message, help, path=path), theirs.node))
+
+    graphs = Graphs(view.objects, report)
+    for function in _that_scale(view):
+        graphs.follow(function)
+    return found
+
+
+def _that_scale(view: FileView) -> list[Function]:
+    """Functions around a scaled loss in which two calls may run a backward.
+
+    Callers come first: more is known about the arguments there.
+    """
+    found = list(dict.fromkeys(site.function for site in scaler_calls(view, "scale")))
+    for function in found:
+        for site in view.module.calls:
+            if site.method == function.name and site.function not in found:
+                found.append(site.function)
+    crowded = [function for function in found if _runs_two_backwards(view, function)]
+    names = {function.name for function in crowded}
+    callers = [site.function for site in view.module.calls if site.method in names]
+    return list(dict.fromkeys([*callers, *crowded[::-1]]))
+
+
+def _runs_two_backwards(view: FileView, function: Function) -> bool:
+    """Whether two calls of a function are backwards or may reach one, by name."""
+    count = 0
+    for node in function.nodes:
+        if isinstance(node, ast.Call):
+            reached = view.program.reach(node, function)
+            count += last_name(node.func) == BACKWARD or BACKWARD in reached
+    return count >= 2
+
+
+def _in_file(view: FileView, trace: Trace) -> Call | None:
+    """The innermost call of a trace that the checked file holds."""
+    own = [call for call in trace if call.function.module is view.module]
+    return own[-1] if own else None
+
+
+def _spelled(call: Call) -> str:
+    """A call as a reader knows it: `policy.update(...)` on line 9."""
+    callee = call.node.func
+    name = ast.unparse(callee)
+    if isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Call):
+        name = f"{ast.unparse(callee.value.func)}(...).{callee.attr}"
+    given = "..." if call.node.args or call.node.keywords else ""
+    return f"`{name}({given})` on line {call.node.lineno}"
+
+
+def _steps(view: FileView, first: Trace, second: Trace) -> Iterator[PathStep]:
+    shared = 0
+    while first[shared].node is second[shared].node:
+        shared += 1  # calls that lead to both
+    for trace, last in ((first, "this backward frees the graph"), (second, "torch raises here")):
+        for call in trace[shared:]:
+            words = last if call is trace[-1] else f"call of `{ast.unparse(call.node.func)}`"
+            yield view.step(call.node, call.function.module, words)

@@ -21,8 +21,6 @@ from tests.fixtures_runner import (
 )
 
 FILES = fixture_files()
-#: Rules that exist for one file and wait for calls across files: `later:` may name them.
-ACROSS_FILES = {"AMP123"}
 
 
 def name_of(file: Path) -> str:
@@ -42,8 +40,7 @@ def test_fixture_expects_what_exists(file: Path) -> None:
     """A `later:` mark must be promoted as soon as its rule is there."""
     marks = expectations(read(file))
     assert not {mark for mark in marks.now if mark.code not in TABLE}
-    due = {mark for mark in marks.later if mark.code in TABLE}
-    assert not {mark for mark in due if mark.code not in ACROSS_FILES}
+    assert not {mark for mark in marks.later if mark.code in TABLE}
 
 
 def test_there_are_fixtures_of_both_kinds() -> None:

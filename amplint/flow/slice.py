@@ -67,7 +67,8 @@ class Slicer:
 
     Args:
         roles: roles of the module.
-        tested: names that last in any module of the program; filled while it grows.
+        tested: attributes that functions with protocol calls test, in any module of the
+            program; filled while it grows.
 
     Attributes:
         interesting: names of functions and classes that reach the protocol.
@@ -79,7 +80,7 @@ class Slicer:
         self.interesting: frozenset[str] = frozenset()
         self.lasting_names = self._lasting_names(roles)
         self.tested = tested
-        tested |= self.lasting_names
+        tested |= self._tested_beside_events(roles)
         self.participants = frozenset(self._participants(roles))
 
     def _participants(self, roles: Roles) -> Iterator[str]:
@@ -108,13 +109,30 @@ class Slicer:
         }
         return frozenset(scalers | tested | {"<enabled>"})
 
+    def _tested_beside_events(self, roles: Roles) -> set[str]:
+        """Attributes that are tested in the functions that hold a protocol call."""
+        functions = {
+            site.function
+            for site in roles.module.calls
+            if protocol_word(site.node, site.method, site.function, roles) is not None
+        }
+        return {
+            part.attr
+            for function in functions
+            for node in function.nodes
+            if isinstance(node, (ast.If, ast.While, ast.IfExp))
+            for part in ast.walk(node.test)
+            if isinstance(part, ast.Attribute)
+        }
+
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""
         work = _Work(self, function)
         work.mark(function.body)
         work.close()
         kept = frozenset(work.keep(function.body))
-        scalers = {name for name in work.relevant if scaler_name(name)} | self.tested
+        scalers = {name for name in work.relevant if scaler_name(name)}
+        scalers |= self.tested | self.lasting_names
         guards = frozenset(work.guards | scalers)
         return Slice(kept, frozenset(work.calls), frozenset(work.wanted), guards)
 
@@ -150,7 +168,7 @@ class _Work:
         self.slicer = slicer
         self.function = function
         self.calls: set[int] = set()
-        self.relevant: set[str] = slicer.tested | slicer.participants
+        self.relevant: set[str] = slicer.tested | slicer.lasting_names | slicer.participants
         self.guards: set[str] = set()
         self.assignments: list[tuple[set[str], set[str]]] = []
         self.calls_bound: list[tuple[set[str], ast.Call]] = []
