@@ -244,15 +244,18 @@ def _that_scale(view: FileView) -> list[Function]:
 
     Callers come first: more is known about the arguments there.
     """
-    found = list(dict.fromkeys(site.function for site in scaler_calls(view, "scale")))
-    for function in found:
-        for site in view.module.calls:
-            if site.method == function.name and site.function not in found:
-                found.append(site.function)
+    callers: dict[str, list[Function]] = {}
+    for site in view.module.calls:
+        callers.setdefault(site.method, []).append(site.function)
+    found = dict.fromkeys(site.function for site in scaler_calls(view, "scale"))
+    pending = list(found)
+    while pending:
+        fresh = [caller for caller in callers.get(pending.pop().name, ()) if caller not in found]
+        found.update(dict.fromkeys(fresh))
+        pending += fresh
     crowded = [function for function in found if _runs_two_backwards(view, function)]
-    names = {function.name for function in crowded}
-    callers = [site.function for site in view.module.calls if site.method in names]
-    return list(dict.fromkeys([*callers, *crowded[::-1]]))
+    outer = [caller for function in crowded for caller in callers.get(function.name, ())]
+    return list(dict.fromkeys([*outer, *crowded[::-1]]))
 
 
 def _runs_two_backwards(view: FileView, function: Function) -> bool:
