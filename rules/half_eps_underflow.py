@@ -71,6 +71,7 @@ runs in float32 on CUDA (softmax, norms, sums, exponentials) end it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
@@ -107,6 +108,7 @@ OPTIMIZER_HELP = "keep the parameters in float32 under autocast with a GradScale
 #: Half of the smallest subnormal float16: this and everything below it rounds to zero.
 _ZERO_BELOW = 2.0**-25
 _GUARDED = frozenset(("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "div", "divide"))
+_EPS = re.compile(r"eps|tiny|small|delta", re.IGNORECASE)
 _ADAMS = frozenset(("Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RMSprop"))
 _DEFAULT_EPS = 1e-8
 
@@ -115,13 +117,16 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report epsilons that vanish, in expressions and in optimizers."""
     for function in view.module.functions:
         for node in layout_of(function).nodes:
-            guarded = _guarded(view, node, function)
-            if guarded is not None:
-                tensor, eps = guarded
-                operation = _operation(function, node)
-                half = half_tensor(view, tensor, function) if operation else None
-                if half is not None:
-                    yield _finding(view, node, function, tensor, eps, operation, half)
+            if not isinstance(node, (ast.BinOp, ast.Call)):
+                continue
+            operation = _operation(function, node)
+            guarded = _guarded(view, node, function) if operation else None
+            if guarded is None:
+                continue
+            tensor, eps = guarded
+            half = half_tensor(view, tensor, function)
+            if half is not None:
+                yield _finding(view, node, function, tensor, eps, operation, half)
     yield from _optimizers(view)
 
 
@@ -146,9 +151,9 @@ def _guarded(view: FileView, node: ast.AST, function: Function) -> tuple[ast.exp
 
 
 def _vanishes(view: FileView, eps: ast.expr, function: Function) -> bool:
-    if not isinstance(eps, (ast.Constant, ast.Name, ast.Attribute, ast.BinOp)):
-        return False
-    if isinstance(eps, ast.Constant) and not isinstance(eps.value, float):
+    if isinstance(eps, ast.Constant):
+        return isinstance(eps.value, float) and 0.0 < eps.value <= _ZERO_BELOW
+    if not _EPS.search(last_name(eps)):
         return False
     content = view.values.of(eps, function).only()
     return isinstance(content, float) and 0.0 < content <= _ZERO_BELOW

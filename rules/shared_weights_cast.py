@@ -118,6 +118,7 @@ HELP = "cast a copy (`copy.deepcopy({model}).half()`), or evaluate under autocas
 
 #: Calls that train.
 _TRAINS = re.compile(r"train|fit|backward|optimi[sz]e|update", re.IGNORECASE)
+_DTYPE = re.compile(r"16|half|type|prec", re.IGNORECASE)
 _TRAINS_NOT = re.compile(r"load|log|save|print|progress|meter|metric|pbar|trainer$", re.IGNORECASE)
 
 
@@ -129,12 +130,19 @@ def check(view: FileView) -> Iterator[Finding]:
         path = path_text(site.node.func.value)
         if path is None or site.node not in layout_of(site.function):
             continue
+        if site.method == "to" and not _names_a_dtype(site.node):
+            continue
         cast = cast_of(view, site.node, Origin(site.node, site.function))
         if cast is None or cast.dtype != "float16" or _cast_back(view, site, path):
             continue
         steps = next(_in_training(view, site, path), None)
         if steps is not None:
             yield _finding(view, site, path, steps)
+
+
+def _names_a_dtype(call: ast.Call) -> bool:
+    """Whether `.to(...)` may be about more than a device, by its words."""
+    return any(_DTYPE.search(ast.unparse(item)) for item in (*call.args, *call.keywords))
 
 
 def _cast_back(view: FileView, site: CallSite, path: str) -> bool:

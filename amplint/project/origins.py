@@ -1199,24 +1199,30 @@ def _writers(module: Module, name: str) -> Iterator[Function]:
 def reaching(
     bindings: Sequence[Binding], use: ast.AST | None, scope: Function
 ) -> Sequence[Binding]:
-    """The bindings that may have run when a name is used, in source order."""
+    """The bindings that may have run when a name is used, the nearest ones last."""
     layout = layout_of(scope)
     if use is None or use not in layout:
         return bindings
-    loops = set(layout.loops(use))
-    found = []
+    loops = layout.loops(use)
+    earlier: list[Binding] = []
+    later: list[Binding] = []  # in an earlier round of a loop
+    renewed = False
     for item in bindings:
         place = item.statement
         if place not in layout:
-            found.append(item)
+            earlier.append(item)
             continue
-        again = loops & set(layout.loops(place))
         if layout.holds(place, use) and not isinstance(place, (ast.For, ast.AsyncFor)):
             continue
-        if not again and (layout.before(use, place) or layout.exclusive(place, use)):
-            continue
-        found.append(item)
-    return found
+        around = layout.loops(place)
+        if layout.before(place, use) or layout.holds(place, use):
+            if not layout.exclusive(place, use) or set(loops) & set(around):
+                earlier.append(item)
+            every_round = bool(loops) and loops[0] in around
+            renewed = renewed or (every_round and not conditions_at(place, scope, use))
+        elif set(loops) & set(around):
+            later.append(item)
+    return earlier if renewed else [*later, *earlier]
 
 
 def _before(binding: Binding, name: str, activation: Activation | None) -> _Before | None:
