@@ -1,0 +1,57 @@
+"""Nothing is confirmed about correct code, whatever rule is asked about at whatever call.
+
+A part of what `scripts/probe_corpus.py` does with all correct fixtures: those that have
+fooled the probe before, and the recorded repairs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from amplint.probe.interpreter import find_interpreter
+from amplint.probe.process import Worker
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "fixtures"
+FOOLED = (
+    "AMP102/good_other_optimizer.py",  # optimizers that share invented parameters
+    "AMP110/good_loss_scaler.py",  # a helper, called twice
+    "AMP114/good_uses.py",  # gradients that are handed to backward
+    "AMP115/good_helper.py",  # an unknown object that owns the scaler
+    "AMP123/good_branches.py",  # a scaler that is None for no reason
+    "AMP123/good_one_of_each.py",  # optimizers that no backward feeds
+    "AMP123/good_two_outputs.py",  # graphs that only the stand-in shares
+    "AMP501/good_outside.py",  # gradients that nobody clears
+)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("corpus", ROOT / "scripts" / "probe_corpus.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["corpus"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with contextlib.closing(Worker(find_interpreter(sys.executable, str(ROOT)))) as worker:
+        yield worker
+
+
+@pytest.mark.parametrize("name", FOOLED)
+def test_nothing_is_confirmed(corpus: ModuleType, worker: Worker, name: str) -> None:
+    path = FIXTURES / name
+    asked = corpus.ask(path, worker, 6, 30.0, str(path.parent))
+    assert asked is not None
+    assert asked.runs > 0
+    assert asked.confirmed == ()

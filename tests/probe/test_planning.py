@@ -1,0 +1,73 @@
+"""What a plan says about the recorded incidents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplint.checker import check_paths
+from amplint.config import Settings
+from amplint.findings import Finding
+from amplint.probe.confirmation import _builder
+from amplint.probe.planning import PlanBuilder
+
+ROOT = Path(__file__).resolve().parents[2]
+INCIDENTS = ROOT / "fixtures" / "incidents"
+
+
+def first(folder: str, name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Finding, PlanBuilder]:
+    monkeypatch.chdir(INCIDENTS / folder / "before")
+    settings = Settings(project_root=".")
+    builder = _builder(name, settings)
+    assert builder is not None
+    return check_paths([name], settings).findings[0], builder
+
+
+def test_a_dataclass_and_a_caller_in_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    finding, builder = first("0_leftover_flush", "trainer.py", monkeypatch)
+    (entry,) = builder.entries(finding)
+    plan = builder.plan(finding, entry).plan
+    assert plan.entry == "LanguageModelTrainer.train_epoch"
+    assert plan.target_rows == (finding.span.start.row,)
+    assert [source.module for source in plan.sources] == ["", "config", "model"]
+    roles = {role.path: (role.kind, role.origin) for role in plan.roles}
+    assert roles["self.scaler"] == ("scaler", "constructor")
+    assert roles["self.optimizer"] == ("optimizer", "constructor")
+    assert roles["loader"] == ("loader", "use")
+    domains = {domain.path: domain for domain in plan.domains}
+    assert domains["self.config.mixed_precision"].values == (True, False)
+    assert domains["self.config.mixed_precision"].origin == "default"
+    assert "self.scaler" not in domains, "an object is no value"
+    assert "accumulated_loss" not in domains, "what the code computes is no input"
+    assert plan.prefer["self.config.mixed_precision"] is True
+    (caller,) = builder.callers(entry)
+    assert caller.qualname == "main"
+    outer = builder.plan(finding, caller).plan
+    assert outer.sources[outer.entry_source].filename.endswith("main.py")
+    assert outer.target_rows == plan.target_rows
+
+
+def test_command_line_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    finding, builder = first("2_flush_method", "trainer.py", monkeypatch)
+    (entry,) = builder.entries(finding)
+    assert entry.name == "train_epoch", "`_flush` runs no backward; its caller does"
+    planned = builder.plan(finding, entry)
+    assert planned.options["mixed_precision"].flag == "--mixed-precision"
+    assert planned.options["mixed_precision"].values == (False, True)
+    domains = {domain.path: domain for domain in planned.plan.domains}
+    assert domains["self.args.mixed_precision"].values == (False, True)
+    assert planned.plan.prefer["self.args.mixed_precision"] is False
+
+
+def test_a_witness_about_nan_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(INCIDENTS / "3_nan_gradients" / "before")
+    settings = Settings(project_root=".")
+    name = "methods/trainer.py"
+    builder = _builder(name, settings)
+    assert builder is not None
+    declared = {}
+    for finding in check_paths([name], settings).findings:
+        plan = builder.plan(finding, builder.entries(finding)[0]).plan
+        declared[finding.code] = [d.path for d in plan.domains if d.path.startswith("nan")]
+    assert declared["AMP102"] == ["nan in forward 1"]
