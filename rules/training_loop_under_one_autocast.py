@@ -71,11 +71,10 @@ Frozen weights are not kept by autocast, which is not looked at.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project.layout import loop_header
-from amplint.project.regions import Region
 from amplint.project.regions_training import Stale, anchor, path_to, stale_steps
 from amplint.rule import FileView, Rule
 
@@ -108,15 +107,15 @@ def check(view: FileView) -> Iterator[Finding]:
         reported.add(stale.step.call)
         message = LOOP if stale.loop is not None else ORDER
         words = {
-            "row": _row(stale.region),
+            "row": stale.region.opened.lineno,
             "forward": view.source_of(stale.forward.call.func) + "(...)",
         }
         node = anchor(view, stale.step)
         yield view.finding(RULE, node, message.format_map(words), HELP, path=_path(view, stale))
 
 
-def _row(region: Region) -> int:
-    return region.opened.lineno
+def _row(loop: ast.AST) -> int:
+    return getattr(loop, "lineno", 0)
 
 
 def _path(view: FileView, stale: Stale) -> tuple[PathStep, ...]:
@@ -124,5 +123,5 @@ def _path(view: FileView, stale: Stale) -> tuple[PathStep, ...]:
     where = stale.forward.function.module
     message = "this forward still uses the copies that autocast has kept"
     if stale.loop is not None:
-        message = f"in the next round of `{loop_header(stale.loop)}` {message}"
+        message = f"in the next round of the loop on line {_row(stale.loop)} {message}"
     return (*found, view.step(stale.forward.call, where, message))

@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from amplint.findings import PathStep
 from amplint.project.layout import layout_of
@@ -26,7 +27,9 @@ from amplint.project.roles import (
     path_text,
     scaler_name,
 )
-from amplint.rule import FileView
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
 
 #: Callees that run a trained module or compute a loss from it, by name.
 _FORWARD = re.compile(
