@@ -7,10 +7,10 @@ Notes each import of `apex.amp` (`from apex import amp`, `import apex.amp`), and
 `import apex`, once in each scope that imports it.
 
 ## Why is this bad?
-NVIDIA has marked `apex.amp` as deprecated in favour of torch's AMP. apex
-has to be compiled on each machine for its torch and CUDA; without that, the
-program ends with `ModuleNotFoundError: No module named 'apex'`. It patches torch's functions
-globally (`opt_level="O1"`) or casts the model (`"O2"`), and works on CUDA only.
+NVIDIA has marked `apex.amp` as deprecated in favour of torch's AMP. apex has to be compiled on each
+machine for its torch and CUDA; without that, the program ends with `ModuleNotFoundError: No module
+named 'apex'`. It patches torch's functions globally (`opt_level="O1"`) or casts the model (`"O2"`),
+and works on CUDA only.
 
 ## Example
 ```python
