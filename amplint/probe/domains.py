@@ -19,6 +19,8 @@ from amplint.project.roles import path_text
 
 #: Small numbers that windows and counters are tried with.
 _NUMBERS = (1, 2, 3)
+#: A text that no test asks for.
+OTHER = "something else"
 _MISSING: Any = object()
 
 
@@ -125,6 +127,8 @@ def _alternatives(declared: list[Any], use: Use) -> Iterator[Any]:
     known = [*declared, *use.compared]
     if any(isinstance(value, str) for value in known):
         yield from (value for value in use.compared if isinstance(value, str))
+        if len(declared) < 2:  # with two or more they are the choices that there are
+            yield OTHER
         return
     numbers = [value for value in known if isinstance(value, (int, float)) and value is not True]
     numbers = [value for value in numbers if value is not False]

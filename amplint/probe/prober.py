@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from amplint.findings import Evidence, Finding
+from amplint.probe.domains import OTHER
 from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import predict
@@ -195,7 +196,11 @@ class Prober:
             return replace(case, doubts=("no run was left for a control",))
         if not complete:
             return replace(case, doubts=("no run was left to see which inputs matter",))
-        invented = [need for need in needed if _invents_none(need, case.planned)]
+        invented = [
+            need
+            for need in needed
+            if need.decision.choice == OTHER or _invents_none(need, case.planned)
+        ]
         if invented:
             words = describe(invented[0], case.planned.options)
             return replace(case, doubts=(f"somebody passes {words}",))

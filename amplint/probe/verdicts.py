@@ -150,7 +150,8 @@ class Judge:
         if self._finding.code == "AMP202":
             return (
                 re.search(
-                    r"attribute '(scale|step|update|unscale_|get_scale)'", result.raised.message
+                    r"attribute '(scale|step|update|unscale_|get_scale|state_dict|is_enabled)'",
+                    result.raised.message,
                 )
                 is not None
             )
