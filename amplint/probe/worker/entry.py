@@ -105,7 +105,30 @@ class Entry:
                 raise
             reason = f"{type(error).__name__}: {error}"[:120]
             self._run.remark(f"{kind.__name__}.__init__ did not finish: {reason}")
+        self._set_later(made, kind)
         return made
+
+    def _set_later(self, made: Any, kind: type) -> None:
+        """What `__init__` leaves at None for another method to set is set."""
+        for name in self._assigned_elsewhere(kind):
+            if name in vars(made) and vars(made)[name] is None:
+                path = f"self.{name}"
+                role = self._run.role(path)
+                wanted = role.kind if role else words.kind_of(path, set())
+                if wanted in values.MAKERS:
+                    setattr(made, name, values.make(path))
+
+    def _assigned_elsewhere(self, kind: type) -> set[str]:
+        """Attributes of `self` that methods other than `__init__` assign."""
+        names = set()
+        for base in kind.__mro__:
+            for name, function in vars(base).items():
+                code = getattr(function, "__code__", None)
+                source = self._run.project.module(code.co_filename) if code else None
+                if source is None or name == "__init__" or code is None:
+                    continue
+                names |= source.assigned_attributes(code.co_firstlineno)
+        return names
 
     def _init_of(self, kind: type) -> FunctionNode | None:
         init = kind.__init__  # type: ignore[misc]
@@ -155,7 +178,8 @@ class Entry:
         annotation = self._annotation(argument)
         kind = _kind_of_annotation(annotation)
         if kind == "tensor":
-            return soft()
+            is_loss = words.kind_of(path, set()) == "loss"
+            return values.make(path) if is_loss else soft()
         if kind is not None and role is None:
             built = self._of_kind(kind, path, annotation)
             if built is not None:
@@ -192,6 +216,8 @@ class Entry:
             return run.choose(path, (known, not known), "default")
         if known is None:
             kind = words.kind_of(path, use.attributes)
+            if (use.attributes or use.called) and not values.may_be_none(run, path):
+                return values.make(path)
             if kind in values.MAKERS or use.attributes or use.called:
                 return None if self._none_first(path) else values.make(path)
             if values.may_be_none(run, path):

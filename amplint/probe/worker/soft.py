@@ -131,6 +131,25 @@ INDEXES = frozenset(
         "logical_not",
     ]
 )
+#: These make data, whose size may be an invented number that makes no sense.
+FACTORIES = frozenset(
+    [
+        "randint",
+        "randperm",
+        "arange",
+        "linspace",
+        "zeros",
+        "ones",
+        "empty",
+        "full",
+        "rand",
+        "randn",
+        "tensor",
+        "as_tensor",
+        "stack",
+        "cat",
+    ]
+)
 #: These may never be replaced by an approximation: their failure is what a probe looks for.
 STRICT = frozenset({"backward", "grad", "unscale_"})
 
@@ -196,7 +215,7 @@ class SoftTensor(torch.Tensor):
         """Nothing to do: there are always enough entries."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return connected([self, args, kwargs])
+        return connected([args, kwargs])
 
     def __iter__(self) -> Iterator[Any]:
         count = unpacked(sys._getframe(1))
@@ -470,7 +489,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         with without_overrides():
             result = func(*args, **kwargs)
     except Exception:
-        if not loose or name in STRICT:
+        if name in STRICT or not (loose or name in FACTORIES):
             raise
         run.remark("shapes of tensors are not followed")
         result = connected([args, kwargs], name)

@@ -74,6 +74,21 @@ class ModuleSource:
         code: CodeType = compile(module, self.filename, "exec", flags, dont_inherit=True)
         return code
 
+    def assigned_attributes(self, row: int) -> set[str]:
+        """Attributes that the function starting at `row` assigns to its first parameter."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef) and node.lineno == row and node.args.args:
+                owner = node.args.args[0].arg
+                return {
+                    inner.attr
+                    for inner in ast.walk(node)
+                    if isinstance(inner, ast.Attribute)
+                    and isinstance(inner.ctx, ast.Store)
+                    and isinstance(inner.value, ast.Name)
+                    and inner.value.id == owner
+                }
+        return set()
+
     def definition(self, qualname: str) -> ast.AST | None:
         """The function or class with this name, classes separated by dots."""
         body: Iterable[ast.stmt] = self.statements
@@ -107,7 +122,9 @@ class Project:
         self._uses: Uses | None = None
 
     def module(self, filename: str) -> ModuleSource | None:
-        """The parsed file; None if it cannot be read or parsed."""
+        """The parsed file; None if it is none of the project's, or cannot be parsed."""
+        if filename not in self._names:
+            return None
         if filename not in self._parsed:
             try:
                 parsed = ModuleSource(filename, self._names.get(filename, ""))

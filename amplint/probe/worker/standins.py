@@ -17,6 +17,7 @@ import torch
 from amplint.probe.worker import opaque_calls, values
 from amplint.probe.worker.arity import unpacked
 from amplint.probe.worker.context import current
+from amplint.probe.worker.soft import is_freed
 
 UNBOUND = object()
 #: An attribute that only one kind of object has.
@@ -133,6 +134,8 @@ class StandIn:
 
     def _amp_bind(self, kind: str) -> Any:
         value = get(self, "_value")
+        if isinstance(value, torch.Tensor) and is_freed(value):
+            value = UNBOUND  # a value of an earlier iteration; this one has its own
         if value is UNBOUND:
             value = values.bind(get(self, "_path"), kind, get(self, "_owner"))
             put(self, "_value", value)
@@ -148,11 +151,13 @@ class StandIn:
 
     def _amp_tensor(self) -> Any:
         value = get(self, "_value")
-        return value if isinstance(value, torch.Tensor) else None
+        return self._amp_bind("tensor") if isinstance(value, torch.Tensor) else None
 
     def _amp_argument(self, function: str, position: int) -> Any:
         """What a torch function gets in its place."""
         value = get(self, "_value")
+        if isinstance(value, torch.Tensor):
+            return self._amp_bind("tensor")
         if value is not UNBOUND:
             return value
         if position == 1 and (function.startswith("__") or function in ARITHMETIC):
@@ -171,6 +176,8 @@ class StandIn:
         if name in TELLING:
             self._amp_bind(TELLING[name])
         value = get(self, "_value")
+        if isinstance(value, torch.Tensor):
+            value = self._amp_bind("tensor")
         attributes = get(self, "_attributes")
         if name in attributes:
             return attributes[name]
@@ -377,6 +384,8 @@ def operand(thing: Any, other: Any) -> Any:
     if not isinstance(thing, StandIn):
         return thing
     value = get(thing, "_value")
+    if isinstance(value, torch.Tensor):
+        return thing._amp_bind("tensor")
     if value is not UNBOUND and value is not None:
         return value
     if isinstance(other, str):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed
 import torch.utils.data
-from torch.optim.optimizer import Optimizer
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from amplint.probe.worker import opaque_calls, standins, values
@@ -140,7 +140,7 @@ class Devices(TorchFunctionMode):
         kwargs = {
             key: value
             for key, value in kwargs.items()
-            if not (key in ("device", "dtype", "memory_format") and _is_unknown(value))
+            if not (key in ("device", "dtype", "memory_format") and _is_invented(value))
         }
         if name == "to" and len(args) == 1 and not set(kwargs) & {"device", "dtype", "other"}:
             return args[0]
@@ -149,6 +149,10 @@ class Devices(TorchFunctionMode):
 
 def _is_unknown(value: Any) -> bool:
     return isinstance(value, standins.StandIn)
+
+
+def _is_invented(value: Any) -> bool:
+    return isinstance(value, (standins.StandIn, SoftTensor))
 
 
 def _host(value: Any) -> Any:
@@ -277,11 +281,20 @@ def _optimizers() -> None:
         init(self, groups, {key: _setting(key, value) for key, value in defaults.items()})
 
     _replace(Optimizer, "__init__", new_init)
+    register_optimizer_step_pre_hook(_concrete_groups)
     _replace(Optimizer, "load_state_dict", _nothing)
     for name in dir(torch.optim):
         kind = getattr(torch.optim, name)
         if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer:
             _concrete_settings(kind)
+
+
+def _concrete_groups(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Schedules write into the groups of an optimizer; what they write may be invented."""
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            if name != "params":
+                group[name] = _setting(name, value)
 
 
 def _concrete_settings(kind: Any) -> None:

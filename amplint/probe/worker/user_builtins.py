@@ -107,7 +107,7 @@ class UserBuiltins:
         Args:
             given: the number of positional arguments, and the names of the others.
         """
-        if not isinstance(options, standins.StandIn):
+        if not isinstance(options, (standins.StandIn, SoftTensor)):
             return options
         try:
             parameters = list(inspect.signature(function).parameters.values())

@@ -385,3 +385,42 @@ def test_entries_that_cannot_be_called(probe_source: Probe) -> None:
     assert probe_source("x = 1\n").status == "failed"
     assert probe_source("def train(:\n").status == "failed"
     assert "no function" in probe_source("class A: pass\n", "A.train").reason
+
+
+def test_a_function_called_loss_is_no_loss(probe_source: Probe) -> None:
+    source = """
+def train(model, loader, optimizer, scaler, focal_loss):
+    for images, labels in loader:
+        optimizer.zero_grad()
+        loss = focal_loss(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert [event.kind for event in result.events].count("step") == 4
+    assert result.notes == ()
+
+
+def test_attributes_that_another_method_sets_are_there(probe_source: Probe) -> None:
+    source = """
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+        self.optimizer = None
+        self.scaler = None
+
+    def set_optimizer(self, optimizer, scaler):
+        self.optimizer, self.scaler = optimizer, scaler
+
+    def step(self, x, schedule):
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule[0]
+        self.scaler.scale(self.net(x)).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+"""
+    result = probe_source(source, "Trainer.step")
+    assert result.status == "returned", result
+    assert [event.kind for event in result.events].count("step") == 1
