@@ -105,19 +105,18 @@ _HALF = re.compile(r"fp_?16|half|float16|bf_?16|precision|dtype", re.IGNORECASE)
 def check(view: FileView) -> Iterator[Finding]:
     """Report scalers that are on while the dtype of autocast is bfloat16."""
     regions = list(_regions(view))
-    seen: set[ast.AST] = set()
-    for use in scaler_uses(view, "scale"):
+    uses = list(scaler_uses(view, "scale"))
+    uses.sort(key=lambda use: use.built.function.module is not view.module)  # ours first
+    reported: set[ast.AST] = set()
+    for use in uses:
+        if reported & {use.built.expression, use.site.node}:
+            continue
         for region in _around(view, use.site, regions):
             value = _bfloat16(view, region)
-            if value is None or not _stays_on(view, use, region, value):
-                continue
-            node = use.built.expression
-            if use.built.function.module is not view.module:
-                node = use.site.node
-            if use.built.expression not in seen:
-                seen.add(use.built.expression)
-                yield _finding(view, node, use, region, value)
-            break
+            if value is not None and _stays_on(view, use, region, value):
+                reported |= {use.built.expression, use.site.node}
+                yield _finding(view, use, region, value)
+                break
 
 
 def _regions(view: FileView) -> Iterator[CallSite]:
@@ -202,11 +201,11 @@ def _words(guard: Condition) -> str:
     return ast.unparse(guard.test)
 
 
-def _finding(
-    view: FileView, node: ast.AST, use: ScalerUse, region: CallSite, value: Value
-) -> Finding:
+def _finding(view: FileView, use: ScalerUse, region: CallSite, value: Value) -> Finding:
     dtype = _dtype(region)
     assert dtype is not None
+    ours = use.built.function.module is view.module
+    node = use.built.expression if ours else use.site.node
     steps = [view.step(item.node, item.module, item.words) for item in value.steps]
     steps.append(view.step(region.node, region.function.module, "autocast runs in bfloat16"))
     built, where = use.built.expression, use.built.function.module

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from amplint.project import names
-from amplint.project.dataflow import bindings_of, constant_of
+from amplint.project.dataflow import Binding, bindings_of, constant_of
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function, Module
 from amplint.project.origins import conditions_at, reaching
@@ -101,21 +101,24 @@ def _bound_operation(
     view: FileView, name: ast.Name, function: Function, depth: int
 ) -> ast.expr | None:
     """All bindings that reach the use have to agree; `x += y` leaves the dtype as it is."""
-    found: ast.expr | None = None
-    bindings = bindings_of(function).get(name.id, [])
-    for binding in reversed(reaching(bindings, name, function)):
+    groups = reaching(bindings_of(function).get(name.id, []), name, function)
+    found = [_agreed(view, group, name, function, depth) for group in groups]
+    return found[0] if all(found) else None
+
+
+def _agreed(
+    view: FileView, bindings: Sequence[Binding], use: ast.Name, function: Function, depth: int
+) -> ast.expr | None:
+    """The operation of the last binding; None unless all that may be the last one have one."""
+    for binding in reversed(bindings):
         statement = binding.statement
         if isinstance(statement, ast.AugAssign):
             continue
         value = binding.value
         if value is None and isinstance(statement, ast.Assign):
             value = statement.value
-        if value is None:
-            return None
-        found = _half_operation(view, value, function, depth - 1)
-        if found is None:
-            return None
-        if not conditions_at(statement, function, name):
+        found = _half_operation(view, value, function, depth - 1) if value is not None else None
+        if found is None or not conditions_at(statement, function, use):
             return found
     return None
 

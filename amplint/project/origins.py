@@ -582,10 +582,24 @@ class Origins:
         Returns:
             The predecessors, and how firmly none of the bindings has run (None: one has).
         """
+        first, *carried = reaching(bindings, use, scope)
+        back, rest = self._left_by(first, use, activation, name)
+        for later in carried:
+            back = _merged(back, self._left_by(later, use, activation, name)[0])
+        return back, rest
+
+    def _left_by(
+        self,
+        bindings: Sequence[Binding],
+        use: ast.AST | None,
+        activation: Activation | None,
+        name: str,
+    ) -> tuple[_Back, Standing | None]:
+        """The same for bindings that run one after the other."""
         places: list[_Before] = []
         complete = True
         rest: Standing | None = Standing.FIXED
-        for binding in reversed(reaching(bindings, use, scope)):
+        for binding in reversed(bindings):
             holds, fails = self._standing_of(binding.statement, use, binding.function, activation)
             if holds is None or rest is None:
                 continue
@@ -1198,11 +1212,15 @@ def _writers(module: Module, name: str) -> Iterator[Function]:
 
 def reaching(
     bindings: Sequence[Binding], use: ast.AST | None, scope: Function
-) -> Sequence[Binding]:
-    """The bindings that may have run when a name is used, the nearest ones last."""
+) -> list[Sequence[Binding]]:
+    """The bindings that may have run when a name is used, the nearest ones last.
+
+    Returns:
+        Those before the use, and those that an earlier round of a loop has left if there are any.
+    """
     layout = layout_of(scope)
     if use is None or use not in layout:
-        return bindings
+        return [bindings]
     loops = layout.loops(use)
     earlier: list[Binding] = []
     later: list[Binding] = []  # in an earlier round of a loop
@@ -1222,7 +1240,7 @@ def reaching(
             renewed = renewed or (every_round and not conditions_at(place, scope, use))
         elif set(loops) & set(around):
             later.append(item)
-    return earlier if renewed else [*later, *earlier]
+    return [earlier] if renewed or not later else [earlier, later]
 
 
 def _before(binding: Binding, name: str, activation: Activation | None) -> _Before | None:

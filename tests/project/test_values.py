@@ -141,6 +141,8 @@ def test_nothing_is_known(tmp_path: Path, source: str) -> None:
             {HALF: CHOICE, BF16: CHOICE},
         ),
         ("ask(unknown and False)", {False: CHOICE}),
+        ("d = 'a'\nfor i in r:\n    ask(d)\n    d = 'b'", {"a": FIXED, "b": FIXED}),
+        ("for i in r:\n    d = 'a'\n    ask(d)\n    d = 'b'", {"a": FIXED}),
         ("def f(x):\n    ask(x)\nf(1)\nf(2)", {1: FIXED, 2: FIXED}),
         ("def f(x):\n    x = x or 5\n    ask(x)\nf(None)", {5: FIXED}),
         ("x = 1\ndef f():\n    global x\n    x = 2\nask(x)", {1: FIXED, 2: CHOICE}),
