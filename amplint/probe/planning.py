@@ -131,6 +131,14 @@ class PlanBuilder:
             if any(path_text(part) in owners for part in parts):
                 yield ast.unparse(callee), site.node.lineno
 
+    @cached_property
+    def may_scale_itself(self) -> bool:
+        """Whether an optimizer may take the scale and divide by it: fused, or by declaration."""
+        return any(
+            "_step_supports_amp_scaling" in module.source or "fused" in module.source
+            for module, _ in self._imported(self.view.module)
+        )
+
     def text_of(self, row: int) -> str:
         """A line of the checked file."""
         return split_lines(self.view.module.source)[row - 1]

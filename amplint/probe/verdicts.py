@@ -242,6 +242,8 @@ class Judge:
             yield f"the gradients made by hand in line {min(by_hand)} are what they should be"
         if trial.plan.repeated and _is_second_call(trial):
             yield "its caller does nothing to scaler or gradients between two calls"
+        if self._builder.may_scale_itself:
+            yield "the optimizer leaves unscaling to the scaler"
         if _is_never_fed(trial):
             yield "the optimizer owns other parameters than the backward reaches"
         if _shares_invented_parameters(trial):
