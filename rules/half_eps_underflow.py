@@ -25,13 +25,15 @@ inputs = torch.full((8, 4), 40.0)
 with torch.no_grad():
     head.weight.fill_(-1.0)
 optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
 
 optimizer.zero_grad()
 with torch.autocast("cpu", dtype=torch.float16):
     probability = torch.sigmoid(head(inputs))
     loss = -torch.log(probability + 1e-8).mean()
-loss.backward()
-optimizer.step()
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()
 ```
 
 ## Use instead
@@ -43,17 +45,20 @@ inputs = torch.full((8, 4), 40.0)
 with torch.no_grad():
     head.weight.fill_(-1.0)
 optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
 
 optimizer.zero_grad()
 with torch.autocast("cpu", dtype=torch.float16):
     logits = head(inputs)
     loss = -torch.nn.functional.logsigmoid(logits.float()).mean()
-loss.backward()
-optimizer.step()
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()
 ```
 
 ## How it is confirmed
-Executing the bad example leaves NaN or infinity in the parameters, the good one does not.
+Executing the bad example: the loss is infinite, the scaler skips the step and nothing moves. The
+good one has a finite loss and trains.
 
 ## Fix safety
 No fix. Compute the guarded expression in float32 (`y.float() + 1e-8`), or use an epsilon of 1e-6
