@@ -15,6 +15,7 @@ from amplint.flow.call import Frame
 from amplint.flow.conditions import advanced, forget
 from amplint.flow.events import Transitions
 from amplint.flow.expressions import Expressions, Valued
+from amplint.flow.places import item_location
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container
 from amplint.flow.state import State, merge
@@ -154,7 +155,7 @@ class Interpreter(Expressions):
                 continue
             value = self.reader.binding(item, state, frame.function)
             if value is not None and value[0] in ("path", "const", "formula", "none"):
-                state.values[f"{location}[{key.value!r}]"] = value
+                state.values[item_location(location, key)] = value
 
     def _augmented(self, node: ast.AugAssign, states: list[State], frame: Frame) -> Outcome:
         normal = []

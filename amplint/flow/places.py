@@ -78,20 +78,19 @@ class Places:
             base = self.locate(node.value, state, function)
             if base is None:
                 return None
-            location = f"{base}.{node.attr}"
+            location = base if node.attr == "__dict__" else f"{base}.{node.attr}"
         elif isinstance(node, ast.Subscript):
             base = self.locate(node.value, state, function)
             if base is None:
                 return None
-            index = node.slice
-            location = (
-                f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
-            )
+            location = item_location(base, node.slice)
         elif isinstance(node, ast.Call) and self._is_get(node):
             base = self.locate(node.func.value, state, function)  # type: ignore[attr-defined]
             if base is None:
                 return None
-            location = f"{base}[{node.args[0].value!r}]"  # type: ignore[attr-defined]
+            location = item_location(base, node.args[0])
+        elif isinstance(node, ast.Call) and callee_name(node) == "vars" and len(node.args) == 1:
+            return self.locate(node.args[0], state, function)
         elif isinstance(node, ast.Call) and self._is_getattr(node):
             base = self.locate(node.args[0], state, function)
             return None if base is None else f"{base}.{_attribute_pattern(node.args[1])}"
@@ -190,6 +189,15 @@ class Places:
             if isinstance(child, ast.expr):
                 found |= self.mentioned(child, state, function)
         return found
+
+
+def item_location(base: str, index: ast.expr) -> str:
+    """Where an item lives: `cfg["amp"]`, `vars(args)["amp"]` and `args.amp` are one flag."""
+    if not isinstance(index, ast.Constant):
+        return f"{base}[*]"
+    if isinstance(index.value, str) and index.value.isidentifier():
+        return f"{base}.{index.value}"
+    return f"{base}[{index.value!r}]"
 
 
 def _attribute_pattern(node: ast.expr) -> str:

@@ -357,6 +357,8 @@ def names_in(node: ast.AST) -> set[str]:
             found.add(child.id)
         elif isinstance(child, ast.Attribute):
             found.add(child.attr)
+        elif isinstance(child, ast.Subscript) and isinstance(child.slice, ast.Constant):
+            found.add(str(child.slice.value))
     found.discard("self")
     return found
 
