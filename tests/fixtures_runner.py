@@ -139,8 +139,15 @@ def _check(project: Path, extra_codes: tuple[str, ...]) -> tuple[tuple[Path, Rep
     from amplint.checker import check_paths
     from amplint.config import Settings
 
+    # Each is a project of its own: nothing around it calls it, and nothing is looked for there.
+    root = project if project.is_dir() else project.parent
     settings = Settings(
-        extend_select=extra_codes, exclude=(), respect_gitignore=False, jobs=1, cache=False
+        extend_select=extra_codes,
+        exclude=(),
+        respect_gitignore=False,
+        jobs=1,
+        cache=False,
+        project_root=str(root),
     )
     report = check_paths([str(project)], settings)
     found = [

@@ -78,7 +78,7 @@ def test_a_key(
         ("select = [1]", "`select` must be a list of strings, not [1]", None),
         ('select = ["AMP11O"]', "no rule matches `AMP11O`", "did you mean `AMP110`?"),
         ('ignore = ["clip-without-unscal"]', "no rule matches", "`clip-without-unscale`?"),
-        ('ignore = ["F401"]', "no rule matches `F401`", "amplint rule --all"),
+        ('ignore = ["X9999"]', "no rule matches `X9999`", "amplint rule --all"),
         ('ignore = [""]', "no rule matches ``", "amplint rule --all"),
         ('per-file-ignores = ["a"]', "must be a table from patterns to lists", None),
         ('per-file-ignores = {"a" = "AMP1"}', "must be a table from patterns to lists", None),

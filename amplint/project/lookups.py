@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping
 
 from amplint.errors import UnreadableFile
@@ -52,6 +53,15 @@ class Lookups:
     def requirement_files(self, folder: str) -> list[str]:
         """Files of a folder that can say which torch the project needs, sorted."""
         found = self._ask("requirements", folder)
+        return found if isinstance(found, list) else []
+
+    def importing(self, root: str, module: str, name: str) -> list[str]:
+        """Python files below a folder that import a module and mention a name, sorted.
+
+        Args:
+            module: the last part of its dotted name.
+        """
+        found = self._ask("importing", root, module, name)
         return found if isinstance(found, list) else []
 
     def read(self, path: str) -> bytes:
@@ -106,6 +116,22 @@ def _mentioning(root: str, *words: str) -> list[str]:
     return sorted(map(os.path.realpath, found))
 
 
+def _importing(root: str, module: str, name: str) -> list[str]:
+    found = [path for path in _python_files(root) if _imports(path, module, name)]
+    return sorted(map(os.path.realpath, found))
+
+
+def _imports(path: str, module: str, name: str) -> bool:
+    """Whether a file mentions a name and has a module in an import, or as `package.module.`."""
+    if not _mentions(path, (name.encode("utf-8", "replace"), module.encode("utf-8", "replace"))):
+        return False
+    with open(path, "rb") as file:
+        data = file.read(_READ_LIMIT)
+    last = re.escape(module.encode("utf-8", "replace"))
+    statement = rb"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*)?\b" + last + rb"\b"
+    return bool(re.search(statement + rb"|\." + last + rb"\.", data, re.MULTILINE))
+
+
 #: Where projects state their requirements, relative to a folder.
 _REQUIREMENTS = (
     *("pyproject.toml", "setup.cfg", "setup.py", "*requirements*.txt", "requirements/*.txt"),
@@ -144,5 +170,6 @@ _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
     "file": _file,
     "content": _content,
     "mentioning": _mentioning,
+    "importing": _importing,
     "requirements": _requirements,
 }

@@ -342,7 +342,9 @@ class Objects:
                 return bindings_of(scope).get(path, [])
         return []
 
-    def _bindings_in_module(self, dotted: str, importer: Module) -> list[Binding] | None:
+    def _bindings_in_module(
+        self, dotted: str, importer: Module, depth: int = DEPTH
+    ) -> list[Binding] | None:
         parent, _, name = dotted.rpartition(".")
         module = self.project.module_named(parent, importer) if parent else None
         if module is None:
@@ -350,7 +352,9 @@ class Objects:
         found = bindings_of(module.body).get(name)
         if found and all(isinstance(item.statement, _IMPORTS) for item in found):
             origin = module.imports.aliases.get(name)
-            return self._bindings_in_module(origin, module) if origin != dotted and origin else None
+            if origin is None or depth == 0:
+                return None
+            return self._bindings_in_module(origin, module, depth - 1)
         return found
 
     def _fields(self, owner: Class, name: str) -> list[Binding] | None:

@@ -184,7 +184,7 @@ class Project:
     def importers(self, function: Function) -> Iterator[Module]:
         """Modules of the project that may call a function of another module by its name.
 
-        Only files that mention both the function and its module are read; with
+        Only files that mention the function and import its module are read; with
         `_SEARCH_LIMIT` files in the project the search ends without an answer.
         """
         return self._mentioning(function, anywhere=False)
@@ -227,17 +227,20 @@ class Project:
         name = function.name
         if anywhere and name == "__init__" and function.owner is not None:
             name = function.owner.name
-        yield from self._holding(path, (name, _stem(path)), anywhere)
+        root = self._root or self._project_root(os.path.dirname(path))
+        found = self.lookups.importing(root, _stem(path), name)
+        yield from self._loaded(path, root, found, anywhere)
 
     def naming(self, origin: Module, *words: str) -> Iterator[Module]:
         """Other modules of the project around `origin` whose text holds all the words."""
         path = self._paths.get(origin, "")
         if path:
-            yield from self._holding(path, words, anywhere=True)
+            root = self._root or self._project_root(os.path.dirname(path))
+            found = self.lookups.mentioning(root, *words)
+            yield from self._loaded(path, root, found, anywhere=True)
 
-    def _holding(self, path: str, words: tuple[str, ...], anywhere: bool) -> Iterator[Module]:
-        root = self._root or self._project_root(os.path.dirname(path))
-        for other in self.lookups.mentioning(root, *words):
+    def _loaded(self, path: str, root: str, found: list[str], anywhere: bool) -> Iterator[Module]:
+        for other in found:
             if other == path:
                 continue
             module = self._module_at(other, _dotted_below(other, root), anywhere)

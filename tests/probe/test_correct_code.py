@@ -35,10 +35,12 @@ FOOLED = (
 
 @pytest.fixture(scope="module")
 def corpus() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("corpus", ROOT / "scripts" / "probe_corpus.py")
+    spec = importlib.util.spec_from_file_location(
+        "probe_corpus", ROOT / "scripts" / "probe_corpus.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["corpus"] = module
+    sys.modules["probe_corpus"] = module
     spec.loader.exec_module(module)
     return module
 
