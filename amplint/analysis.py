@@ -11,9 +11,9 @@ from amplint.flow.program import Program
 from amplint.project.module import Module
 from amplint.project.objects import Objects
 from amplint.project.project import Project
-from amplint.project.values import Values
 from amplint.rule import FileView
 from amplint.source.positions import LineTable
+from amplint.values.values import Values
 
 
 def analyse(

@@ -15,8 +15,8 @@ from amplint.flow.program import Program
 from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
 from amplint.project.roles import Roles
-from amplint.project.values import Values
 from amplint.protocol import Violation
+from amplint.values.values import Values
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,11 @@ from amplint.project import names
 from amplint.project.dataflow import constant_of, scaler_calls
 from amplint.project.layout import layout_of
 from amplint.project.module import Function
-from amplint.project.regions import Region, file_regions
 from amplint.project.roles import last_name
 from amplint.project.scalers import BuiltScaler, built_scalers
-from amplint.project.values import Value
+from amplint.regions.regions import Region, file_regions
 from amplint.rule import FileView, Rule
+from amplint.values.values import Value
 
 RULE = Rule(
     code="AMP203",

@@ -89,9 +89,9 @@ from collections.abc import Iterator
 from amplint.findings import Finding, Severity
 from amplint.project.dataflow import parameters
 from amplint.project.layout import layout_of
-from amplint.project.regions import Inside, Region, Regions, Trail, file_regions, regions_of
-from amplint.project.regions_training import anchor, path_to
 from amplint.project.roles import path_text
+from amplint.regions.regions import Inside, Region, Regions, Trail, file_regions, regions_of
+from amplint.regions.training import anchor, path_to
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -79,8 +79,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project.regions import Inside, Region, file_regions, regions_of
-from amplint.project.regions_training import anchor, backwards, ending_words, path_to, stale_steps
+from amplint.regions.regions import Inside, Region, file_regions, regions_of
+from amplint.regions.training import anchor, backwards, ending_words, path_to, stale_steps
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

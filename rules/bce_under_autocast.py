@@ -79,9 +79,9 @@ from amplint.findings import Finding, Severity
 from amplint.project.dataflow import expects_error
 from amplint.project.layout import layout_of
 from amplint.project.module import Function
-from amplint.project.regions import Inside, Region, Regions, regions_of
-from amplint.project.regions_callers import Callers
-from amplint.project.regions_training import path_to
+from amplint.regions.callers import Callers
+from amplint.regions.regions import Inside, Region, Regions, regions_of
+from amplint.regions.training import path_to
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

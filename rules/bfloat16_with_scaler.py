@@ -77,13 +77,13 @@ from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
 from amplint.project import names
-from amplint.project.assumptions import Assumptions
 from amplint.project.module import CallSite
-from amplint.project.origins import Condition, Standing, conditions_at
 from amplint.project.roles import enclosing_class
-from amplint.project.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
-from amplint.project.values import Value
 from amplint.rule import FileView, Rule
+from amplint.values.assumptions import Assumptions
+from amplint.values.origins import Condition, Standing, conditions_at
+from amplint.values.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
+from amplint.values.values import Value
 
 RULE = Rule(
     code="AMP402",

@@ -52,10 +52,10 @@ from collections.abc import Iterator
 from amplint.findings import Finding, Severity
 from amplint.project.dataflow import constant_of
 from amplint.project.module import CallSite, Function
-from amplint.project.origins import Standing
 from amplint.project.trainers import training_arguments
-from amplint.project.values import Value
 from amplint.rule import FileView, Rule
+from amplint.values.origins import Standing
+from amplint.values.values import Value
 
 RULE = Rule(
     code="AMP605",

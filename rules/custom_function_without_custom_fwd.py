@@ -93,10 +93,10 @@ from collections.abc import Iterator
 from amplint.findings import Finding, Severity
 from amplint.project.layout import layout_of
 from amplint.project.module import Class, Function, Module
-from amplint.project.regions import Inside, Region, Regions, Trail, regions_of
-from amplint.project.regions_callers import Callers
-from amplint.project.regions_training import path_to
 from amplint.project.roles import last_name
+from amplint.regions.callers import Callers
+from amplint.regions.regions import Inside, Region, Regions, Trail, regions_of
+from amplint.regions.training import path_to
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -88,8 +88,8 @@ from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
 from amplint.project.module import Class, Function
-from amplint.project.regions import Inside, Region, file_regions, regions_of
-from amplint.project.regions_training import anchor, path_to
+from amplint.regions.regions import Inside, Region, file_regions, regions_of
+from amplint.regions.training import anchor, path_to
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

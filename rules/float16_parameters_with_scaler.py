@@ -78,18 +78,18 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.assumptions import Assumptions
-from amplint.project.halves import Half, halves_of
 from amplint.project.module import CallSite
-from amplint.project.origins import Condition, Standing, Step, conditions_at, same_call
-from amplint.project.ownership import Owned, is_fused, owned_modules
-from amplint.project.scaling import (
+from amplint.rule import FileView, Rule
+from amplint.values.assumptions import Assumptions
+from amplint.values.halves import Half, halves_of
+from amplint.values.origins import Condition, Standing, Step, conditions_at, same_call
+from amplint.values.ownership import Owned, is_fused, owned_modules
+from amplint.values.scaling import (
     AcceleratedStep,
     ScalerUse,
     accelerated_steps,
     scaler_uses,
 )
-from amplint.rule import FileView, Rule
 
 RULE = Rule(
     code="AMP401",

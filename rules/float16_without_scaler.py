@@ -77,10 +77,10 @@ from amplint.findings import Finding, Severity
 from amplint.project.layout import layout_of
 from amplint.project.module import Function, Module
 from amplint.project.objects import Objects, returned
-from amplint.project.regions import Inside, Region, file_regions, opening_words, regions_of
-from amplint.project.regions_callers import Callers
-from amplint.project.regions_training import is_backward, stepped_optimizer
 from amplint.project.roles import enclosing_class, last_name, path_text
+from amplint.regions.callers import Callers
+from amplint.regions.regions import Inside, Region, file_regions, opening_words, regions_of
+from amplint.regions.training import is_backward, stepped_optimizer
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

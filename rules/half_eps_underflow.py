@@ -80,14 +80,14 @@ import re
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.half_tensors import HalfTensor, half_tensor
-from amplint.project.halves import Half, halves_of
 from amplint.project.layout import layout_of
 from amplint.project.module import Function
-from amplint.project.origins import Origin, Standing, Step
-from amplint.project.ownership import is_fused, owned_modules
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
+from amplint.values.half_tensors import HalfTensor, half_tensor
+from amplint.values.halves import Half, halves_of
+from amplint.values.origins import Origin, Standing, Step
+from amplint.values.ownership import is_fused, owned_modules
 
 RULE = Rule(
     code="AMP504",

@@ -81,12 +81,12 @@ import math
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.half_tensors import HalfTensor, half_tensor
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite
-from amplint.project.origins import Step
-from amplint.project.values import Value
 from amplint.rule import FileView, Rule
+from amplint.values.half_tensors import HalfTensor, half_tensor
+from amplint.values.origins import Step
+from amplint.values.values import Value
 
 RULE = Rule(
     code="AMP503",

@@ -74,16 +74,16 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.half_tensors import is_float16_region
-from amplint.project.halves import cast_of, halves_of
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function
 from amplint.project.names import AUTOCASTS
-from amplint.project.origins import Origin, Standing, Step
-from amplint.project.ownership import is_fused, owned_modules
 from amplint.project.roles import last_name, path_text
-from amplint.project.scaling import evaluates, without_gradient
 from amplint.rule import FileView, Rule
+from amplint.values.half_tensors import is_float16_region
+from amplint.values.halves import cast_of, halves_of
+from amplint.values.origins import Origin, Standing, Step
+from amplint.values.ownership import is_fused, owned_modules
+from amplint.values.scaling import evaluates, without_gradient
 
 RULE = Rule(
     code="AMP403",

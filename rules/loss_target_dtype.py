@@ -83,12 +83,12 @@ from dataclasses import dataclass
 
 from amplint.findings import Finding, Severity
 from amplint.project.dataflow import bindings_of, parameters
-from amplint.project.halves import cast_of
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function
-from amplint.project.origins import Origin, Step
 from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
+from amplint.values.halves import cast_of
+from amplint.values.origins import Origin, Step
 
 RULE = Rule(
     code="AMP404",

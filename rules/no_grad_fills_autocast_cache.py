@@ -76,9 +76,9 @@ from collections.abc import Iterator
 from amplint.findings import Finding, Severity
 from amplint.project.layout import layout_of
 from amplint.project.module import Function
-from amplint.project.regions import Region, file_regions, opening_words, regions_of
-from amplint.project.regions_training import CLEARS_CACHE, is_forward
 from amplint.project.roles import last_name, path_text
+from amplint.regions.regions import Region, file_regions, opening_words, regions_of
+from amplint.regions.training import CLEARS_CACHE, is_forward
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

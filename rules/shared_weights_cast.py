@@ -94,12 +94,12 @@ from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
 from amplint.project.dataflow import argument_for, parameters
-from amplint.project.halves import cast_of
 from amplint.project.layout import Layout, layout_of
 from amplint.project.module import CallSite, Function
-from amplint.project.origins import Activation, Origin, Step, conditions_at
 from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.rule import FileView, Rule
+from amplint.values.halves import cast_of
+from amplint.values.origins import Activation, Origin, Step, conditions_at
 
 RULE = Rule(
     code="AMP405",

@@ -85,8 +85,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.regions import file_regions, regions_of
-from amplint.project.regions_training import (
+from amplint.regions.regions import file_regions, regions_of
+from amplint.regions.training import (
     anchor,
     backwards,
     ending_words,

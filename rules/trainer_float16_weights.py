@@ -68,12 +68,12 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.halves import Half, halves_of
 from amplint.project.module import CallSite
-from amplint.project.origins import Origin, Standing, Step
 from amplint.project.trainers import argument_named, is_training_arguments, trainers
-from amplint.project.values import Value
 from amplint.rule import FileView, Rule
+from amplint.values.halves import Half, halves_of
+from amplint.values.origins import Origin, Standing, Step
+from amplint.values.values import Value
 
 RULE = Rule(
     code="AMP603",

@@ -75,7 +75,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project.regions_training import Stale, anchor, path_to, stale_steps
+from amplint.regions.training import Stale, anchor, path_to, stale_steps
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

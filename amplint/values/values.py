@@ -25,10 +25,11 @@ from functools import partial
 from typing import Any
 
 from amplint.project.dataflow import constant_of
-from amplint.project.dtypes import dotted_dtype, dtype_meant, torch_dtype
 from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
-from amplint.project.origins import (
+from amplint.project.roles import last_name
+from amplint.values.dtypes import dotted_dtype, dtype_meant, torch_dtype
+from amplint.values.origins import (
     NO_DATA,
     Activation,
     Origin,
@@ -38,7 +39,6 @@ from amplint.project.origins import (
     Step,
     Truth,
 )
-from amplint.project.roles import last_name
 
 #: Calls that answer yes or no, depending on the machine or on an object.
 _QUESTIONS = frozenset(

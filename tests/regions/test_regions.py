@@ -12,8 +12,8 @@ import pytest
 from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
 from amplint.project.project import Project
-from amplint.project.regions import Regions
-from amplint.project.values import Values
+from amplint.regions.regions import Regions
+from amplint.values.values import Values
 
 FILES = {
     "pyproject.toml": "",

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from amplint.project.layout import Layout, layout_of
 from amplint.project.module import Function
 from amplint.project.objects import Objects
-from amplint.project.regions_contexts import Alternatives, Cast, Contexts
 from amplint.project.roles import last_name
-from amplint.project.values import Values
+from amplint.regions.contexts import Alternatives, Cast, Contexts
+from amplint.values.values import Values
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

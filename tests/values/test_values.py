@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from amplint.project.dtypes import DType, dotted_dtype, dtype_meant
 from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
-from amplint.project.origins import Standing
 from amplint.project.project import Project
-from amplint.project.values import Possible, Values
+from amplint.values.dtypes import DType, dotted_dtype, dtype_meant
+from amplint.values.origins import Standing
+from amplint.values.values import Possible, Values
 
 HALF, BF16, FLOAT = DType("float16"), DType("bfloat16"), DType("float32")
 FIXED, DEFAULT, CHOICE = Standing.FIXED, Standing.DEFAULT, Standing.CHOICE

@@ -17,7 +17,8 @@ from amplint.project.dataflow import bindings_of, constant_of
 from amplint.project.layout import layout_of
 from amplint.project.module import Class, Function, Module
 from amplint.project.objects import WRAPPERS
-from amplint.project.origins import (
+from amplint.project.roles import last_name, path_text
+from amplint.values.origins import (
     CALL_DEPTH,
     Activation,
     Condition,
@@ -26,8 +27,7 @@ from amplint.project.origins import (
     Step,
     conditions_at,
 )
-from amplint.project.roles import last_name, path_text
-from amplint.project.values import Value
+from amplint.values.values import Value
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from amplint.project import names
 from amplint.project.dataflow import Binding, parameters, scopes
-from amplint.project.dtypes import DType
 from amplint.project.layout import layout_of
 from amplint.project.module import Class, Function
 from amplint.project.objects import Objects, returned
 from amplint.project.roles import last_name
-from amplint.project.values import Values
+from amplint.values.dtypes import DType
+from amplint.values.values import Values
 
 #: Definitions are followed through this many names, calls and parameters.
 DEPTH = 8

@@ -19,9 +19,9 @@ from amplint.project import names
 from amplint.project.dataflow import Binding, bindings_of, constant_of
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function, Module
-from amplint.project.origins import conditions_at, reaching
 from amplint.project.roles import enclosing_class, last_name
-from amplint.project.scaling import evaluates
+from amplint.values.origins import conditions_at, reaching
+from amplint.values.scaling import evaluates
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

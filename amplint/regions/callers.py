@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from amplint.project.module import Class, Function, Module
 from amplint.project.objects import WRAPPERS, returned
-from amplint.project.regions import Region, Regions, Trail, is_off
 from amplint.project.roles import last_name
+from amplint.regions.regions import Region, Regions, Trail, is_off
 
 #: Callers are followed this far up, and over this many functions.
 CALLER_DEPTH = 10

@@ -6,7 +6,7 @@ the place, parameters to what callers pass, fields of objects to their construct
 default, elements of literal containers, options of a command line, and data files. Each
 origin says how it got there and whether somebody may choose otherwise.
 
-`amplint.project.values` turns origins into constants; rules about objects (which model does
+`amplint.values.values` turns origins into constants; rules about objects (which model does
 this optimizer own?) ask for the origins themselves.
 """
 
@@ -17,7 +17,6 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from amplint.project import datafiles, options
 from amplint.project.dataflow import Binding, bindings_of, constant_of, parameters, scopes
 from amplint.project.layout import EXITS, layout_of
 from amplint.project.module import Class, Function, Module
@@ -30,6 +29,7 @@ from amplint.project.objects import (
     returned,
 )
 from amplint.project.roles import enclosing_class, last_name, path_text
+from amplint.values import datafiles, options
 
 #: Calls are followed through this many functions at once.
 CALL_DEPTH = 6

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from amplint.project.dataflow import constant_of
 from amplint.project.module import Function
-from amplint.project.origins import Activation, Origin
 from amplint.project.roles import last_name
+from amplint.values.origins import Activation, Origin
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

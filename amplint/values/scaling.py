@@ -12,8 +12,8 @@ from amplint.project import names
 from amplint.project.dataflow import constant_of, scaler_calls
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function
-from amplint.project.origins import Origin
 from amplint.project.roles import last_name
+from amplint.values.origins import Origin
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amplint.project.dataflow import bindings_of, parameters, scopes
-from amplint.project.dtypes import DType, dtype_meant
 from amplint.project.module import Function
-from amplint.project.origins import Condition
-from amplint.project.values import Values
+from amplint.values.dtypes import DType, dtype_meant
+from amplint.values.origins import Condition
+from amplint.values.values import Values
 
 _DEPTH = 4
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from amplint.findings import PathStep
 from amplint.project.layout import layout_of
 from amplint.project.module import Class, Function
-from amplint.project.regions import (
+from amplint.project.roles import (
+    Role,
+    last_name,
+    optimizer_name,
+    path_text,
+    scaler_name,
+)
+from amplint.regions.regions import (
     Inside,
     Region,
     Regions,
@@ -19,13 +26,6 @@ from amplint.project.regions import (
     file_regions,
     opening_words,
     regions_of,
-)
-from amplint.project.roles import (
-    Role,
-    last_name,
-    optimizer_name,
-    path_text,
-    scaler_name,
 )
 
 if TYPE_CHECKING:

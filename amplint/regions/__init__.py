@@ -1,0 +1,1 @@
+"""Which calls run inside which autocast region, across functions and files."""

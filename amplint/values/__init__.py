@@ -1,0 +1,1 @@
+"""Where values come from: constants, dtypes, and the calls that created objects."""
