@@ -81,7 +81,8 @@ from amplint.project.module import CallSite
 from amplint.project.roles import enclosing_class
 from amplint.rule import FileView, Rule
 from amplint.values.assumptions import Assumptions
-from amplint.values.origins import Condition, Standing, conditions_at
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import Condition, Standing
 from amplint.values.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
 from amplint.values.values import Value
 

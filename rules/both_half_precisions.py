@@ -54,7 +54,7 @@ from amplint.project.dataflow import constant_of
 from amplint.project.module import CallSite, Function
 from amplint.project.trainers import training_arguments
 from amplint.rule import FileView, Rule
-from amplint.values.origins import Standing
+from amplint.values.provenance import Standing
 from amplint.values.values import Value
 
 RULE = Rule(

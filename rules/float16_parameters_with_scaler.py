@@ -81,9 +81,10 @@ from amplint.findings import Finding, Severity
 from amplint.project.module import CallSite
 from amplint.rule import FileView, Rule
 from amplint.values.assumptions import Assumptions
+from amplint.values.conditions import conditions_at
 from amplint.values.halves import Half, halves_of
-from amplint.values.origins import Condition, Standing, Step, conditions_at, same_call
 from amplint.values.ownership import Owned, is_fused, owned_modules
+from amplint.values.provenance import Condition, Standing, Step, same_call
 from amplint.values.scaling import (
     AcceleratedStep,
     ScalerUse,

@@ -86,8 +86,8 @@ from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 from amplint.values.half_tensors import HalfTensor, half_tensor
 from amplint.values.halves import Half, halves_of
-from amplint.values.origins import Origin, Standing, Step
 from amplint.values.ownership import is_fused, owned_modules
+from amplint.values.provenance import Origin, Standing, Step
 
 RULE = Rule(
     code="AMP504",

@@ -85,7 +85,7 @@ from amplint.project.layout import layout_of
 from amplint.project.module import CallSite
 from amplint.rule import FileView, Rule
 from amplint.values.half_tensors import HalfTensor, half_tensor
-from amplint.values.origins import Step
+from amplint.values.provenance import Step
 from amplint.values.values import Value
 
 RULE = Rule(

@@ -81,8 +81,8 @@ from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
 from amplint.values.half_tensors import is_float16_region
 from amplint.values.halves import cast_of, halves_of
-from amplint.values.origins import Origin, Standing, Step
 from amplint.values.ownership import is_fused, owned_modules
+from amplint.values.provenance import Origin, Standing, Step
 from amplint.values.scaling import evaluates, without_gradient
 
 RULE = Rule(

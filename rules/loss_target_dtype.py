@@ -88,7 +88,7 @@ from amplint.project.module import CallSite, Function
 from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
 from amplint.values.halves import cast_of
-from amplint.values.origins import Origin, Step
+from amplint.values.provenance import Origin, Step
 
 RULE = Rule(
     code="AMP404",

@@ -98,8 +98,9 @@ from amplint.project.layout import Layout, layout_of
 from amplint.project.module import CallSite, Function
 from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.rule import FileView, Rule
+from amplint.values.conditions import conditions_at
 from amplint.values.halves import cast_of
-from amplint.values.origins import Activation, Origin, Step, conditions_at
+from amplint.values.provenance import Activation, Origin, Step
 
 RULE = Rule(
     code="AMP405",

@@ -72,7 +72,7 @@ from amplint.project.module import CallSite
 from amplint.project.trainers import argument_named, is_training_arguments, trainers
 from amplint.rule import FileView, Rule
 from amplint.values.halves import Half, halves_of
-from amplint.values.origins import Origin, Standing, Step
+from amplint.values.provenance import Origin, Standing, Step
 from amplint.values.values import Value
 
 RULE = Rule(

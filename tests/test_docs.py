@@ -284,8 +284,9 @@ def test_every_room_is_named_once() -> None:
     assert sorted(named) == rooms()
 
 
-def test_every_flow_module_is_named_once() -> None:
-    named = [entry for entry in table_entries() if entry.startswith("flow/")]
-    modules = (ROOT / "amplint" / "flow").glob("*.py")
-    expected = [f"flow/{path.name}" for path in modules if path.name != "__init__.py"]
+@pytest.mark.parametrize("room", ["flow", "values", "regions"])
+def test_every_module_of_a_described_room_is_named_once(room: str) -> None:
+    named = [entry for entry in table_entries() if entry.startswith(f"{room}/")]
+    modules = (ROOT / "amplint" / room).glob("*.py")
+    expected = [f"{room}/{path.name}" for path in modules if path.name != "__init__.py"]
     assert sorted(named) == sorted(expected)

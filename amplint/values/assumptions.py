@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from amplint.project.dataflow import bindings_of, parameters, scopes
 from amplint.project.module import Function
 from amplint.values.dtypes import DType, dtype_meant
-from amplint.values.origins import Condition
+from amplint.values.provenance import Condition
 from amplint.values.values import Values
 
 _DEPTH = 4

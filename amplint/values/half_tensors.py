@@ -20,7 +20,8 @@ from amplint.project.dataflow import Binding, bindings_of, constant_of
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function, Module
 from amplint.project.roles import enclosing_class, last_name
-from amplint.values.origins import conditions_at, reaching
+from amplint.values.bindings import reaching
+from amplint.values.conditions import conditions_at
 from amplint.values.scaling import evaluates
 
 if TYPE_CHECKING:

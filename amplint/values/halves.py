@@ -18,15 +18,8 @@ from amplint.project.layout import layout_of
 from amplint.project.module import Class, Function, Module
 from amplint.project.objects import WRAPPERS
 from amplint.project.roles import last_name, path_text
-from amplint.values.origins import (
-    CALL_DEPTH,
-    Activation,
-    Condition,
-    Origin,
-    Standing,
-    Step,
-    conditions_at,
-)
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Origin, Standing, Step
 from amplint.values.values import Value
 
 if TYPE_CHECKING:

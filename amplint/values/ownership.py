@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from amplint.project.dataflow import constant_of
 from amplint.project.module import Function
 from amplint.project.roles import last_name
-from amplint.values.origins import Activation, Origin
+from amplint.values.provenance import Activation, Origin
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

@@ -13,7 +13,7 @@ from amplint.project.dataflow import constant_of, scaler_calls
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function
 from amplint.project.roles import last_name
-from amplint.values.origins import Origin
+from amplint.values.provenance import Origin
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

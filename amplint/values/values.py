@@ -29,16 +29,8 @@ from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
 from amplint.project.roles import last_name
 from amplint.values.dtypes import dotted_dtype, dtype_meant, torch_dtype
-from amplint.values.origins import (
-    NO_DATA,
-    Activation,
-    Origin,
-    Origins,
-    Part,
-    Standing,
-    Step,
-    Truth,
-)
+from amplint.values.origins import Origins
+from amplint.values.provenance import NO_DATA, Activation, Origin, Part, Standing, Step, Truth
 
 #: Calls that answer yes or no, depending on the machine or on an object.
 _QUESTIONS = frozenset(

@@ -12,7 +12,7 @@ from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
 from amplint.project.project import Project
 from amplint.values.dtypes import DType, dotted_dtype, dtype_meant
-from amplint.values.origins import Standing
+from amplint.values.provenance import Standing
 from amplint.values.values import Possible, Values
 
 HALF, BF16, FLOAT = DType("float16"), DType("bfloat16"), DType("float32")

@@ -1,0 +1,195 @@
+"""From a name back to what its bindings leave in it: scopes, branches, loops, `global`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amplint.project.dataflow import Binding, bindings_of, parameters, scopes
+from amplint.project.layout import layout_of
+from amplint.project.module import Function, Module
+from amplint.project.roles import path_text
+from amplint.values.conditions import conditions_at, standing_of_statement, weaker
+from amplint.values.parameters import back_of_parameter
+from amplint.values.provenance import Activation, Back, Before, Part, Standing, merged, weakened
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_ELSEWHERE = (ast.Global, ast.Nonlocal)
+
+
+def back_of_name(
+    origins: Origins, name: ast.Name, function: Function, activation: Activation | None
+) -> Back | None:
+    """What a name may hold where it is used; None for functions, classes and unknown names."""
+    if origins.objects.symbol(name, function) is not None:
+        return None
+    module = function.module
+    for scope in scopes(function, module):
+        inner = activation if activation is not None and activation.callee is scope else None
+        found = bindings_of(scope).get(name.id, [])
+        if found and all(isinstance(item.statement, _IMPORTS) for item in found):
+            break
+        if any(isinstance(item.statement, _ELSEWHERE) for item in found):
+            continue
+        use = name if scope is function else None
+        if name.id in parameters(scope):
+            bound, rest = bound_in_scope(origins, found, use, scope, inner, name.id)
+            if rest is None:
+                return bound
+            passed = back_of_parameter(origins, scope, name.id, inner)
+            return merged(bound, weakened(passed, rest))
+        if found:
+            return _bound_and_global(origins, found, use, scope, inner, name.id)
+    bindings = origins.objects.bindings(name, function)
+    if not bindings:
+        return None
+    bound, _ = bound_in_scope(origins, bindings, None, bindings[0].function, None, name.id)
+    return bound
+
+
+def _bound_and_global(
+    origins: Origins,
+    found: list[Binding],
+    use: ast.AST | None,
+    scope: Function,
+    activation: Activation | None,
+    name: str,
+) -> Back:
+    """Bindings of a name, and those of functions that declare it `global`."""
+    bound, _ = bound_in_scope(origins, found, use, scope, activation, name)
+    if scope is not scope.module.body:
+        return bound
+    for other in _writers(scope.module, name):
+        more, _ = bound_in_scope(origins, _plain(bindings_of(other)[name]), None, other, None, name)
+        bound = merged(bound, weakened(more, Standing.CHOICE))
+    return bound
+
+
+def bound_in_scope(
+    origins: Origins,
+    bindings: Sequence[Binding],
+    use: ast.AST | None,
+    scope: Function,
+    activation: Activation | None,
+    name: str,
+) -> tuple[Back, Standing | None]:
+    """What bindings in one scope leave in a name, the last one first.
+
+    Returns:
+        The predecessors, and how firmly none of the bindings has run (None: one has).
+    """
+    first, *carried = reaching(bindings, use, scope)
+    back, rest = _left_by(origins, first, use, activation, name)
+    for later in carried:
+        back = merged(back, _left_by(origins, later, use, activation, name)[0])
+    return back, rest
+
+
+def _left_by(
+    origins: Origins,
+    bindings: Sequence[Binding],
+    use: ast.AST | None,
+    activation: Activation | None,
+    name: str,
+) -> tuple[Back, Standing | None]:
+    """The same for bindings that run one after the other."""
+    places: list[Before] = []
+    complete = True
+    rest: Standing | None = Standing.FIXED
+    for binding in reversed(bindings):
+        holds, fails = standing_of_statement(
+            origins, binding.statement, use, binding.function, activation
+        )
+        if holds is None or rest is None:
+            continue
+        before = _before(binding, name, activation)
+        if before is None:
+            complete = False
+        else:
+            standing = min(before.standing, rest, holds)
+            conditions = conditions_at(binding.statement, binding.function, use)
+            places.append(replace(before, standing=standing, conditions=conditions))
+        rest = weaker(rest, fails)
+        if rest is None:
+            break
+    return Back(tuple(places), complete), rest
+
+
+def reaching(
+    bindings: Sequence[Binding], use: ast.AST | None, scope: Function
+) -> list[Sequence[Binding]]:
+    """The bindings that may have run when a name is used, the nearest ones last.
+
+    Returns:
+        Those before the use, and those that an earlier round of a loop has left if there are any.
+    """
+    layout = layout_of(scope)
+    if use is None or use not in layout:
+        return [bindings]
+    loops = layout.loops(use)
+    earlier: list[Binding] = []
+    later: list[Binding] = []  # in an earlier round of a loop
+    renewed = False
+    for item in bindings:
+        place = item.statement
+        if place not in layout:
+            earlier.append(item)
+            continue
+        if layout.holds(place, use) and not isinstance(place, (ast.For, ast.AsyncFor)):
+            continue
+        around = layout.loops(place)
+        if layout.before(place, use) or layout.holds(place, use):
+            if not layout.exclusive(place, use) or set(loops) & set(around):
+                earlier.append(item)
+            every_round = bool(loops) and loops[0] in around
+            renewed = renewed or (every_round and not conditions_at(place, scope, use))
+        elif set(loops) & set(around):
+            later.append(item)
+    return [earlier] if renewed or not later else [earlier, later]
+
+
+def _plain(bindings: Iterable[Binding]) -> list[Binding]:
+    return [item for item in bindings if not isinstance(item.statement, _ELSEWHERE)]
+
+
+def _writers(module: Module, name: str) -> Iterator[Function]:
+    """Functions that declare a name `global`."""
+    for function in module.functions:
+        found = bindings_of(function).get(name, ())
+        if any(isinstance(item.statement, ast.Global) for item in found):
+            yield function
+
+
+def _before(binding: Binding, name: str, activation: Activation | None) -> Before | None:
+    """The expression that a binding takes its value from; None where that is no expression."""
+    if binding.value is not None:
+        return Before(binding.value, binding.function, activation)
+    statement = binding.statement
+    if isinstance(statement, ast.withitem):
+        return Before(statement.context_expr, binding.function, activation)
+    if isinstance(statement, (ast.For, ast.AsyncFor)) and path_text(statement.target) == name:
+        return Before(statement.iter, binding.function, activation, part=Part(..., True))
+    if isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            index = _position(target, name)
+            if index is not None:
+                part = Part(index, True)
+                return Before(statement.value, binding.function, activation, part=part)
+    return None
+
+
+def _position(target: ast.expr, name: str) -> int | None:
+    """The index of a name among the targets of an unpacking."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        return None
+    for index, item in enumerate(target.elts):
+        if isinstance(item, ast.Starred):
+            return None
+        if path_text(item) == name:
+            return index
+    return None

@@ -1,0 +1,106 @@
+"""From a call back to what it gives: returned values, entries that are looked up."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.project.layout import layout_of
+from amplint.project.module import Class, Function
+from amplint.project.objects import SAME_OBJECT
+from amplint.project.roles import last_name, path_text
+from amplint.values.conditions import conditions_at, standing_of_statement
+from amplint.values.provenance import CALL_DEPTH, Activation, Back, Before, Part, Standing, Step
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+
+def back_of_call(
+    origins: Origins, call: ast.Call, function: Function, activation: Activation | None
+) -> Back | None:
+    """What a call gives; None if it creates its value, or if nothing is known about it."""
+    looked_up = _looked_up(origins, call, function, activation)
+    if looked_up is not None:
+        return looked_up
+    symbol = origins.objects.symbol(call.func, function)
+    if isinstance(symbol, Class):
+        return None
+    callee = symbol if isinstance(symbol, Function) else _method(origins, call, function)
+    if callee is None or (activation is not None and activation.depth >= CALL_DEPTH):
+        return None
+    return back_of_returns(origins, Activation(callee, call, function, activation))
+
+
+def _method(origins: Origins, call: ast.Call, function: Function) -> Function | None:
+    if not isinstance(call.func, ast.Attribute) or call.func.attr in SAME_OBJECT:
+        return None
+    callee = origins.objects.callee(call, function)
+    return callee if callee is not None and callee.name not in ("__init__", "forward") else None
+
+
+def back_of_returns(origins: Origins, inner: Activation) -> Back | None:
+    """What one call of a function returns; None for generators and without a value."""
+    callee = inner.callee
+    layout = layout_of(callee)
+    found = [
+        node for node in layout.nodes if isinstance(node, ast.Return) and node.value is not None
+    ]
+    if not found or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout.nodes):
+        return None
+    words = f"`{callee.name}` returns it"
+    places: list[Before] = []
+    rest: Standing | None = Standing.FIXED
+    for node in found:
+        holds, fails = standing_of_statement(origins, node, None, callee, inner)
+        if holds is not None and rest is not None and node.value is not None:
+            step = Step(inner.call, inner.caller.module, words)
+            conditions = conditions_at(node, callee)
+            before = Before(
+                node.value, callee, inner, min(rest, holds), (step,), conditions=conditions
+            )
+            places.append(before)
+        rest = min(rest, fails) if rest is not None and fails is not None else None
+        if rest is None:
+            break
+    return Back(tuple(places))
+
+
+def _looked_up(
+    origins: Origins, call: ast.Call, function: Function, activation: Activation | None
+) -> Back | None:
+    """`getattr(x, "name")`, `x.get("name", default)`, `next(iter(x))` and their like."""
+    name = last_name(call.func)
+    here = (function, activation)
+    if isinstance(call.func, ast.Name) and name == "getattr" and len(call.args) >= 2:
+        if function.module.resolve(call.args[0]) == "torch":
+            return None
+        keys = origins.keys(call.args[1], *here)
+        subject, is_item, rest = call.args[0], False, call.args[2:]
+    elif isinstance(call.func, ast.Attribute) and name in ("get", "pop") and call.args:
+        if path_text(call.func.value) in ("os.environ",):
+            return None
+        keys = origins.keys(call.args[0], *here)
+        subject, is_item, rest = call.func.value, True, call.args[1:]
+    else:
+        return None
+    if keys is None:
+        return None
+    places = [Before(subject, *here, part=Part(key, is_item)) for key in keys]
+    return _with_fallback(origins, places, rest, *here)
+
+
+def _with_fallback(
+    origins: Origins,
+    places: list[Before],
+    rest: list[ast.expr],
+    function: Function,
+    activation: Activation | None,
+) -> Back:
+    """What is looked up, and the given default where nothing, or not everything, is known."""
+    found = [origins.behind(place, None) for place in places]
+    absent = all(item.complete and not item.origins for item in found)
+    if rest and not all(item.complete and item.origins for item in found):
+        standing = Standing.FIXED if absent else Standing.DEFAULT
+        places.append(Before(rest[0], function, activation, standing))
+    return Back(tuple(places[-1:] if absent else places))

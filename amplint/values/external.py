@@ -1,0 +1,165 @@
+"""Values from outside the code: options of command lines, and entries of data files."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amplint.project.dataflow import constant_of
+from amplint.project.module import Function, Module
+from amplint.project.roles import last_name
+from amplint.values import datafiles, options
+from amplint.values.provenance import (
+    UNKNOWN,
+    Activation,
+    Back,
+    Before,
+    Found,
+    Origin,
+    Part,
+    Standing,
+    Step,
+    joined,
+)
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+
+def command_line_option(
+    origins: Origins, call: ast.Call, name: str, function: Function, activation: Activation | None
+) -> Found:
+    """A name of the namespace that `parser.parse_args()` returns."""
+    modules = _declaring(origins, call, function, activation)
+    found = options.argparse_options(modules, name)
+    stored = options.stored_defaults(modules, name)
+    if not found and not stored:
+        return _added_class(origins, modules, name)
+    results: list[tuple[Found, Standing, tuple[Step, ...]]] = [
+        (origins.of(value, where), Standing.DEFAULT, ()) for value, where in stored
+    ]
+    for option in found:
+        results.append((origins.follow(option_values(option), None), Standing.DEFAULT, ()))
+    return joined(results, True)
+
+
+def _added_class(origins: Origins, modules: list[Module], name: str) -> Found:
+    """`parser.add_arguments(Config, dest="cfg")` of simple_parsing."""
+    for site in (site for module in modules for site in module.calls):
+        if site.method != "add_arguments" or not site.node.args:
+            continue
+        given = {item.arg: constant_of(item.value) for item in site.node.keywords}
+        if given.get("dest") == name:
+            filled = Origin(site.node.args[0], site.function, from_command_line=True)
+            return Found((filled,))
+    return UNKNOWN
+
+
+def _declaring(
+    origins: Origins, call: ast.Call, function: Function, activation: Activation | None
+) -> list[Module]:
+    """Files that may declare the options of a parser: where it is made and handed to."""
+    modules = [function.module]
+    if isinstance(call.func, ast.Attribute):
+        for origin in origins.of(call.func.value, function, activation).origins:
+            modules.append(origin.function.module)
+    for site in function.module.calls:
+        if any("parser" in last_name(argument).lower() for argument in site.node.args):
+            callee = origins.objects.callee(site.node, site.function)
+            if callee is not None:
+                modules.append(callee.module)
+    return list(dict.fromkeys(modules))
+
+
+def parsed_class(
+    origins: Origins, call: ast.Call, part: Part, function: Function, activation: Activation | None
+) -> Found:
+    """One of the objects of `HfArgumentParser((A, B)).parse_args_into_dataclasses()`."""
+    if not part.is_item or not isinstance(call.func, ast.Attribute):
+        return UNKNOWN
+    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    for origin in origins.of(call.func.value, function, activation).origins:
+        made = origin.expression
+        if not isinstance(made, ast.Call) or not made.args:
+            continue
+        classes = made.args[0]
+        many = classes.elts if isinstance(classes, (ast.Tuple, ast.List)) else [classes]
+        if isinstance(part.key, int) and part.key < len(many):
+            filled = replace(origin, expression=many[part.key], from_command_line=True)
+            results.append((Found((filled,)), Standing.DEFAULT, ()))
+    return joined(results, bool(results))
+
+
+def file_data(
+    origins: Origins, call: ast.Call, dotted: str | None, origin: Origin, part: Part
+) -> Found:
+    """An entry of a JSON or TOML file that is read under a constant path."""
+    here = (origin.function, origin.activation)
+    if not call.args:
+        return UNKNOWN
+    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    for source in origins.of(call.args[0], *here).origins:
+        node = source.expression
+        path = datafiles.path_argument(node) if isinstance(node, ast.Call) else None
+        known = origins.keys(path, source.function, source.activation) if path else None
+        for name in known or ():
+            found = _file_entry(origins, str(name), dotted, replace(origin, expression=call), part)
+            results.append((found, Standing.FIXED, ()))
+    return joined(results, bool(results))
+
+
+def _file_entry(
+    origins: Origins, path: str, dotted: str | None, origin: Origin, part: Part
+) -> Found:
+    module = origin.function.module
+    try:
+        data = datafiles.content_of(path, dotted, module, origins.objects.project)
+    except datafiles.NoData:
+        return UNKNOWN
+    return part_of_data(replace(origin, data=data, steps=()), part)
+
+
+def option_values(option: options.Option) -> Back:
+    """What an option may be: its default, and what a user may give."""
+    places = []
+    complete = option.flag is not None or option.switch
+    if option.default is not None:
+        places.append(Before(option.default, option.function, None, Standing.DEFAULT))
+    given = [option.flag] if option.flag is not None else []
+    if option.switch:
+        given = [value for value in (True, False) if constant_of(option.default) is not value]
+    for value in given:
+        made = ast.copy_location(ast.Constant(value), option.call)
+        step = Step(option.call, option.function.module, f"the option can be {value}")
+        places.append(Before(made, option.function, None, Standing.CHOICE, (step,)))
+    if option.choices is not None:
+        part = Part(..., True)
+        places.append(Before(option.choices, option.function, None, Standing.CHOICE, (), part))
+        complete = True
+    return Back(tuple(places), complete)
+
+
+def filled_by_user(found: Found) -> Found:
+    """A field that a command line may fill: its default stands unless somebody chooses."""
+    switches = [
+        replace(
+            item,
+            expression=ast.copy_location(ast.Constant(not item.expression.value), item.expression),
+            standing=Standing.CHOICE,
+        )
+        for item in found.origins
+        if isinstance(item.expression, ast.Constant) and isinstance(item.expression.value, bool)
+    ]
+    defaults = [item.then(Standing.DEFAULT, ()) for item in found.origins]
+    return Found((*defaults, *switches), bool(switches) and found.complete)
+
+
+def part_of_data(origin: Origin, part: Part) -> Found:
+    """An entry of what a data file holds."""
+    data = origin.data
+    if isinstance(data, dict) and part.key in data:
+        return Found((replace(origin, data=data[part.key]),))
+    if isinstance(data, list) and isinstance(part.key, int) and part.key < len(data):
+        return Found((replace(origin, data=data[part.key]),))
+    return UNKNOWN

@@ -1,0 +1,200 @@
+"""Attributes of objects: what constructors, methods, properties and class bodies give them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amplint.project.dataflow import bindings_of
+from amplint.project.module import Class, Function
+from amplint.project.objects import class_fields, returned
+from amplint.project.roles import last_name
+from amplint.values.bindings import bound_in_scope
+from amplint.values.calls import back_of_returns
+from amplint.values.provenance import (
+    CALL_DEPTH,
+    UNKNOWN,
+    Activation,
+    Back,
+    Before,
+    Found,
+    Origin,
+    Part,
+    Standing,
+    Step,
+    joined,
+    passing_step,
+)
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+
+def field_of_self(
+    origins: Origins, owner: Class, name: str, function: Function, activation: Activation | None
+) -> Found:
+    """What `self.name` is inside a method."""
+    inside = activation is not None and activation.callee is function
+    if activation is not None and inside and activation.constructs:
+        made = Origin(activation.call, activation.caller, activation.outer)
+        found = field_of_new(origins, owner, made, name)
+        if found is not None:
+            return found
+    return _field(origins, owner, name, {})
+
+
+def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Activation]) -> Found:
+    """What an attribute of objects of a class is, from all its methods.
+
+    Args:
+        calls: for which call a method (`__init__`) is seen.
+    """
+    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    rest: Standing | None = Standing.FIXED
+    family = [*origins.objects.ancestry(owner), *owner.module.subclasses(owner)]
+    for item in family:
+        prop = item.methods.get(name)
+        if prop is not None:
+            return _property(origins, prop, calls)
+        for method in item.methods.values():
+            written = bindings_of(method).get(f"self.{name}", [])
+            if not written:
+                continue
+            bound, left = bound_in_scope(
+                origins, written, None, method, calls.get(method), f"self.{name}"
+            )
+            results.append((origins.follow(bound, None), Standing.FIXED, ()))
+            if method.name == "__init__" and item in family[:1]:
+                rest = left
+    if rest is not None:
+        results += (
+            (declared_field(origins, item, name), rest, ()) for item in family if _has(item, name)
+        )
+    return joined(results, bool(results))
+
+
+def _property(origins: Origins, prop: Function, calls: dict[Function, Activation]) -> Found:
+    if not any(
+        last_name(item) in ("property", "cached_property")
+        for item in getattr(prop.node, "decorator_list", ())
+    ):
+        return UNKNOWN
+    made = next(iter(calls.values()), None)
+    if made is not None:
+        back = back_of_returns(origins, replace(made, callee=prop))
+        return origins.follow(back, None) if back is not None else UNKNOWN
+    places = (Before(value, prop, None, Standing.CHOICE) for value in returned(prop))
+    return origins.follow(Back(tuple(places)), None)
+
+
+def declared_field(origins: Origins, owner: Class, name: str) -> Found:
+    """What the class body says: a constant, or the default of a dataclass field."""
+    for item in origins.objects.ancestry(owner):
+        for binding in reversed(class_fields(item).get(name, [])):
+            if binding.value is None:
+                return UNKNOWN
+            value = _field_default(binding.value)
+            if value is None:
+                return UNKNOWN
+            words = f"`{item.name}.{name}` is `{_short(value)}` by default"
+            step = Step(binding.statement, item.module, words)
+            return joined([(origins.of(value, item.module.body), Standing.FIXED, (step,))], True)
+    return UNKNOWN
+
+
+def field_of_new(origins: Origins, owner: Class, made: Origin, name: str) -> Found | None:
+    """A field of the object that one constructor call makes; None if nothing is known."""
+    call = made.expression
+    assert isinstance(call, ast.Call)
+    init = origins.objects.method(owner, "__init__")
+    if init is not None:
+        if made.activation is not None and made.activation.depth >= CALL_DEPTH:
+            return None
+        inner = Activation(init, call, made.function, made.activation, constructs=True)
+        return _field(origins, owner, name, {init: inner})
+    if not any(_has(item, name) for item in origins.objects.ancestry(owner)):
+        prop = origins.objects.method(owner, name)
+        if prop is None:
+            return None
+        inner = Activation(prop, call, made.function, made.activation, constructs=True)
+        return _property(origins, prop, {prop: inner})
+    return _field_given(origins, owner, made, name)
+
+
+def _field_given(origins: Origins, owner: Class, made: Origin, name: str) -> Found:
+    """A field of a dataclass and its like: what the call passes, else the default."""
+    call = made.expression
+    assert isinstance(call, ast.Call)
+    here = (made.function, made.activation)
+    value = _field_argument(call, _field_names(origins, owner), name)
+    after = _written_after(origins, owner, made, name)
+    if value is not None:
+        step = passing_step(call, made.function, name)
+        return joined([(origins.of(value, *here), Standing.FIXED, (step,)), *after], True)
+    spread = [item.value for item in call.keywords if item.arg is None]
+    words = f"`{last_name(call.func)}(...)` leaves `{name}` at its default"
+    step = Step(call, made.function.module, words)
+    default = (declared_field(origins, owner, name), Standing.FIXED, (step,))
+    if not spread:
+        return joined([default, *after], True)
+    given = origins.part_of(spread[0], Part(name, True), *here)
+    if given.origins and given.complete:
+        return given
+    weak = (default[0], Standing.DEFAULT, default[2])
+    return joined([(given, Standing.FIXED, ()), weak, *after], given.complete)
+
+
+def _written_after(
+    origins: Origins, owner: Class, made: Origin, name: str
+) -> list[tuple[Found, Standing, tuple[Step, ...]]]:
+    """What `__post_init__` puts into a field."""
+    post = origins.objects.method(owner, "__post_init__")
+    written = bindings_of(post).get(f"self.{name}", []) if post is not None else []
+    if post is None or not written:
+        return []
+    call = made.expression
+    assert isinstance(call, ast.Call)
+    bound, _ = bound_in_scope(origins, written, None, post, None, f"self.{name}")
+    return [(origins.follow(bound, None), Standing.CHOICE, ())]
+
+
+def _field_names(origins: Origins, owner: Class) -> list[str]:
+    """Fields in the order of the generated constructor."""
+    names: dict[str, None] = {}
+    for item in reversed(origins.objects.ancestry(owner)):
+        for statement in item.node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                names.setdefault(statement.target.id)
+    return list(names)
+
+
+def _field_argument(call: ast.Call, fields: list[str], name: str) -> ast.expr | None:
+    for item in call.keywords:
+        if item.arg == name:
+            return item.value
+    return dict(zip(fields, call.args)).get(name)
+
+
+def _field_default(value: ast.expr) -> ast.expr | None:
+    """The default in `field(default=x)`, `Field(x)`, `attr.ib(default=x)`, else the value."""
+    if not isinstance(value, ast.Call):
+        return value
+    if last_name(value.func) not in ("field", "Field", "ib", "attrib", "attr", "arg", "choice"):
+        return value
+    given = {item.arg: item.value for item in value.keywords}
+    factory = given.get("default_factory") or given.get("factory")
+    if isinstance(factory, ast.Lambda):
+        return factory.body
+    if factory is not None:
+        return ast.copy_location(ast.Call(factory, [], []), factory)
+    return given.get("default") or (value.args[0] if value.args else None)
+
+
+def _has(owner: Class, name: str) -> bool:
+    return name in class_fields(owner)
+
+
+def _short(value: ast.expr) -> str:
+    text = " ".join(ast.unparse(value).split())
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,102 @@
+"""From a parameter back to what one call, or all known callers, pass for it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amplint.project.dataflow import parameters
+from amplint.project.module import Function
+from amplint.values import options
+from amplint.values.external import option_values
+from amplint.values.provenance import (
+    Activation,
+    Back,
+    Before,
+    Part,
+    Standing,
+    left_out,
+    passing_step,
+)
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+
+def back_of_parameter(
+    origins: Origins, function: Function, name: str, activation: Activation | None
+) -> Back:
+    """What a parameter may be, for one call or, without an activation, for every known one."""
+    _, default = parameters(function)[name]
+    option = options.click_option(function, name)
+    if option is not None:
+        return option_values(option)
+    if activation is not None:
+        return _passed(origins, function, name, default, activation)
+    known = origins.objects.arguments(function, name)
+    places = [
+        Before(value, site.function, None, steps=(passing_step(site.node, site.function, name),))
+        for value, site in known.given
+    ]
+    if default is not None and known.omitted:
+        site = known.omitted[0]
+        places.append(left_out(default, function, name, site.node, site.function))
+    if known.given or known.omitted:
+        return Back(tuple(places))
+    if default is not None:
+        outside = function.parent or function.module.body
+        places.append(Before(default, outside, None, Standing.DEFAULT))
+    return Back(tuple(places), False)
+
+
+def _passed(
+    origins: Origins,
+    function: Function,
+    name: str,
+    default: ast.expr | None,
+    activation: Activation,
+) -> Back:
+    call, caller = activation.call, activation.caller
+    value = _argument(call, function, name)
+    if value is not None:
+        steps = (passing_step(call, caller, name),)
+        return Back((Before(value, caller, activation.outer, steps=steps),))
+    spread = [item.value for item in call.keywords if item.arg is None]
+    if spread:
+        part = Part(name, True)
+        steps = (passing_step(call, caller, name),)
+        before = Before(spread[0], caller, activation.outer, steps=steps, part=part)
+        return _with_default(origins, [before], default, function, name, activation)
+    if default is None or any(isinstance(item, ast.Starred) for item in call.args):
+        return Back((), False)
+    return Back((left_out(default, function, name, call, caller),))
+
+
+def _with_default(
+    origins: Origins,
+    places: list[Before],
+    default: ast.expr | None,
+    function: Function,
+    name: str,
+    activation: Activation,
+) -> Back:
+    found = [origins.behind(place, None) for place in places]
+    if all(item.complete and item.origins for item in found) or default is None:
+        return Back(tuple(places))
+    left = left_out(default, function, name, activation.call, activation.caller)
+    complete = all(item.complete for item in found)
+    return Back((*places, replace(left, standing=Standing.DEFAULT)), complete)
+
+
+def _argument(call: ast.Call, function: Function, name: str) -> ast.expr | None:
+    for item in call.keywords:
+        if item.arg == name:
+            return item.value
+    names = [word for word in parameters(function) if word not in ("self", "cls")]
+    for word, argument in zip(names, call.args):
+        if isinstance(argument, ast.Starred):
+            return None
+        if word == name:
+            return argument
+    return None

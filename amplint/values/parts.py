@@ -1,0 +1,266 @@
+"""Attributes and elements of values: entries of literals, of copies, of what is written later."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.project.dataflow import bindings_of, parameters, scopes
+from amplint.project.module import Class, Function
+from amplint.project.objects import SAME_OBJECT, WRAPPERS, plain_annotation
+from amplint.project.roles import enclosing_class, last_name, path_text
+from amplint.values import datafiles
+from amplint.values.bindings import bound_in_scope
+from amplint.values.conditions import equality
+from amplint.values.external import (
+    command_line_option,
+    file_data,
+    filled_by_user,
+    parsed_class,
+    part_of_data,
+)
+from amplint.values.fields import declared_field, field_of_new, field_of_self
+from amplint.values.provenance import (
+    NO_DATA,
+    UNKNOWN,
+    Activation,
+    Found,
+    Origin,
+    Part,
+    Standing,
+    Step,
+    joined,
+)
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+#: Calls whose keywords, or whose first argument, are what they hold.
+_HOLDERS = frozenset(
+    ("dict", "Namespace", "SimpleNamespace", "EasyDict", "AttrDict", "Munch", "Box", "DotMap")
+    + ("CfgNode", "CN", "ConfigDict", "OrderedDict", "ModuleDict", "ModuleList", "Sequential")
+    + ("create", "structured")  # OmegaConf
+)
+#: Calls that give back what their first argument holds.
+_COPIES = frozenset(("vars", "asdict", "copy", "deepcopy", "to_container", "tuple", "list"))
+_PARSE = frozenset(("parse_args", "parse_known_args", "parse_intermixed_args"))
+#: Functions that fill an object of the given class from the command line.
+_CLASS_PARSERS = ("tyro.cli", "simple_parsing.parse", "draccus.parse", "jsonargparse.CLI")
+
+
+def part_of_value(
+    origins: Origins,
+    expression: ast.expr,
+    part: Part,
+    function: Function,
+    activation: Activation | None,
+) -> Found:
+    """A part of the value of an expression: written to that place, or had from where it began."""
+    owner = enclosing_class(function)
+    is_self = isinstance(expression, ast.Name) and expression.id in ("self", "cls")
+    if is_self and owner is not None and not part.is_item:
+        return field_of_self(origins, owner, str(part.key), function, activation)
+    found, rest = _written(origins, expression, part, function, activation)
+    if rest is None:
+        return found
+    back = origins.back(expression, function, activation)
+    if back is None:
+        below = part_of_origin(origins, Origin(expression, function, activation), part)
+    else:
+        below = origins.follow(back, part)
+    if not below.origins and not below.complete:
+        below = _annotated(origins, expression, part, function)
+    return joined([(below, rest, ())], True, found)
+
+
+def _written(
+    origins: Origins,
+    expression: ast.expr,
+    part: Part,
+    function: Function,
+    activation: Activation | None,
+) -> tuple[Found, Standing | None]:
+    """What `cfg.dtype = ...` and `cfg["dtype"] = ...` set on a path in sight."""
+    path = path_text(expression)
+    if path is None:
+        return Found(), Standing.FIXED
+    path += str(part)
+    root = path.partition(".")[0].partition("[")[0]
+    for scope in scopes(function, function.module):
+        if root not in parameters(scope) and root not in bindings_of(scope):
+            continue
+        inner = activation if activation is not None and activation.callee is scope else None
+        written = bindings_of(scope).get(path, [])
+        use = expression if scope is function else None
+        bound, rest = bound_in_scope(origins, written, use, scope, inner, path)
+        return origins.follow(bound, None) if bound.places else Found((), bound.complete), rest
+    return Found(), Standing.FIXED
+
+
+def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Function) -> Found:
+    """Defaults of the class that annotates a parameter nobody in sight fills."""
+    if not isinstance(expression, ast.Name) or part.is_item:
+        return UNKNOWN
+    for scope in scopes(function, function.module):
+        annotation = parameters(scope).get(expression.id, (None, None))[0]
+        if annotation is None:
+            continue
+        owner = origins.objects.symbol(plain_annotation(annotation), scope)
+        if isinstance(owner, Class):
+            found = declared_field(origins, owner, str(part.key))
+            return joined([(found, Standing.DEFAULT, ())], False)
+    return UNKNOWN
+
+
+def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
+    """A part of a value, from the expression that created it."""
+    here = (origin.function, origin.activation)
+    node = origin.expression
+    if origin.data is not NO_DATA:
+        return part_of_data(origin, part)
+    if isinstance(node, ast.Dict):
+        return _entry(origins, node, part, *here)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return _element(origins, node, part, *here)
+    if isinstance(node, ast.Constant):  # a member of an Enum
+        return origins.of(node, *here) if part.key == "value" else UNKNOWN
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        symbol = origins.objects.symbol(node, origin.function)
+        if not isinstance(symbol, Class):
+            return _imported(origins, node, part, origin.function)
+        found = declared_field(origins, symbol, str(part.key))
+        return filled_by_user(found) if origin.from_command_line else found
+    if isinstance(node, ast.Call):
+        return _part_of_call(origins, node, origin, part)
+    return UNKNOWN
+
+
+def _imported(origins: Origins, node: ast.expr, part: Part, function: Function) -> Found:
+    """A module's constant: `config.AMP`."""
+    if part.is_item or function.module.resolve(node) is None:
+        return UNKNOWN
+    attribute = origins.attribute_of(node, part)
+    bindings = origins.objects.bindings(attribute, function)
+    if not bindings:
+        return UNKNOWN
+    bound, _ = bound_in_scope(origins, bindings, None, bindings[0].function, None, str(part.key))
+    return origins.follow(bound, None)
+
+
+def _entry(
+    origins: Origins, node: ast.Dict, part: Part, function: Function, activation: Activation | None
+) -> Found:
+    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    complete = True
+    for key, value in reversed(list(zip(node.keys, node.values))):
+        if key is None:
+            inner = origins.part_of(value, part, function, activation)
+            results.append((inner, Standing.FIXED, ()))
+            if inner.complete and inner.origins and part.key is not ...:
+                break
+            continue
+        known = origins.keys(key, function, activation)
+        if part.key is ...:
+            inner = _if_index_is(origins.of(value, function, activation), part, key)
+            results.append((inner, Standing.CHOICE, ()))
+        elif known is None:
+            complete = False
+        elif part.key in known:
+            results.append((origins.of(value, function, activation), Standing.FIXED, ()))
+            break
+    return joined(results, complete)
+
+
+def _element(
+    origins: Origins,
+    node: ast.List | ast.Tuple,
+    part: Part,
+    function: Function,
+    activation: Activation | None,
+) -> Found:
+    if any(isinstance(item, ast.Starred) for item in node.elts):
+        return UNKNOWN
+    if part.key is ...:
+        each = [origins.of(item, function, activation) for item in node.elts]
+        return joined([(found, Standing.CHOICE, ()) for found in each], True)
+    if isinstance(part.key, int) and -len(node.elts) <= part.key < len(node.elts):
+        return origins.of(node.elts[part.key], function, activation)
+    return UNKNOWN
+
+
+def _if_index_is(found: Found, part: Part, key: ast.expr) -> Found:
+    """What an entry of a table gives if the unknown index is its key."""
+    if part.index is None:
+        return found
+    index, function = part.index
+    condition = equality(index, key, function)
+    origins = (item.then(Standing.CHOICE, (), (condition,)) for item in found.origins)
+    return Found(tuple(origins), found.complete)
+
+
+def _part_of_call(origins: Origins, call: ast.Call, origin: Origin, part: Part) -> Found:
+    here = (origin.function, origin.activation)
+    name = last_name(call.func)
+    dotted = origin.function.module.resolve(call.func)
+    symbol = origins.objects.symbol(call.func, origin.function)
+    if isinstance(symbol, Class):
+        if part.is_item:
+            return UNKNOWN
+        found = field_of_new(origins, symbol, origin, str(part.key))
+        return found if found is not None else UNKNOWN
+    if isinstance(call.func, ast.Attribute) and name in _PARSE:
+        if part.is_item:
+            return origins.of(call, *here) if part.key == 0 else UNKNOWN
+        return command_line_option(origins, call, str(part.key), *here)
+    if name == "parse_args_into_dataclasses":
+        return parsed_class(origins, call, part, *here)
+    if dotted in _CLASS_PARSERS and call.args:
+        filled = Origin(call.args[0], *here, from_command_line=True)
+        return part_of_origin(origins, filled, part)
+    if datafiles.loads_data(dotted):
+        return file_data(origins, call, dotted, origin, part)
+    if name == "replace" and call.args:
+        return _replaced(origins, call, part, *here)
+    return _held(origins, call, part, *here)
+
+
+def _held(
+    origins: Origins, call: ast.Call, part: Part, function: Function, activation: Activation | None
+) -> Found:
+    """Parts of containers, copies and wrapped modules."""
+    name = last_name(call.func)
+    first = call.args[0] if call.args else None
+    if name in SAME_OBJECT and isinstance(call.func, ast.Attribute):
+        return origins.part_of(call.func.value, part, function, activation)
+    if name == "prepare" and part.is_item and isinstance(part.key, int):
+        given = call.args[part.key : part.key + 1]
+        return origins.of(given[0], function, activation) if given else UNKNOWN
+    if name in WRAPPERS and first is not None:
+        return origins.part_of(first, part, function, activation)
+    if name in _COPIES and first is not None:
+        kind = Part(part.key, False) if name in ("vars", "asdict") else part
+        return origins.part_of(first, kind, function, activation)
+    if name not in _HOLDERS:
+        return UNKNOWN
+    for item in call.keywords:
+        if item.arg is not None and item.arg == part.key:
+            return origins.of(item.value, function, activation)
+    spread = [item.value for item in call.keywords if item.arg is None]
+    inner = spread or call.args[:1]
+    if not inner:
+        return UNKNOWN
+    is_item = part.is_item or isinstance(inner[0], (ast.Dict, ast.Name)) or bool(spread)
+    found = origins.part_of(inner[0], Part(part.key, is_item), function, activation)
+    if found.origins or part.is_item:
+        return found
+    return origins.part_of(inner[0], part, function, activation)
+
+
+def _replaced(
+    origins: Origins, call: ast.Call, part: Part, function: Function, activation: Activation | None
+) -> Found:
+    """`dataclasses.replace(cfg, dtype=...)`."""
+    for item in call.keywords:
+        if item.arg == part.key:
+            return origins.of(item.value, function, activation)
+    return origins.part_of(call.args[0], part, function, activation)

@@ -1,0 +1,230 @@
+"""What can be said about where a value comes from: origins, the way from them, how firmly.
+
+`Origin` is an expression that created a value. `Back` is one step towards it: the places that an
+expression takes its value from. Modules of this room hand both on and join them.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from amplint.project.module import Function, Module
+from amplint.project.roles import last_name
+
+#: Calls are followed through this many functions at once.
+CALL_DEPTH = 6
+#: An expression with more predecessors is unknown.
+WIDTH = 16
+
+
+class Standing(enum.IntEnum):
+    """How firmly an expression has a value; the weaker of two is the smaller one."""
+
+    CHOICE = 0  # somebody has to choose it, or a condition that nothing settles has to hold
+    DEFAULT = 1  # declared in the code; a user, or a caller out of sight, may choose otherwise
+    FIXED = 2  # nothing in the project says otherwise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A place that a value passes on its way, for the path of a finding.
+
+    Args:
+        passes: whether it is a call that hands the value to a parameter.
+    """
+
+    node: ast.AST
+    module: Module
+    words: str
+    passes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """One call of a function, so that its parameters are what this call passes.
+
+    Args:
+        constructs: whether `self` is the object that the call makes.
+    """
+
+    callee: Function
+    call: ast.Call
+    caller: Function
+    outer: Activation | None = None
+    constructs: bool = False
+
+    @property
+    def depth(self) -> int:
+        """How many calls are nested, this one included."""
+        return 1 + (self.outer.depth if self.outer is not None else 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """A test that has to come out on one side.
+
+    Args:
+        side: which one.
+        function: where the test is evaluated.
+    """
+
+    test: ast.expr
+    side: bool
+    function: Function
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """An expression that created a value.
+
+    Args:
+        function: where it is evaluated.
+        activation: for which call of that function; None for any.
+        steps: the way from here to the expression that was asked about.
+        conditions: what has to hold for the value to come from here; not all of them.
+        data: what a data file holds; `NO_DATA` for everything else.
+        from_command_line: the expression is a class, an object of which a parser fills.
+    """
+
+    expression: ast.expr
+    function: Function
+    activation: Activation | None = None
+    standing: Standing = Standing.FIXED
+    steps: tuple[Step, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    data: object = ...
+    from_command_line: bool = False
+
+    def then(
+        self,
+        standing: Standing,
+        steps: tuple[Step, ...],
+        conditions: tuple[Condition, ...] = (),
+    ) -> Origin:
+        """The same origin, seen from further away."""
+        return replace(
+            self,
+            standing=min(self.standing, standing),
+            steps=self.steps + steps,
+            conditions=self.conditions + conditions,
+        )
+
+    def at(self, expression: ast.expr, function: Function, activation: Activation | None) -> Origin:
+        """The way from another expression that ends where this one does."""
+        return replace(self, expression=expression, function=function, activation=activation)
+
+
+#: `Origin.data` of everything that is no data file.
+NO_DATA = ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """All origins of an expression that are in sight.
+
+    Args:
+        complete: whether there are no others; without any origin: a literal lacks the entry.
+    """
+
+    origins: tuple[Origin, ...] = ()
+    complete: bool = True
+
+
+#: Nothing is known about the value.
+UNKNOWN = Found((), False)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An attribute or an element: `.dtype`, `["dtype"]`, `[0]`.
+
+    Args:
+        key: its name or index; `...` if that is not known.
+        is_item: whether it is an element.
+        index: the expression of an unknown key, and the function that evaluates it.
+    """
+
+    key: object
+    is_item: bool
+    index: tuple[ast.expr, Function] | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]" if self.is_item else f".{self.key}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """Where a value comes from, one step back; with `part`, a part of the value there."""
+
+    expression: ast.expr
+    function: Function
+    activation: Activation | None
+    standing: Standing = Standing.FIXED
+    steps: tuple[Step, ...] = ()
+    part: Part | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Back:
+    """All predecessors of an expression."""
+
+    places: tuple[Before, ...]
+    complete: bool = True
+
+
+#: The truth values that a condition may have, each with how firmly.
+Truth = dict[bool, Standing]
+
+
+def same_call(first: Origin, second: Origin) -> bool:
+    """Whether two arguments of one function can come from one and the same call of it."""
+    calls = [
+        next((step.node for step in reversed(item.steps) if step.passes), None)
+        for item in (first, second)
+    ]
+    return None in calls or calls[0] is calls[1]
+
+
+def joined(
+    results: Iterable[tuple[Found, Standing, tuple[Step, ...]]],
+    complete: bool,
+    first: Found | None = None,
+) -> Found:
+    """All origins of several answers, each seen from further away, behind those of `first`."""
+    origins = list(first.origins) if first is not None else []
+    complete = complete and (first is None or first.complete)
+    for found, standing, steps in results:
+        complete = complete and found.complete
+        origins += (item.then(standing, steps) for item in found.origins)
+    return Found(tuple(origins[: WIDTH * 2]), complete and len(origins) <= WIDTH * 2)
+
+
+def merged(first: Back, second: Back) -> Back:
+    """The predecessors of both."""
+    return Back((*first.places, *second.places), first.complete and second.complete)
+
+
+def weakened(back: Back, standing: Standing) -> Back:
+    """The same predecessors, none of them firmer than that."""
+    places = (replace(item, standing=min(item.standing, standing)) for item in back.places)
+    return Back(tuple(places), back.complete)
+
+
+def passing_step(call: ast.Call, caller: Function, name: str) -> Step:
+    """The step of a value into a parameter or field of what is called."""
+    words = f"passed as `{name}` of `{last_name(call.func)}`"
+    return Step(call, caller.module, words, passes=True)
+
+
+def left_out(
+    default: ast.expr, function: Function, name: str, call: ast.Call, caller: Function
+) -> Before:
+    """The default of a parameter that one call does not pass."""
+    outside = function.parent or function.module.body
+    words = f"`{last_name(call.func)}(...)` leaves `{name}` at its default"
+    step = Step(call, caller.module, words)
+    return Before(default, outside, None, steps=(step,))
