@@ -177,7 +177,7 @@ def _multiplies(function: Function) -> bool:
 def _applied(view: FileView, regions: Regions, owner: Class) -> Iterator[tuple[Region, Inside]]:
     """Where `apply` of the class runs inside a region."""
     callers = Callers(regions)
-    modules: list[Module] = [view.module, *view.objects.project.naming(view.module, owner.name)]
+    modules: list[Module] = [view.module, *view.objects.project.mentioning(view.module, owner.name)]
     for module in modules:
         for site in module.calls:
             if not _is_apply(view, site.node, site.function, owner):

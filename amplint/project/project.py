@@ -187,40 +187,29 @@ class Project:
         Only files that mention the function and import its module are read; with
         `_SEARCH_LIMIT` files in the project the search ends without an answer.
         """
-        return self._mentioning(function, anywhere=False)
+        return self._importing(function, anywhere=False)
 
     def users(self, function: Function) -> Iterator[Module]:
         """Like `importers`, in any file; a constructor is called by the name of its class."""
-        return self._mentioning(function, anywhere=True)
+        return self._importing(function, anywhere=True)
 
     def is_imported_from(self, module: Module, name: str) -> bool:
         """Whether another file of the project gets a name from a module."""
         stem = _stem(self._paths.get(module, ""))
-        return any(_takes(other, stem, name) for other in self.naming(module, name, stem))
+        return any(_takes(other, stem, name) for other in self.mentioning(module, name, stem))
 
-    def mentioning(self, home: Module, *names: str) -> Iterator[Module]:
-        """Other modules of a module's project that mention all the names, whatever else."""
+    def mentioning(self, home: Module, *words: str) -> Iterator[Module]:
+        """Other modules of the project around `home` whose text holds all the words.
+
+        None at all in a project with more than `_SEARCH_LIMIT` files.
+        """
         path = self._paths.get(home, "")
-        if not path:
-            return
-        root = self._root or self._project_root(os.path.dirname(path))
-        for other in self.lookups.mentioning(root, *names):
-            module = self._module_at(other, _dotted_below(other, root), anywhere=True)
-            if other != path and module is not None:
-                yield module
+        if path:
+            root = self._root or self._project_root(os.path.dirname(path))
+            found = self.lookups.mentioning(root, *words)
+            yield from self._loaded(path, root, found, anywhere=True)
 
-    def modules_with(self, importer: Module, *words: str) -> Iterator[Module]:
-        """Files of the project that hold all the words; none in a project too large to search."""
-        path = self._paths.get(importer, "")
-        if not path:
-            return
-        root = self._root or self._project_root(os.path.dirname(path))
-        for other in self.lookups.mentioning(root, *words):
-            module = self._module_at(other, _dotted_below(other, root), anywhere=True)
-            if module is not None and module is not importer:
-                yield module
-
-    def _mentioning(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
+    def _importing(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
         path = self._paths.get(function.module, "")
         if not path:
             return
@@ -230,14 +219,6 @@ class Project:
         root = self._root or self._project_root(os.path.dirname(path))
         found = self.lookups.importing(root, _stem(path), name)
         yield from self._loaded(path, root, found, anywhere)
-
-    def naming(self, origin: Module, *words: str) -> Iterator[Module]:
-        """Other modules of the project around `origin` whose text holds all the words."""
-        path = self._paths.get(origin, "")
-        if path:
-            root = self._root or self._project_root(os.path.dirname(path))
-            found = self.lookups.mentioning(root, *words)
-            yield from self._loaded(path, root, found, anywhere=True)
 
     def _loaded(self, path: str, root: str, found: list[str], anywhere: bool) -> Iterator[Module]:
         for other in found:

@@ -94,7 +94,7 @@ class Callers:
 
     def _modules_with_objects(self, owner: Class) -> list[Module]:
         """Modules that name the class, and those that they hand its objects to."""
-        naming = [owner.module, *self.project.naming(owner.module, owner.name)][:FILE_LIMIT]
+        naming = [owner.module, *self.project.mentioning(owner.module, owner.name)][:FILE_LIMIT]
         found = dict.fromkeys(naming)
         for module in naming:
             for site in module.calls:
@@ -114,7 +114,7 @@ class Callers:
         of the class.
         """
         for factory in self._factories(owner):
-            for module in self.project.naming(owner.module, "autocast", factory):
+            for module in self.project.mentioning(owner.module, "autocast", factory):
                 for site in module.calls:
                     callee = site.node.func
                     if isinstance(callee, (ast.Name, ast.Attribute)) and self._is_made(
@@ -125,7 +125,7 @@ class Callers:
     def _factories(self, owner: Class) -> set[str]:
         """Names of methods that return objects of the class."""
         found: set[str] = set()
-        modules = [owner.module, *self.project.naming(owner.module, owner.name)]
+        modules = [owner.module, *self.project.mentioning(owner.module, owner.name)]
         for module in modules[:FILE_LIMIT]:
             for function in module.functions:
                 if function.owner is None or function.name in _CALLED:

@@ -258,7 +258,7 @@ def is_float16_region(view: FileView, site: CallSite) -> bool:
 @lru_cache(maxsize=4)
 def project_region(view: FileView) -> CallSite | None:
     """A float16 autocast around a training step, in this file or anywhere in the project."""
-    for module in (view.module, *view.objects.project.modules_with(view.module, "autocast")):
+    for module in (view.module, *view.objects.project.mentioning(view.module, "autocast")):
         for site in _training_regions(module):
             if is_float16_region(view, site):
                 return site
