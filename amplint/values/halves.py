@@ -127,7 +127,17 @@ def halves_of(
             break
         if isinstance(place.expression, ast.Call):
             found += _built(view, place, wanted, 0)
-    return found
+    return [half for half in found if not _contradictory(half.conditions)]
+
+
+def _contradictory(conditions: Sequence[Condition]) -> bool:
+    """Whether one test would have to go both ways: a cast where the module is not the one."""
+    sides: dict[tuple[Function, str], bool] = {}
+    for item in conditions:
+        key = (item.function, ast.unparse(item.test))
+        if sides.setdefault(key, item.side) is not item.side:
+            return True
+    return False
 
 
 def _adapted(place: Origin) -> bool:
