@@ -1,4 +1,4 @@
-"""Data files of a project that code reads under a constant path: JSON and TOML."""
+"""Data files of a project that code reads under a constant path: JSON, TOML and YAML."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from amplint.project.roles import last_name
 
 _JSON = frozenset(("json.load", "json.loads"))
 _TOML = frozenset(("tomllib.load", "tomllib.loads", "tomli.load", "tomli.loads", "toml.load"))
+_YAML = frozenset(f"yaml.{name}" for name in ("safe_load", "load", "full_load", "unsafe_load"))
 _LIMIT = 1_000_000
 
 
@@ -23,7 +24,7 @@ class NoData(Exception):
 
 def loads_data(dotted: str | None) -> bool:
     """Whether a call of this name turns a file or a text into plain data."""
-    return dotted in _JSON or dotted in _TOML
+    return dotted in _JSON or dotted in _TOML or dotted in _YAML
 
 
 def content_of(path: str, dotted: str | None, module: Module, project: Project) -> object:
@@ -54,6 +55,8 @@ def _read(path: str, project: Project) -> str:
 
 
 def _parsed(text: str, dotted: str | None) -> object:
+    if dotted in _YAML:
+        return _parsed_yaml(text)
     try:
         if dotted in _JSON:
             return json.loads(text)
@@ -64,6 +67,16 @@ def _parsed(text: str, dotted: str | None) -> object:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise NoData(dotted) from error
+
+
+def _parsed_yaml(text: str) -> object:
+    """Plain data only: whatever loader the code uses, no tag makes an object here."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise NoData("yaml") from error
 
 
 def path_argument(call: ast.Call) -> ast.expr | None:

@@ -94,7 +94,7 @@ def parsed_class(
 def file_data(
     origins: Origins, call: ast.Call, dotted: str | None, origin: Origin, part: Part
 ) -> Found:
-    """An entry of a JSON or TOML file that is read under a constant path."""
+    """An entry of a data file that is read under a constant path."""
     here = (origin.function, origin.activation)
     if not call.args:
         return UNKNOWN

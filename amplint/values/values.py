@@ -10,7 +10,6 @@
 `only(...)` and `always(...)` ask the usual questions. A value that nothing is known about is
 missing from the list, and the list is then incomplete: a rule that needs certainty asks for
 `complete`, one that needs an example takes a value and shows its steps. Nothing is executed.
-YAML files are not read: that would need a parser that amplint does not depend on.
 """
 
 from __future__ import annotations

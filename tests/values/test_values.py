@@ -369,16 +369,25 @@ def test_parameters_take_what_other_files_pass(tmp_path: Path) -> None:
         "import json\nwith open('conf/a.json') as f:\n    cfg = json.load(f)",
         "import json, pathlib\ncfg = json.loads(pathlib.Path('conf/a.json').read_text())",
         "import tomllib\nwith open('conf/a.toml', 'rb') as f:\n    cfg = tomllib.load(f)",
+        "import yaml\nwith open('conf/a.yaml') as f:\n    cfg = yaml.safe_load(f)",
+        "import yaml\ncfg = yaml.load(open('conf/a.yaml'), Loader=yaml.FullLoader)",
     ],
 )
 def test_data_files(tmp_path: Path, read: str) -> None:
     files = {
         "conf/a.json": '{"train": {"dtype": "fp16"}}',
         "conf/a.toml": '[train]\ndtype = "fp16"\n',
+        "conf/a.yaml": "train:\n  dtype: fp16\n",
         "main.py": f"{read}\nask(cfg['train']['dtype'])",
     }
     assert judge(tmp_path, files).only() == "fp16"
     files["main.py"] = f"{read}\nask(cfg['other'])"
+    assert not judge(tmp_path, files).values
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: !!python/name:os.system", "a: {b: *c}", "- 1"])
+def test_yaml_that_is_no_plain_data_is_unknown(tmp_path: Path, text: str) -> None:
+    files = {"a.yaml": text, "main.py": "import yaml\nask(yaml.unsafe_load(open('a.yaml'))['a'])"}
     assert not judge(tmp_path, files).values
 
 
