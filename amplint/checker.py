@@ -16,6 +16,7 @@ from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
 from amplint.inspection import FileResult, Task, inspect, place, unreadable
+from amplint.project.lookups import forget
 from amplint.selection import Selection
 from amplint.source.discovery import STDIN, Discovered, discover
 from amplint.source.reading import decode, read_bytes
@@ -86,6 +87,7 @@ def check_paths(
         ConfigError: a pattern of the settings is malformed.
     """
     started = time.perf_counter()
+    forget()
     selection = Selection(settings)
     errors: list[FileError] = []
     results: list[FileResult] = []

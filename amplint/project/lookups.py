@@ -11,7 +11,8 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from amplint.errors import UnreadableFile
 from amplint.source.reading import read_bytes
@@ -21,6 +22,7 @@ _SKIPPED = frozenset({"node_modules", "build", "dist", "site-packages", "venv", 
 #: Callers are looked for only in projects of at most this many Python files.
 _SEARCH_LIMIT = 5_000
 _READ_LIMIT = 1_000_000
+_IDENTIFIER = re.compile(rb"\w+")
 
 Answer = bool | str | list[str]
 #: The name of a question, and what it is about.
@@ -111,25 +113,51 @@ def _content(path: str) -> str:
 
 
 def _mentioning(root: str, *words: str) -> list[str]:
-    wanted = tuple(word.encode("utf-8", "replace") for word in words)
-    found = [path for path in _python_files(root) if _mentions(path, wanted)]
-    return sorted(map(os.path.realpath, found))
+    return sorted(map(os.path.realpath, _holding(root, words)))
 
 
 def _importing(root: str, module: str, name: str) -> list[str]:
-    found = [path for path in _python_files(root) if _imports(path, module, name)]
+    found = [path for path in _holding(root, (module, name)) if _imports(path, module)]
     return sorted(map(os.path.realpath, found))
 
 
-def _imports(path: str, module: str, name: str) -> bool:
-    """Whether a file mentions a name and has a module in an import, or as `package.module.`."""
-    if not _mentions(path, (name.encode("utf-8", "replace"), module.encode("utf-8", "replace"))):
-        return False
-    with open(path, "rb") as file:
-        data = file.read(_READ_LIMIT)
+def _holding(root: str, words: Iterable[str]) -> list[str]:
+    """Files below a folder that hold all the words; a word that is no identifier as it stands."""
+    wanted = [word.encode("utf-8", "replace") for word in words]
+    files, index = _words_below(root)
+    numbers = set(range(len(files)))
+    for identifier in {part for word in wanted for part in _IDENTIFIER.findall(word)}:
+        numbers &= index.get(identifier, set())
+    odd = [word for word in wanted if not _IDENTIFIER.fullmatch(word)]
+    found = [files[number] for number in sorted(numbers)]
+    return [path for path in found if _mentions(path, odd)] if odd else found
+
+
+def _imports(path: str, module: str) -> bool:
+    """Whether a file has a module in an import, or as `package.module.`."""
     last = re.escape(module.encode("utf-8", "replace"))
     statement = rb"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*)?\b" + last + rb"\b"
-    return bool(re.search(statement + rb"|\." + last + rb"\.", data, re.MULTILINE))
+    return bool(re.search(statement + rb"|\." + last + rb"\.", _head(path), re.MULTILINE))
+
+
+@lru_cache(maxsize=4)
+def _words_below(root: str) -> tuple[list[str], dict[bytes, set[int]]]:
+    """The Python files below a folder, and which of them hold each identifier.
+
+    Read once in a process and run: a project has a question for every function that is
+    followed to its callers. See `forget`.
+    """
+    files = _python_files(root)
+    index: dict[bytes, set[int]] = {}
+    for number, path in enumerate(files):
+        for word in set(_IDENTIFIER.findall(_head(path))):
+            index.setdefault(word, set()).add(number)
+    return files, index
+
+
+def forget() -> None:
+    """Look at the files again: a new run begins."""
+    _words_below.cache_clear()
 
 
 #: Where projects state their requirements, relative to a folder.
@@ -156,13 +184,17 @@ def _python_files(root: str) -> list[str]:
     return found
 
 
-def _mentions(path: str, words: tuple[bytes, ...]) -> bool:
+def _mentions(path: str, words: Iterable[bytes]) -> bool:
+    data = _head(path)
+    return all(word in data for word in words)
+
+
+def _head(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            data = file.read(_READ_LIMIT)
+            return file.read(_READ_LIMIT)
     except OSError:
-        return False
-    return all(word in data for word in words)
+        return b""
 
 
 _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
