@@ -102,7 +102,7 @@ OVERFLOWS = (
     "`{name}` raises `RuntimeError: value cannot be converted to type c10::Half without overflow`"
 )
 UNDER_AUTOCAST = " under autocast"
-HELP = "use `torch.finfo({tensor}.dtype).min`, or compute on `{tensor}.float()`"
+HELP = "use `torch.finfo({tensor}.dtype).min`, or a constant that float16 can hold"
 
 #: The first value that rounds to infinity.
 _FIRST_TOO_LARGE = 65520.0
