@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from amplint.errors import UnreadableFile
@@ -23,6 +24,7 @@ _SKIPPED = frozenset({"node_modules", "build", "dist", "site-packages", "venv", 
 _SEARCH_LIMIT = 5_000
 _READ_LIMIT = 1_000_000
 _IDENTIFIER = re.compile(rb"\w+")
+_IMPORT = re.compile(rb"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*)?", re.MULTILINE)
 
 Answer = bool | str | list[str]
 #: The name of a question, and what it is about.
@@ -57,13 +59,14 @@ class Lookups:
         found = self._ask("requirements", folder)
         return found if isinstance(found, list) else []
 
-    def importing(self, root: str, module: str, name: str) -> list[str]:
-        """Python files below a folder that import a module and mention a name, sorted.
+    def importing(self, root: str, module: str, package: str, name: str) -> list[str]:
+        """Python files below a folder that may import a module and call a name, sorted.
 
         Args:
             module: the last part of its dotted name.
+            package: the name of the folder that holds it.
         """
-        found = self._ask("importing", root, module, name)
+        found = self._ask("importing", root, module, package, name)
         return found if isinstance(found, list) else []
 
     def read(self, path: str) -> bytes:
@@ -116,48 +119,68 @@ def _mentioning(root: str, *words: str) -> list[str]:
     return sorted(map(os.path.realpath, _holding(root, words)))
 
 
-def _importing(root: str, module: str, name: str) -> list[str]:
-    found = [path for path in _holding(root, (module, name)) if _imports(path, module)]
+def _importing(root: str, module: str, package: str, name: str) -> list[str]:
+    last, folder, called = (
+        re.escape(part.encode("utf-8", "replace")) for part in (module, package, name)
+    )
+    # The module alone, behind the dots of a relative import, or in its own package: an import
+    # of another package's module of the same name is none of it.
+    imports = re.compile(
+        rb"(?:(?<![\w.])|(?<=[\s.])\.|\b" + folder + rb"\.)" + last + rb"\b", re.MULTILINE
+    )
+    calls = re.compile(rb"(?<!def )(?<!class )\b" + called + rb"\s*\(")
+    below = _texts_below(root)
+    found = [
+        path
+        for path in _holding(root, (module, name))
+        if imports.search(below.imports[path]) and calls.search(_head(path))
+    ]
     return sorted(map(os.path.realpath, found))
 
 
 def _holding(root: str, words: Iterable[str]) -> list[str]:
-    """Files below a folder that hold all the words; a word that is no identifier as it stands."""
+    """Files below a folder that hold all the words, whole identifiers as far as they are some."""
     wanted = [word.encode("utf-8", "replace") for word in words]
-    files, index = _words_below(root)
-    numbers = set(range(len(files)))
+    below = _texts_below(root)
+    found = set(below.imports)
     for identifier in {part for word in wanted for part in _IDENTIFIER.findall(word)}:
-        numbers &= index.get(identifier, set())
+        found &= below.holding.get(identifier, set())
     odd = [word for word in wanted if not _IDENTIFIER.fullmatch(word)]
-    found = [files[number] for number in sorted(numbers)]
-    return [path for path in found if _mentions(path, odd)] if odd else found
+    return [path for path in found if _mentions(path, odd)] if odd else list(found)
 
 
-def _imports(path: str, module: str) -> bool:
-    """Whether a file has a module in an import, or as `package.module.`."""
-    last = re.escape(module.encode("utf-8", "replace"))
-    statement = rb"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*)?\b" + last + rb"\b"
-    return bool(re.search(statement + rb"|\." + last + rb"\.", _head(path), re.MULTILINE))
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What the questions about all Python files below a folder need of them.
+
+    Args:
+        holding: identifier -> the files that hold it.
+        imports: file -> its import statements.
+    """
+
+    holding: dict[bytes, set[str]]
+    imports: dict[str, bytes]
 
 
 @lru_cache(maxsize=4)
-def _words_below(root: str) -> tuple[list[str], dict[bytes, set[int]]]:
-    """The Python files below a folder, and which of them hold each identifier.
+def _texts_below(root: str) -> _Texts:
+    """Read once in a process and run: a project is asked about each function that is followed.
 
-    Read once in a process and run: a project has a question for every function that is
-    followed to its callers. See `forget`.
+    See `forget`.
     """
-    files = _python_files(root)
-    index: dict[bytes, set[int]] = {}
-    for number, path in enumerate(files):
-        for word in set(_IDENTIFIER.findall(_head(path))):
-            index.setdefault(word, set()).add(number)
-    return files, index
+    holding: dict[bytes, set[str]] = {}
+    imports: dict[str, bytes] = {}
+    for path in _python_files(root):
+        data = _head(path)
+        imports[path] = b"\n".join(_IMPORT.findall(data))
+        for word in set(_IDENTIFIER.findall(data)):
+            holding.setdefault(word, set()).add(path)
+    return _Texts(holding, imports)
 
 
 def forget() -> None:
     """Look at the files again: a new run begins."""
-    _words_below.cache_clear()
+    _texts_below.cache_clear()
 
 
 #: Where projects state their requirements, relative to a folder.

@@ -184,7 +184,7 @@ class Project:
     def importers(self, function: Function) -> Iterator[Module]:
         """Modules of the project that may call a function of another module by its name.
 
-        Only files that mention the function and import its module are read; with
+        Only files that import the module and call the name are read; with
         `_SEARCH_LIMIT` files in the project the search ends without an answer.
         """
         return self._importing(function, anywhere=False)
@@ -217,7 +217,11 @@ class Project:
         if anywhere and name == "__init__" and function.owner is not None:
             name = function.owner.name
         root = self._root or self._project_root(os.path.dirname(path))
-        found = self.lookups.importing(root, _stem(path), name)
+        stem = _stem(path)
+        folder = os.path.dirname(path)
+        if os.path.basename(path) == "__init__.py":
+            folder = os.path.dirname(folder)
+        found = self.lookups.importing(root, stem, os.path.basename(folder), name)
         yield from self._loaded(path, root, found, anywhere)
 
     def _loaded(self, path: str, root: str, found: list[str], anywhere: bool) -> Iterator[Module]:
