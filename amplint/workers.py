@@ -106,8 +106,11 @@ def _start(
     function: Callable[[T], R], inputs: Sequence[T], processes: int
 ) -> tuple[ProcessPoolExecutor, list[Future[R]]]:
     context = multiprocessing.get_context(_start_method())
+    here = os.getcwd()
     with _in_a_trusted_folder():
-        pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_interrupts)
+        pool = ProcessPoolExecutor(
+            processes, mp_context=context, initializer=_begin, initargs=(here,)
+        )
         return pool, [pool.submit(function, item) for item in inputs]
 
 
@@ -133,6 +136,11 @@ def _in_a_trusted_folder() -> Iterator[None]:
         os.chdir(before)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of the terminal; only the parent shall act on it."""
+def _begin(folder: str) -> None:
+    """Prepare a new process: its relative paths start in `folder`, its imports never do.
+
+    Ctrl-C reaches every process of the terminal; only the parent shall act on it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path[:] = [entry for entry in sys.path if entry]
+    os.chdir(folder)

@@ -376,6 +376,31 @@ def test_a_worker_that_dies_costs_one_file(tmp_path: Path, monkeypatch: pytest.M
     assert report.files == 7
 
 
+def test_processes_follow_imports_from_relative_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in another file is found from where the paths start, in every process."""
+    monkeypatch.chdir(tmp_path)
+    Path("package").mkdir()
+    Path("package/helper.py").write_text("def undo(scaler, optimizer):\n    scaler.update()\n")
+    text = (
+        "from helper import undo\n"
+        "def train(model, loader, optimizer, scaler):\n"
+        "    for x, y in loader:\n"
+        "        optimizer.zero_grad()\n"
+        "        scaler.scale(model(x, y)).backward()\n"
+        "        scaler.unscale_(optimizer)\n"
+        "        undo(scaler, optimizer)\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.update()\n"
+    )
+    for name in ("first", "second", "third"):
+        Path(f"package/{name}.py").write_text(text)
+    alone, together = (check_paths(["package"], Settings(jobs=n, cache=False)) for n in (1, 2))
+    assert together.findings == alone.findings
+    assert {step.filename for step in together.findings[0].path} >= {"package/helper.py"}
+
+
 def test_processes_give_the_same_report() -> None:
     for number in range(8):
         write(f"a{number}.py", MARK + f"x = {number}  # noqa: AMP999\n")
