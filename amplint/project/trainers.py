@@ -42,6 +42,8 @@ def is_library_call(view: FileView, site: CallSite, names: frozenset[str]) -> bo
     """Whether a call builds an object of a library's class, or of a project's subclass of it."""
     if _is_library_name(site.dotted, names):
         return True
+    if not last_name(site.node.func)[:1].isupper():
+        return False  # no class: looking for what it is may parse other files
     known = view.objects.symbol(site.node.func, site.function)
     return isinstance(known, Class) and any(
         _is_library_name(base, names) for base in view.objects.base_names(known)
