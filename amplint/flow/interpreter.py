@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 
 from amplint.flow.call import Frame
 from amplint.flow.conditions import advanced, forget
-from amplint.flow.events import Transitions
+from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Expressions, Valued
+from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.places import item_location
+from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container
 from amplint.flow.state import State, merge
 from amplint.flow.values import NONE, POSITIVE, ZERO, Value
+from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
 VISIT_LIMIT = 12_000
@@ -414,6 +417,23 @@ class Interpreter(Expressions):
 
     def _assert(self, node: ast.Assert, states: list[State], frame: Frame) -> Outcome:
         return Outcome(normal=self.branch(node.test, states, frame)[0])
+
+
+def interpreter_for(
+    program: Program, function: Function, report: Report, crowded: frozenset[int | None]
+) -> Interpreter:
+    """An interpreter that begins in a function.
+
+    Args:
+        crowded: see `Interpreter`.
+    """
+    transitions = Transitions(report, clears=ZERO_GRAD in program.facts(function).reach)
+    return Interpreter(Reader(program), transitions, crowded)
+
+
+def silent_interpreter(program: Program, function: Function) -> Interpreter:
+    """An interpreter that is asked only for the states that a function leaves behind."""
+    return interpreter_for(program, function, lambda *_: None, frozenset())
 
 
 def _is_new(state: State, guards: frozenset[str], seen: set[tuple]) -> bool:

@@ -1,0 +1,96 @@
+"""From reports to misuses: which reports are one defect, and what a misuse says.
+
+One defect, one finding: of the reports with one cause the first is kept, of the codes at one
+place the most specific, and nothing that follows from another finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from amplint.flow.diagnosis import Verdict, cause_of
+from amplint.flow.events import Site
+from amplint.flow.state import EVERY, State
+from amplint.flow.witness import PlaceOf, build_witness, steps_of
+from amplint.project.module import Function
+from amplint.protocol import VIOLATIONS
+from amplint.rule import Misuse
+
+#: Reported only where nothing more specific fits.
+GENERAL = ("AMP101", "AMP105", "AMP106")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """One reported violation, before duplicates are removed.
+
+    Args:
+        entry: the function in which the path begins.
+        origin: the site in another file, if the finding stands at the call that leads there.
+    """
+
+    slug: str
+    site: Site
+    state: State
+    verdict: Verdict
+    entry: Function
+    origin: Site | None = None
+
+
+def distinct(found: Iterable[Found]) -> list[Found]:
+    """One finding per defect: the first report of each cause, one code per place."""
+    kept: dict[tuple, Found] = {}
+    for item in sorted(found, key=lambda item: (item.site.node.lineno, item.site.node.col_offset)):
+        kept.setdefault((item.verdict.code, cause_of(item.slug, item.site, item.state)), item)
+    places: dict[int, Found] = {}
+    for item in kept.values():
+        other = places.get(id(item.site.node))
+        if other is None or _priority(item) < _priority(other):
+            places[id(item.site.node)] = item
+    defects: dict[int, Found] = {}
+    for item in sorted(places.values(), key=_priority):
+        if cause_of(item.slug, item.site, item.state) not in defects:
+            defects[id(item.site.node)] = item
+    return list(defects.values())
+
+
+def _priority(item: Found) -> tuple[int, int]:
+    """What happens in an earlier round of the loop comes first, then the more specific rule."""
+    rounds = sum(step[0] == "loop" for step in steps_of(item.state.trail))
+    return (rounds, _rank(item.verdict.code))
+
+
+def _rank(code: str) -> int:
+    if code == "AMP201":
+        return 0
+    return 2 if code in GENERAL else 1
+
+
+def _participants(item: Found) -> tuple[str, str]:
+    """Scaler and optimizer as the code writes them; a clip names neither, its path does."""
+    scaler, optimizer = item.site.scaler_text, item.site.optimizer_text
+    for step in reversed(steps_of(item.state.trail)):
+        if step[0] != "event" or step[2].module is not item.site.function.module:
+            continue
+        other = step[3][1]
+        scaler = scaler or other.scaler_text
+        named = other.optimizer not in ("", EVERY)
+        optimizer = optimizer or (other.optimizer_text if named else "")
+    return scaler, optimizer
+
+
+def misuse_of(item: Found, place_of: PlaceOf) -> Misuse:
+    """A report in the words of a misuse, with its path as a witness."""
+    site = item.site
+    scaler, optimizer = _participants(item)
+    return Misuse(
+        code=item.verdict.code,
+        node=site.node,
+        function=site.function,
+        violation=VIOLATIONS.get(item.slug),
+        scaler=scaler,
+        optimizer=optimizer,
+        path=build_witness(item.state.trail, item.slug, item.origin or site, place_of),
+        details=item.verdict.details,
+    )

@@ -1,0 +1,182 @@
+"""The states in which a function begins: what its module and its constructor establish.
+
+What the constructor of a class leaves behind holds at the entry of its methods, unless
+another method changes it. That is how `self.scaler` is tied to `self.use_amp`.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.flow.call import Frame
+from amplint.flow.conditions import forget
+from amplint.flow.interpreter import BudgetExceeded, silent_interpreter
+from amplint.flow.program import Program, Unit
+from amplint.flow.state import State, merge
+from amplint.flow.values import NONE
+from amplint.project.module import Class, Function
+from amplint.project.roles import Role
+
+#: More entry states than this say too little to be worth their cost.
+ENTRY_LIMIT = 12
+
+
+class Entries:
+    """Entry states of the functions of one module.
+
+    Attributes:
+        globals: the states that the module body left behind; its constants until it has run.
+    """
+
+    def __init__(self, program: Program, unit: Unit) -> None:
+        self.program = program
+        self.module = unit.module
+        self.slicer = unit.slicer
+        self.globals: list[State] = [self._constants()]
+
+    def _constants(self) -> State:
+        """Module-level names that are bound once, to a literal."""
+        bindings: dict[str, list[ast.expr]] = {}
+        for node in self.module.nodes():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                bindings.setdefault(node.id, []).append(node)
+        state = State()
+        for statement in self.module.tree.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+                for target in statement.targets:
+                    if isinstance(target, ast.Name) and len(bindings[target.id]) == 1:
+                        value = statement.value.value
+                        literal = ("none",) if value is None else ("const", value)
+                        if isinstance(value, (bool, int, float, str, type(None))):
+                            state.values[f"{self.module.body.label}:{target.id}"] = literal
+        return state
+
+    def leave_module(self, states: list[State]) -> None:
+        """Keep what the module body leaves behind."""
+        kept = []
+        prefix = f"{self.module.body.label}:"
+        for state in states:
+            values = {
+                place: value for place, value in state.values.items() if place.startswith(prefix)
+            }
+            kept.append(State({}, values, dict(state.facts)))
+        kept = merge(kept, self.slicer.lasting_names)
+        self.globals = kept if 0 < len(kept) <= ENTRY_LIMIT else [self._constants()]
+
+    def states(self, function: Function, owner: Class | None = None) -> list[State]:
+        """States at the start of a function.
+
+        Args:
+            owner: the class of the object, if not the one that defines the method.
+        """
+        owner = owner or function.owner
+        states = [state.copy() for state in self.globals]
+        if owner is None:
+            return self._closure_states(function, states)
+        instance = ("instance", owner, owner.label)
+        constructor = self.program.find_method(owner, "__init__")
+        if constructor is not None and constructor is not function:
+            states = self._constructed(owner, constructor, instance, states)
+        for state in states:
+            state.values[f"{function.label}:{first_parameter(function)}"] = instance
+        return states
+
+    def _closure_states(self, function: Function, states: list[State]) -> list[State]:
+        """A nested function sees `self` of the method around it."""
+        parent = function.parent
+        while parent is not None:
+            if parent.owner is not None:
+                instance = ("instance", parent.owner, parent.owner.label)
+                for state in states:
+                    state.values[f"{parent.label}:{first_parameter(parent)}"] = instance
+            parent = parent.parent
+        return states
+
+    def _constructed(
+        self, owner: Class, constructor: Function, instance, states: list[State]
+    ) -> list[State]:
+        """States after `__init__`, without what other methods may change."""
+        interpreter = silent_interpreter(self.program, constructor)
+        frame = Frame(constructor, active=(constructor,))
+        for state in states:
+            state.values[f"{constructor.label}:{first_parameter(constructor)}"] = instance
+            for attribute in self._own_scalers(owner):
+                state.values[f"{owner.label}.{attribute}"] = NONE
+            interpreter.calls.functions.unbind_scalers(constructor, state)
+        try:
+            outcome = interpreter.run(frame, states)
+        except BudgetExceeded:
+            self.program.unfinished.add(constructor)
+            return [self._constants()]
+        after = [*outcome.normal, *(state for state, _ in outcome.returns)]
+        for state in after:
+            self._forget_mutable(owner, constructor, state)
+            state.typestate.clear()
+            state.trail = None
+        after = merge(after, self.slicer.lasting_names)
+        return after if 0 < len(after) <= ENTRY_LIMIT else [self._constants()]
+
+    def _own_scalers(self, owner: Class) -> set[str]:
+        """Scaler attributes that only this class can set: absent until the constructor does."""
+        family = self.program.ancestry(owner)
+        if any(not self.is_known_base(base, item) for item in family for base in item.bases):
+            return set()
+        return {
+            path
+            for item in family
+            for (scope, path), found in self.program.roles(item.module.body).by_path.items()
+            if Role.SCALER in found
+            and "." not in path
+            and scope == f"class {item.name}"
+            and not any(self._sets_on_class(other, path) for other in family)
+        }
+
+    def is_known_base(self, base: ast.expr, owner: Class) -> bool:
+        """Whether a base class is of the program, or one that brings no scaler along."""
+        if self.program.find_class(base, owner.module.body) is not None:
+            return True
+        return ast.unparse(base) in (
+            "object",
+            "nn.Module",
+            "torch.nn.Module",
+            "ABC",
+            "abc.ABC",
+            "Module",
+        )
+
+    def _sets_on_class(self, owner: Class, name: str) -> bool:
+        return any(
+            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+            for statement in owner.node.body
+            if isinstance(statement, (ast.Assign, ast.AnnAssign))
+            for node in ast.walk(statement)
+        )
+
+    def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:
+        for attribute in self._mutable(owner, constructor):
+            location = f"{owner.label}.{attribute}"
+            value = state.values.get(location)
+            if value is not None and value[0] == "scaler":
+                continue
+            forget(location, state)
+
+    def _mutable(self, owner: Class, constructor: Function) -> set[str]:
+        """Attributes that a method other than the constructor and its helpers assigns."""
+        family = [*self.program.ancestry(owner), *self.module.subclasses(owner)]
+        methods = [method for item in family for method in item.methods.values()]
+        others = [method for method in methods if method.name != "__init__"]
+        called_later = {name for method in others for name in self.program.facts(method).callees}
+        helpers = self.program.facts(constructor).callees - called_later
+        return {
+            attribute
+            for method in others
+            if method.name not in helpers
+            for attribute in self.program.facts(method).self_stores
+        }
+
+
+def first_parameter(function: Function) -> str:
+    """The name of the first parameter: what a method calls its object."""
+    arguments = getattr(function.node, "args", None)
+    names = [*arguments.posonlyargs, *arguments.args] if arguments else []
+    return names[0].arg if names else "self"

@@ -1,0 +1,98 @@
+"""A training step that somebody calls again and again: the loop around it, nowhere to be seen."""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.flow.conditions import mentions
+from amplint.flow.diagnosis import AMP_GUARD
+from amplint.flow.entries import first_parameter
+from amplint.flow.facts import BACKWARD, SCALE, STEP, UPDATE, ZERO_GRAD
+from amplint.flow.functions import drop_locals
+from amplint.flow.interpreter import Interpreter
+from amplint.flow.program import Unit
+from amplint.flow.slice import blocks_of
+from amplint.flow.state import State, merge
+from amplint.project.module import Function
+
+SELF_CONTAINED = frozenset({BACKWARD, SCALE, STEP, ZERO_GRAD})
+
+
+def is_called_per_batch(function: Function, unit: Unit, interpreter: Interpreter) -> bool:
+    """Whether a function is a self-contained training step for one batch.
+
+    Args:
+        unit: the module under analysis, which may only inherit the function.
+    """
+    program = interpreter.program
+    facts = program.facts(function)
+    if function is unit.module.body or not facts.reach >= SELF_CONTAINED:
+        return False
+    around = program.unit(function).facts.values()
+    anywhere = any(UPDATE in other.words for other in around)
+    if anywhere and UPDATE not in facts.reach:
+        return False
+    return not _trains_whole_epochs(function, unit, interpreter)
+
+
+def _trains_whole_epochs(function: Function, unit: Unit, interpreter: Interpreter) -> bool:
+    """Whether the function, or one that it may call, loops around a backward."""
+    pending, seen = [function], {function}
+    while pending:
+        current = pending.pop()
+        if _loops_around_backward(current, current.body, interpreter):
+            return True
+        for other in unit.facts:
+            if other not in seen and other.name in interpreter.program.facts(current).callees:
+                seen.add(other)
+                pending.append(other)
+    return False
+
+
+def _loops_around_backward(
+    function: Function, body: list[ast.stmt], interpreter: Interpreter
+) -> bool:
+    for statement in body:
+        block = statement.body if isinstance(statement, (ast.For, ast.While, ast.AsyncFor)) else []
+        if BACKWARD in interpreter.loops.words(block, function):
+            return True
+        if any(
+            _loops_around_backward(function, block, interpreter) for block in blocks_of(statement)
+        ):
+            return True
+    return False
+
+
+def next_call(
+    states: list[State], function: Function, unit: Unit, interpreter: Interpreter
+) -> list[State]:
+    """The states in which the next call of a training step begins."""
+    following = []
+    for state in states:
+        state = state.copy()
+        interpreter.transitions.back_edge(state)
+        state.note("again", function.node, function, None)
+        keep = f"{function.label}:{first_parameter(function)}"
+        instance = state.values.get(keep) if function.owner is not None else None
+        lasting = _lasting_facts(state, function)
+        drop_locals(state, f"{function.label}:")
+        state.facts.update(lasting)
+        if instance is not None:
+            state.values[keep] = instance
+        following.append(state)
+    return merge(following, unit.slicer.lasting_names)
+
+
+def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:
+    """What a call assumed about parameters that are the same in the next call.
+
+    A scaler or an AMP switch is; a batch, a loss or "is this the boundary" is not.
+    """
+    prefix = f"{function.label}:"
+    return {
+        atom: truth
+        for atom, truth in state.facts.items()
+        if all(
+            AMP_GUARD.search(m.removeprefix(prefix)) for m in mentions(atom) if m.startswith(prefix)
+        )
+    }
