@@ -95,6 +95,21 @@ class FileView:
         """Where a node of the checked file lies, in 1-based code points."""
         return self.place_of(self.module, node)
 
+    def roles_of(self, function: Function) -> Roles | None:
+        """The roles of the file that holds a function; None if it is not of the project."""
+        if function.module is self.module:
+            return self.roles
+        return self.objects.project.roles_of(function.module)
+
+    def may_reach(self, word: str, call: ast.Call, function: Function) -> bool:
+        """Whether a function of the called name may use a word of the protocol; cheap.
+
+        Args:
+            word: "scale", "step", "update" or "unscale".
+            function: holds the call, in whatever file.
+        """
+        return not self.program.knows(function) or word in self.program.reach(call, function)
+
     def step(self, node: ast.AST, module: Module, message: str) -> PathStep:
         """One step of a path, in whatever file."""
         start = self.place_of(module, node).start

@@ -4,8 +4,8 @@ A closure is passed to `scaler.step`, or the scaler steps an LBFGS optimizer.
 
 ## What it does
 Flags `scaler.step(optimizer, closure)` and `scaler.step(optimizer, closure=…)` with a lambda, a
-local function or a method as closure, and `scaler.step` of an optimizer that is always an
-`LBFGS`.
+function or a method as closure, also where a caller passes it, and `scaler.step` of an optimizer
+that is always an `LBFGS`, wherever it is built.
 
 ## Why is this bad?
 A scaler unscales the gradients before the optimizer's step; a closure computes new, scaled ones
@@ -64,8 +64,8 @@ No fix is offered: the closure's body has to move in front of the step, and LBFG
 in full precision.
 
 ## Known limits
-A closure that arrives as a parameter is not flagged: wrappers forward an optional one that nobody
-passes. Skipped: files with a GradScaler subclass that has its own `step`, and scalers of another
+A closure that arrives as a parameter is flagged only where a known caller passes one: wrappers
+forward an optional one that nobody passes. Skipped: files with a GradScaler subclass that has its own `step`, and scalers of another
 object (`state.scaler`) whose class is not in sight.
 
 ## References
@@ -79,12 +79,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
-from amplint.project import names
-from amplint.project.dataflow import constant_of, definitions, receiver, scaler_calls, scopes
-from amplint.project.module import CallSite
+from amplint.findings import Finding, PathStep, Severity
+from amplint.project.dataflow import constant_of, receiver, scaler_calls, scopes
+from amplint.project.module import CallSite, Function
 from amplint.project.roles import enclosing_class, last_name
 from amplint.rule import FileView, Rule
+from amplint.values.provenance import Origin, Standing
+from amplint.values.scaling import TORCH_SCALERS, is_torch_scaler
 
 RULE = Rule(
     code="AMP118",
@@ -95,7 +96,6 @@ RULE = Rule(
     facts=("S19", "S19b", "S19c", "S19d", "S19e", "S19f"),
 )
 
-TORCH_SCALERS = names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS
 REFUSED = (
     "`{scaler}.step` takes no closure: `RuntimeError: Closure use is not currently supported if "
     "GradScaler is enabled.`"
@@ -125,28 +125,25 @@ def check(view: FileView) -> Iterator[Finding]:
     for site in scaler_calls(view, "step"):
         if not site.node.args or _is_foreign(view, site):
             continue
-        message, help = _misuse(view, site)
+        message, help, path = _misuse(view, site)
         if message:
             words = {
                 "scaler": receiver(site.node),
                 "optimizer": view.source_of(site.node.args[0]),
             }
-            yield view.finding(RULE, site.node, message.format_map(words), help.format_map(words))
+            message, help = message.format_map(words), help.format_map(words)
+            yield view.finding(RULE, site.node, message, help, path=path)
 
 
 def _is_foreign(view: FileView, site: CallSite) -> bool:
     """Whether the scaler may be of a class that takes closures: not torch's, or out of sight."""
     callee = site.node.func
     assert isinstance(callee, ast.Attribute)
-    known = definitions(view, callee.value, site.function)
-    if known is None:
+    found = view.values.origins.of(callee.value, site.function).origins
+    built = [item for item in found if isinstance(item.expression, ast.Call)]
+    if not built:
         return "." in receiver(site.node).removeprefix("self.")
-    built = [node for binding in known if binding.value for node in ast.walk(binding.value)]
-    classes = [node.func for node in built if isinstance(node, ast.Call)]
-    return any(
-        last_name(callee).endswith("Scaler") and view.module.resolve(callee) not in TORCH_SCALERS
-        for callee in classes
-    )
+    return not all(is_torch_scaler(item) for item in built)
 
 
 def _own_step(view: FileView) -> bool:
@@ -158,43 +155,69 @@ def _own_step(view: FileView) -> bool:
     )
 
 
-def _misuse(view: FileView, site: CallSite) -> tuple[str, str]:
-    call = site.node
+def _misuse(view: FileView, site: CallSite) -> tuple[str, str, tuple[PathStep, ...]]:
+    """Message, help and path; an empty message where nothing is wrong."""
+    call, function = site.node, site.function
     keyword = next((item.value for item in call.keywords if item.arg == "closure"), None)
-    if _is_lbfgs(view, site):
+    lbfgs = _lbfgs(view, site)
+    if lbfgs is not None:
         given = keyword is not None or len(call.args) > 1
-        return (LBFGS if given else NO_CLOSURE), FULL_PRECISION
-    if keyword is not None and (_is_closure(view, keyword, site) or constant_of(keyword) is None):
-        return REFUSED, BACKWARD_FIRST
-    if len(call.args) > 1 and _is_closure(view, call.args[1], site):
-        return SLIPS_THROUGH, BACKWARD_FIRST
-    return "", ""
+        return (LBFGS if given else NO_CLOSURE), FULL_PRECISION, _path(view, lbfgs)
+    if keyword is not None and constant_of(keyword) is None:
+        return REFUSED, BACKWARD_FIRST, ()
+    for message, closure in ((REFUSED, keyword), (SLIPS_THROUGH, next(iter(call.args[1:]), None))):
+        passed = _closure(view, closure, function) if closure is not None else None
+        if passed is not None:
+            return message, BACKWARD_FIRST, _path(view, passed)
+    return "", "", ()
 
 
-def _is_closure(view: FileView, expression: ast.expr, site: CallSite) -> bool:
+def _path(view: FileView, origin: Origin) -> tuple[PathStep, ...]:
+    """From where an object was made to the step; empty where that is one function."""
+    if not origin.steps:
+        return ()
+    text = f"`{view.source_of(origin.expression)}` is here"
+    first = view.step(origin.expression, origin.function.module, text)
+    return (first, *(view.step(step.node, step.module, step.words) for step in origin.steps))
+
+
+def _closure(view: FileView, expression: ast.expr, function: Function) -> Origin | None:
+    """The closure that an expression is, or that some caller passes for it, whatever happens."""
+    if _is_closure(view, expression, function):
+        return Origin(expression, function)
+    for origin in view.values.origins.of(expression, function).origins:
+        certain = origin.standing is Standing.FIXED and not origin.conditions
+        if certain and _is_closure(view, origin.expression, origin.function):
+            return origin
+    return None
+
+
+def _is_closure(view: FileView, expression: ast.expr, function: Function) -> bool:
     if isinstance(expression, ast.Lambda):
         return True
     if isinstance(expression, ast.Call):
-        is_partial = view.module.resolve(expression.func) == "functools.partial"
+        is_partial = function.module.resolve(expression.func) == "functools.partial"
         given = expression.args[:1] if is_partial else []
-        return any(_is_closure(view, inner, site) for inner in given)
+        return any(_is_closure(view, inner, function) for inner in given)
     if isinstance(expression, ast.Name):
-        nested = (scope.nested for scope in scopes(site.function, view.module))
-        return any(expression.id in functions for functions in nested)
-    owner = enclosing_class(site.function)
-    if owner is None or not isinstance(expression, ast.Attribute):
-        return False
-    is_own = isinstance(expression.value, ast.Name) and expression.value.id == "self"
-    return is_own and view.module.find_method(owner, expression.attr) is not None
+        nested = (scope.nested for scope in scopes(function, function.module))
+        if any(expression.id in functions for functions in nested):
+            return True
+    elif isinstance(expression, ast.Attribute) and last_name(expression.value) == "self":
+        owner = enclosing_class(function)
+        return owner is not None and view.objects.method(owner, expression.attr) is not None
+    return isinstance(view.objects.symbol(expression, function), Function)
 
 
-def _is_lbfgs(view: FileView, site: CallSite) -> bool:
-    """Whether everything that the file binds the optimizer to is an LBFGS."""
-    known = definitions(view, site.node.args[0], site.function)
-    if known is None:
+def _lbfgs(view: FileView, site: CallSite) -> Origin | None:
+    """Where the optimizer is built, if everything that it can be is an LBFGS."""
+    found = view.values.origins.of(site.node.args[0], site.function)
+    is_lbfgs = found.complete and all(_builds_lbfgs(item) for item in found.origins)
+    return next(iter(found.origins), None) if is_lbfgs else None
+
+
+def _builds_lbfgs(origin: Origin) -> bool:
+    node = origin.expression
+    if not isinstance(node, ast.Call):
         return False
-    return all(
-        isinstance(binding.value, ast.Call)
-        and (view.module.resolve(binding.value.func) or "").rpartition(".")[2] == "LBFGS"
-        for binding in known
-    )
+    return (origin.function.module.resolve(node.func) or "").rpartition(".")[2] == "LBFGS"

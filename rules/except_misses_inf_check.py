@@ -65,6 +65,7 @@ and leaves the loop or updates the scaler; one that only goes on would swallow t
 than any handler is a scaled backward before each step.
 
 ## Known limits
+The step may be in a function that the `try` calls, in whatever file, up to three calls deep.
 A handler around a whole training step (forward and backward included) is only flagged if it names
 the missing inf check: it may be meant for batches that cannot be read or do not fit into memory.
 
@@ -80,9 +81,9 @@ import re
 from collections.abc import Iterator
 
 from amplint.findings import Edit, Finding, Fix, Severity
-from amplint.project.dataflow import receiver, scaler_calls
 from amplint.project.layout import LOOPS, Layout, layout_of
-from amplint.project.module import CallSite, Function
+from amplint.project.module import Function
+from amplint.project.reached_calls import ScalerCall, calls_leading_to
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
@@ -129,16 +130,25 @@ SWALLOWED = (
 def check(view: FileView) -> Iterator[Finding]:
     """Report handlers around scaler calls."""
     seen: set[ast.Try] = set()
-    for site in scaler_calls(view, "step", "unscale_"):
-        layout = layout_of(site.function)
-        if site.node not in layout:
-            continue
-        block = _protecting(layout, site.node)
+    for call, function in _steps_in_try(view):
+        block = _protecting(layout_of(function), call.node)
         if block is None or block in seen:
             continue
         seen.add(block)
         for handler in block.handlers:
-            yield from _judge(view, site, block, handler)
+            yield from _judge(view, call, function, block, handler)
+
+
+def _steps_in_try(view: FileView) -> Iterator[tuple[ScalerCall, Function]]:
+    """Calls that step or unscale, in functions with a handler."""
+    for function in view.module.functions:
+        if not any(isinstance(node, ast.Try) for node in function.nodes):
+            continue
+        for method in ("step", "unscale_"):
+            for call in calls_leading_to(view, method, function):
+                caught = call.path and _protecting(layout_of(call.function), call.method)
+                if not caught:
+                    yield call, function
 
 
 def _protecting(layout: Layout, call: ast.Call) -> ast.Try | None:
@@ -154,19 +164,24 @@ def _protecting(layout: Layout, call: ast.Call) -> ast.Try | None:
 
 
 def _judge(
-    view: FileView, site: CallSite, block: ast.Try, handler: ast.ExceptHandler
+    view: FileView,
+    call: ScalerCall,
+    function: Function,
+    block: ast.Try,
+    handler: ast.ExceptHandler,
 ) -> Iterator[Finding]:
     caught = _caught(handler)
     if not caught & BROAD:
         if handler.type is not None and _mentions_inf_check(handler):
             message = MISSED.format(caught=view.source_of(handler.type))
             help = "skip the step when there is no gradient instead of catching the error"
-            yield view.finding(RULE, handler.type, message, help, fix=_catch_it(view, handler))
+            fix = _catch_it(view, handler)
+            yield view.finding(RULE, handler.type, message, help, path=call.path, fix=fix)
         return
-    if _goes_on(view, site.function, handler) and _only_steps(view, site, block, caught):
-        message = SWALLOWED.format(scaler=receiver(site.node), method=site.method)
+    if _goes_on(view, function, handler) and _only_steps(view, function, block, caught):
+        message = SWALLOWED.format(scaler=call.scaler, method=last_name(call.method.func))
         help = "let the error through, and make sure that a scaled backward ran before the step"
-        yield view.finding(RULE, handler.type or handler, message, help)
+        yield view.finding(RULE, handler.type or handler, message, help, path=call.path)
 
 
 def _catch_it(view: FileView, handler: ast.ExceptHandler) -> Fix | None:
@@ -216,24 +231,36 @@ def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler) -> 
     return True
 
 
-def _only_steps(view: FileView, site: CallSite, block: ast.Try, caught: set[str]) -> bool:
+def _only_steps(view: FileView, function: Function, block: ast.Try, caught: set[str]) -> bool:
     """Whether nothing but the optimizer's update can fail in the body."""
     if caught == {"AssertionError"}:
         return True
-    layout = layout_of(site.function)
+    layout = layout_of(function)
     return all(
-        _belongs_to_update(view, site.function, node)
+        _belongs_to_update(view, function, node)
         for statement in block.body
         for node in layout.inside(statement)
         if isinstance(node, ast.Call)
     )
 
 
-def _belongs_to_update(view: FileView, function: Function, call: ast.Call) -> bool:
+def _belongs_to_update(view: FileView, function: Function, call: ast.Call, depth: int = 3) -> bool:
     name = last_name(call.func)
     if name in UPDATE_CALLS or "clip" in name:
         return True
-    if name == "backward" or not isinstance(call.func, ast.Attribute):
+    roles = view.roles_of(function)
+    if name == "backward" or roles is None:
         return False
-    owner = call.func.value
-    return view.roles.is_scaler(owner, function) or view.roles.is_optimizer(owner, function)
+    if isinstance(call.func, ast.Attribute):
+        owner = call.func.value
+        if roles.is_scaler(owner, function) or roles.is_optimizer(owner, function):
+            return True
+    leads_there = any(view.may_reach(word, call, function) for word in ("step", "unscale"))
+    callee = view.objects.callee(call, function) if depth and leads_there else None
+    if callee is None or callee.name == "__init__":
+        return False
+    nodes = layout_of(callee).nodes
+    if any(isinstance(node, (ast.Raise, ast.Assert)) for node in nodes):
+        return False
+    inner = (node for node in nodes if isinstance(node, ast.Call))
+    return all(_belongs_to_update(view, callee, node, depth - 1) for node in inner)

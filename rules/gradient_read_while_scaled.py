@@ -64,9 +64,9 @@ No fix is offered: `unscale_` may be called once per step only, and other lines 
 scaled values.
 
 ## Known limits
-One function: backward, read and step have to be in it. Tests for inf and NaN are right on scaled
-gradients and not flagged; neither is a function that calls `get_scale()`, apart from the division
-by hand. Clipping is AMP110.
+One function has to hold the backward, the read and the step, or the calls of the functions that do
+them. Tests for inf and NaN are right on scaled gradients and not flagged; neither is a function
+that calls `get_scale()`, apart from the division by hand. Clipping is AMP110.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Working with Unscaled Gradients", "Gradient penalty"
@@ -76,11 +76,14 @@ by hand. Clipping is AMP110.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, PathStep, Severity
 from amplint.project.dataflow import SHOWS, arguments, bindings_of, names_in, receiver, scaler_calls
 from amplint.project.gradients import (
+    FINITENESS,
     derived_names,
     enters_a_loss,
     is_measured,
@@ -89,7 +92,8 @@ from amplint.project.gradients import (
     words_of,
 )
 from amplint.project.layout import Layout, layout_of
-from amplint.project.module import CallSite
+from amplint.project.objects import returned
+from amplint.project.reached_calls import ScalerCall, calls_leading_to
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
@@ -119,9 +123,26 @@ DIVIDED = (
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    """A place where the size of gradients is taken.
+
+    Args:
+        node: `parameter.grad`, or the call of a function that returns such a size.
+        path: to the gradients in the called function.
+    """
+
+    node: ast.expr
+    path: tuple[PathStep, ...] = ()
+
+
 def check(view: FileView) -> Iterator[Finding]:
     """Report reads of scaled gradients that something depends on."""
-    for function in dict.fromkeys(site.function for site in scaler_calls(view, "scale", "step")):
+    direct = {site.function for site in scaler_calls(view, "scale", "step")}
+    for function in view.module.functions:
+        reach = view.program.facts(function).reach if view.program.knows(function) else set()
+        if function not in direct and not reach >= {"scale", "step"}:
+            continue
         layout = layout_of(function)
         words = words_of(layout.nodes)
         if "get_scale" in words:
@@ -133,26 +154,69 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _norms(view: FileView, layout: Layout) -> Iterator[Finding]:
     """The first size of gradients taken between a scaled backward and the step, and used."""
+    reads = list(itertools.islice(_reads(view, layout), MAX_READS))
+    if not reads:
+        return
     scales, steps = (
-        list(scaler_calls(view, method, within=layout.function)) for method in ("scale", "step")
+        list(calls_leading_to(view, method, layout.function)) for method in ("scale", "step")
     )
     scales.reverse()
-    reads = [node for node in layout.nodes if getattr(node, "attr", "") == "grad"]
-    for read in reads[:MAX_READS]:
-        before = next((site for site in scales if layout.reaches(site.node, read)), None)
-        after = next((site for site in steps if layout.reaches(read, site.node)), None)
-        if before is None or after is None or not is_measured(layout, read):
+    for read in reads:
+        before = next((call for call in scales if layout.reaches(call.node, read.node)), None)
+        after = next((call for call in steps if layout.reaches(read.node, call.node)), None)
+        if before is None or after is None or not after.given:
             continue
-        if after.node.args and not _may_unscale(view, layout, before, read):
-            found = _used(view, layout, layout.statement(read), after)
+        if not _may_unscale(view, layout, before.node, read.node):
+            found = _used(view, layout, read, before, after)
             if found is not None:
                 yield found
                 return
 
 
-def _may_unscale(view: FileView, layout: Layout, scale: CallSite, read: ast.AST) -> bool:
+def _reads(view: FileView, layout: Layout) -> Iterator[_Read]:
+    for node in layout.nodes:
+        if isinstance(node, ast.Attribute) and node.attr == "grad":
+            if is_measured(layout, node):
+                yield _Read(node)
+        elif isinstance(node, ast.Call) and _is_kept(layout, node):
+            yield from _read_by_helper(view, layout, node)
+
+
+def _is_kept(layout: Layout, call: ast.Call) -> bool:
+    """Whether the result of a call is assigned or compared: others are not worth following."""
+    return isinstance(layout.parents[call], (ast.Assign, ast.Compare, ast.AnnAssign))
+
+
+def _read_by_helper(view: FileView, layout: Layout, call: ast.Call) -> Iterator[_Read]:
+    """A call of a function that measures gradients and returns what it found."""
+    helper = view.objects.callee(call, layout.function)
+    if helper is None or helper.name == "__init__" or not returned(helper):
+        return
+    inner = layout_of(helper)
+    words = words_of(inner.nodes)
+    if "grad" not in words or words & (EXCUSES | FINITENESS | {"get_scale", "unscale_"}):
+        return
+    reads = (node for node in inner.nodes if getattr(node, "attr", "") == "grad")
+    for node in reads:
+        if is_measured(inner, node) and _is_returned(inner, node):
+            called = view.step(call, layout.function.module, f"call of `{helper.name}`")
+            words_of_read = f"`{helper.name}` measures `{view.source_of(node)}`"
+            yield _Read(call, (called, view.step(node, helper.module, words_of_read)))
+            return
+
+
+def _is_returned(layout: Layout, read: ast.AST) -> bool:
+    """Whether what is computed from a gradient is returned."""
+    statement = layout.statement(read)
+    names = derived_names(layout, statement)
+    return isinstance(statement, ast.Return) or any(
+        names & names_in(value) for value in returned(layout.function)
+    )
+
+
+def _may_unscale(view: FileView, layout: Layout, scale: ast.AST, read: ast.AST) -> bool:
     """Whether a call before the read unscales the gradients, or may do it."""
-    for node in layout.between(scale.node, read):
+    for node in layout.between(scale, read):
         if not isinstance(node, ast.Call):
             continue
         name = last_name(node.func)
@@ -160,41 +224,62 @@ def _may_unscale(view: FileView, layout: Layout, scale: CallSite, read: ast.AST)
             return True
         if any(view.roles.is_scaler(argument, layout.function) for argument in arguments(node)):
             return True
+        if any(view.may_reach(word, node, layout.function) for word in ("unscale", "step")):
+            return True
     return False
 
 
-def _used(view: FileView, layout: Layout, statement: ast.stmt, step: CallSite) -> Finding | None:
+def _used(
+    view: FileView, layout: Layout, read: _Read, scale: ScalerCall, step: ScalerCall
+) -> Finding | None:
     """A finding where what a statement computed is compared, else where it is recorded."""
+    statement = layout.statement(read.node)
+    help = f"call `{step.scaler}.unscale_({step.given})` before"
+    path = (*scale.path, *read.path)
+    parent = layout.parents[read.node]
+    if isinstance(parent, ast.Compare):
+        if not read.path or not _is_threshold_for(layout, parent, read.node):
+            return None
+        name = view.source_of(read.node)
+        message = COMPARED.format(name=name, row=parent.lineno)
+        return view.finding(RULE, read.node, message, help, path=path)
     names = derived_names(layout, statement)
-    optimizer = view.source_of(step.node.args[0])
-    help = f"call `{receiver(step.node)}.unscale_({optimizer})` before"
     rest = [node for node in layout.nodes if layout.before(statement, node)]
     for test in rest:
         name = _compared(layout, test, names) if isinstance(test, ast.Compare) else ""
         if name:
             message = COMPARED.format(name=name, row=test.lineno)  # type: ignore[attr-defined]
-            return view.finding(RULE, statement, message, help)
+            return view.finding(RULE, statement, message, help, path=path)
     for call in rest:
         if isinstance(call, ast.Call) and last_name(call.func) in RECORDS:
             shown = names & {name for argument in arguments(call) for name in names_in(argument)}
             if shown:
                 message = LOGGED.format(name=min(shown))
-                return view.finding(RULE, statement, message, help, severity=Severity.INFO)
+                severity = Severity.INFO
+                return view.finding(RULE, statement, message, help, path=path, severity=severity)
     return None
 
 
 def _compared(layout: Layout, test: ast.Compare, names: set[str]) -> str:
     """The name that is held against a fixed threshold; "" for anything relative."""
-    if len(test.ops) != 1 or not isinstance(test.ops[0], ORDERS):
+    if len(test.comparators) != 1:
         return ""
-    for side, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+    for side in (test.left, test.comparators[0]):
         found = names & names_in(side)
-        is_zero = isinstance(other, ast.Constant) and not other.value
-        is_fixed = all(_is_fixed(layout, name) for name in names_in(other))
-        has_call = any(isinstance(node, ast.Call) for node in ast.walk(other))
-        if found and is_fixed and not is_zero and not has_call:
+        if found and _is_threshold_for(layout, test, side):
             return min(found)
     return ""
+
+
+def _is_threshold_for(layout: Layout, test: ast.Compare, side: ast.expr) -> bool:
+    """Whether one side of a test is held against something fixed on the other."""
+    if len(test.ops) != 1 or not isinstance(test.ops[0], ORDERS):
+        return False
+    other = test.comparators[0] if side is test.left else test.left
+    is_zero = isinstance(other, ast.Constant) and not other.value
+    is_fixed = all(_is_fixed(layout, name) for name in names_in(other))
+    has_call = any(isinstance(node, ast.Call) for node in ast.walk(other))
+    return is_fixed and not is_zero and not has_call
 
 
 def _is_fixed(layout: Layout, name: str) -> bool:

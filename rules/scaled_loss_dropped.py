@@ -5,7 +5,7 @@ The result of `scaler.scale(loss)` is thrown away, or its `backward` is never ca
 ## What it does
 Flags `scaler.scale(loss)` as a statement of its own, `scaler.scale(loss).backward` without
 parentheses, and a scaled loss that is stored and never read while `loss.backward()` runs on the
-plain one.
+plain one. A function of the project that returns the scaled loss counts as `scale`.
 
 ## Why is this bad?
 `scale` does not change the loss in place: it returns a new tensor. When that tensor is dropped and
@@ -59,8 +59,9 @@ Unsafe: there are gradients then, or scaled ones, which changes training. The pa
 other backward. Where it has one, which of the two has to go cannot be read from the code.
 
 ## Known limits
-Silent where the file shows no other call of the same scaler, because `scale` is also a method of
-data scalers, and where the stored loss is read anywhere in the function.
+Silent where nothing shows that the scaler is one of gradients, because `scale` is also a method of
+data scalers, and where the stored loss is read anywhere in the function. A function that returns
+the scaled loss is followed, in whatever file, if it returns nothing else.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `GradScaler.scale`
@@ -73,11 +74,11 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Edit, Finding, Fix, Severity, Span
-from amplint.project.dataflow import receiver, scaler_calls, trains
+from amplint.project.dataflow import receiver
 from amplint.project.layout import layout_of
-from amplint.project.module import CallSite
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
+from amplint.values.scaled_losses import Scaling, scalings
 
 RULE = Rule(
     code="AMP114",
@@ -100,34 +101,31 @@ NOT_CALLED = (
 
 
 def check(view: FileView) -> Iterator[Finding]:
-    """Report each `scale` call whose result reaches no backward."""
-    for site in scaler_calls(view, "scale"):
-        layout = layout_of(site.function)
-        if site.node not in layout or not site.node.args:
-            continue
-        parent = layout.parents[site.node]
+    """Report each call whose scaled loss reaches no backward."""
+    for scaling in scalings(view):
+        parent = layout_of(scaling.function).parents[scaling.node]
         if isinstance(parent, ast.Attribute) and parent.attr == "backward":
-            if isinstance(layout.parents[parent], ast.Expr):
-                yield _not_called(view, site, parent)
-        elif not trains(view, site):
+            if isinstance(layout_of(scaling.function).parents[parent], ast.Expr):
+                yield _not_called(view, scaling, parent)
+        elif not scaling.trains:
             continue
         elif isinstance(parent, ast.Expr):
-            yield _unused(view, site, site.node)
+            yield _unused(view, scaling)
         elif isinstance(parent, ast.Assign):
-            yield from _check_name(view, site, parent)
+            yield from _check_name(view, scaling, parent)
 
 
-def _check_name(view: FileView, site: CallSite, statement: ast.Assign) -> Iterator[Finding]:
+def _check_name(view: FileView, scaling: Scaling, statement: ast.Assign) -> Iterator[Finding]:
     if len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
         return
     name = statement.targets[0].id
-    reads = [node for node in ast.walk(site.function.node) if _reads(node, name)]
-    layout = layout_of(site.function)
+    reads = [node for node in ast.walk(scaling.function.node) if _reads(node, name)]
+    layout = layout_of(scaling.function)
     uncalled = [node for node in reads if _is_uncalled_backward(layout.parents, node)]
     if len(reads) == 1 and uncalled:
-        yield _not_called(view, site, layout.parents[uncalled[0]])
-    elif not reads and _plain_backward_follows(site, statement):
-        yield _unused(view, site, site.node)
+        yield _not_called(view, scaling, layout.parents[uncalled[0]])
+    elif not reads and _plain_backward_follows(scaling, statement):
+        yield _unused(view, scaling)
 
 
 def _reads(node: ast.AST, name: str) -> bool:
@@ -143,9 +141,9 @@ def _is_uncalled_backward(parents: dict[ast.AST, ast.AST], read: ast.AST) -> boo
     return isinstance(parents[attribute], ast.Expr)
 
 
-def _plain_backward_follows(site: CallSite, statement: ast.Assign) -> bool:
-    layout = layout_of(site.function)
-    loss = ast.unparse(site.node.args[0])
+def _plain_backward_follows(scaling: Scaling, statement: ast.Assign) -> bool:
+    layout = layout_of(scaling.function)
+    loss = ast.unparse(scaling.loss)
     return any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -156,22 +154,22 @@ def _plain_backward_follows(site: CallSite, statement: ast.Assign) -> bool:
     )
 
 
-def _unused(view: FileView, site: CallSite, node: ast.AST) -> Finding:
-    scaler, loss = receiver(site.node), view.source_of(site.node.args[0])
+def _unused(view: FileView, scaling: Scaling) -> Finding:
     return view.finding(
         RULE,
-        node,
-        UNUSED.format(scaler=scaler),
-        f"call backward on the result: `{scaler}.scale({loss}).backward()`",
-        fix=_appended(view, node, ".backward()") if _is_only_backward(site) else None,
+        scaling.node,
+        UNUSED.format(scaler=scaling.scaler),
+        f"call backward on the result: `{view.source_of(scaling.node)}.backward()`",
+        path=scaling.path,
+        fix=_appended(view, scaling.node, ".backward()") if _is_only_backward(scaling) else None,
     )
 
 
-def _is_only_backward(site: CallSite) -> bool:
+def _is_only_backward(scaling: Scaling) -> bool:
     """Whether a `scale` stands alone in a function that calls no backward."""
-    layout = layout_of(site.function)
+    layout = layout_of(scaling.function)
     calls = (node for node in layout.nodes if isinstance(node, ast.Call))
-    return isinstance(layout.parents[site.node], ast.Expr) and not any(
+    return isinstance(layout.parents[scaling.node], ast.Expr) and not any(
         last_name(call.func) == "backward" for call in calls
     )
 
@@ -181,11 +179,12 @@ def _appended(view: FileView, node: ast.AST, text: str) -> Fix:
     return Fix("unsafe", (Edit(Span(end, end), text),))
 
 
-def _not_called(view: FileView, site: CallSite, node: ast.AST) -> Finding:
+def _not_called(view: FileView, scaling: Scaling, node: ast.AST) -> Finding:
     return view.finding(
         RULE,
         node,
-        NOT_CALLED.format(scaler=receiver(site.node)),
+        NOT_CALLED.format(scaler=scaling.scaler),
         f"add the parentheses: `{view.source_of(node)}()`",
+        path=scaling.path,
         fix=_appended(view, node, "()"),
     )

@@ -4,7 +4,7 @@ A loss that is already multiplied by the loss scale is used as if it were the lo
 
 ## What it does
 Flags a scaled loss that is logged, turned into a number with `.item()`, added to a running total,
-returned after its backward, or scaled a second time.
+returned after its backward, or scaled a second time, also by a function that it is passed to.
 
 ## Why is this bad?
 `scaler.scale(loss)` is 65536 times the loss at first, and another multiple after each change of
@@ -61,8 +61,9 @@ No fix is offered: later lines may divide the value by the scale in a way that i
 
 ## Known limits
 Silent in a function that calls `get_scale()`, where the statement speaks of a "scaled" value, and
-for a helper that returns `scaler.scale(loss)` without calling backward on it. One finding for each
-scaled loss: the first wrong use.
+for a helper that returns `scaler.scale(loss)` without calling backward on it: its callers are
+judged. A function that a scaled loss is passed to is looked into, in whatever file, if it reads
+that parameter once. One finding for each scaled loss: the first wrong use.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `GradScaler.scale`
@@ -74,12 +75,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
-from amplint.project.dataflow import SHOWS, names_in, receiver, scaler_calls, trains
+from amplint.findings import Finding, PathStep, Severity
+from amplint.project.dataflow import SHOWS, bindings_of, names_in, parameters
+from amplint.project.gradients import FINITENESS, words_of
 from amplint.project.layout import Layout, layout_of
-from amplint.project.module import CallSite
+from amplint.project.module import Function
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
+from amplint.values.scaled_losses import Scaling, scalings
 
 RULE = Rule(
     code="AMP115",
@@ -112,40 +115,83 @@ TWICE = (
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first wrong use of each scaled loss."""
-    for site in scaler_calls(view, "scale"):
-        layout = layout_of(site.function)
-        if site.node not in layout or not site.node.args or not trains(view, site):
+    for scaling in scalings(view):
+        if not scaling.trains:
             continue
-        found = _direct(view, layout, site) or _named(view, layout, site)
+        layout = layout_of(scaling.function)
+        found = _direct(view, layout, scaling) or _named(view, layout, scaling)
         if found is not None:
             yield found
 
 
-def _direct(view: FileView, layout: Layout, site: CallSite) -> Finding | None:
-    """A wrong use of the `scale` call itself."""
-    parent = layout.parents[site.node]
-    if _scales(view, site, parent):
-        return _twice(view, site, parent)
+def _direct(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
+    """A wrong use of the call itself."""
+    parent = layout.parents[scaling.node]
+    if isinstance(parent, ast.Call):
+        return _handed_on(view, layout, scaling, scaling.node, parent)
     if isinstance(parent, ast.Attribute) and parent.attr in READERS:
-        return None if _divides(layout) else _wrong(view, site, parent, "")
+        return None if _divides(layout) else _wrong(view, scaling, parent, "")
     return None
 
 
-def _named(view: FileView, layout: Layout, site: CallSite) -> Finding | None:
+def _named(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
     """The first wrong use of the name that holds the scaled loss."""
-    statement = layout.statement(site.node)
+    statement = layout.statement(scaling.node)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target = statement.targets[0]
-    if not isinstance(target, ast.Name) or not _is_value(layout, site.node, statement):
+    if not isinstance(target, ast.Name) or not _is_value(layout, scaling.node, statement):
         return None
     for read in _reads(layout, statement, target.id):
         parent = layout.parents[read]
-        if _scales(view, site, parent):
-            return _twice(view, site, parent)
+        found = (
+            _handed_on(view, layout, scaling, read, parent)
+            if isinstance(parent, ast.Call)
+            else None
+        )
+        if found is not None:
+            return found
         if _is_wrong(layout, statement, read, target.id):
-            return _wrong(view, site, read, target.id)
+            return _wrong(view, scaling, read, target.id)
     return None
+
+
+def _handed_on(
+    view: FileView, layout: Layout, scaling: Scaling, given: ast.expr, call: ast.Call
+) -> Finding | None:
+    """A scaled loss given to `scale`, or to a function that scales or writes down its loss."""
+    if _scales(view, scaling.function, call):
+        return _twice(view, scaling, call)
+    helper = view.objects.callee(call, scaling.function) if given in call.args else None
+    read = _only_read(helper, call.args.index(given)) if helper is not None else None
+    if helper is None or read is None:
+        return None
+    inner = layout_of(helper)
+    parent = inner.parents[read]
+    if isinstance(parent, ast.Call) and _scales(view, helper, parent):
+        step = view.step(parent, helper.module, f"`{helper.name}` scales what it is given")
+        return _twice(view, scaling, call, (step,))
+    if _use(inner, read) in READERS | SHOWS and not _divides(layout) and not _minds(inner, read):
+        step = view.step(read, helper.module, f"`{helper.name}` takes the value")
+        return _wrong(view, scaling, given, ast.unparse(given), (step,))
+    return None
+
+
+def _only_read(helper: Function, index: int) -> ast.Name | None:
+    """The only place where a function reads a parameter, given by its position in the call."""
+    words = [word for word in parameters(helper) if word not in ("self", "cls")]
+    if helper.name == "__init__" or index >= len(words) or words[index] in bindings_of(helper):
+        return None
+    nodes = layout_of(helper).nodes
+    reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == words[index]]
+    return reads[0] if len(reads) == 1 else None
+
+
+def _minds(layout: Layout, read: ast.AST) -> bool:
+    """Whether a function knows of the scale, or asks only whether the value is finite."""
+    statement = layout.statement(read)
+    tests = words_of(layout.inside(statement)) & FINITENESS
+    return bool(tests) or _excused(layout, read)
 
 
 def _is_value(layout: Layout, call: ast.Call, statement: ast.Assign) -> bool:
@@ -169,12 +215,13 @@ def _reads(layout: Layout, statement: ast.Assign, name: str) -> Iterator[ast.Nam
             yield node
 
 
-def _scales(view: FileView, site: CallSite, parent: ast.AST) -> bool:
+def _scales(view: FileView, function: Function, call: ast.Call) -> bool:
+    roles = view.roles_of(function)
     return (
-        isinstance(parent, ast.Call)
-        and isinstance(parent.func, ast.Attribute)
-        and parent.func.attr == "scale"
-        and view.roles.is_scaler(parent.func.value, site.function)
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "scale"
+        and roles is not None
+        and roles.is_scaler(call.func.value, function)
     )
 
 
@@ -227,17 +274,22 @@ def _divides(layout: Layout) -> bool:
     )
 
 
-def _twice(view: FileView, site: CallSite, outer: ast.AST) -> Finding:
-    scaler = receiver(site.node)
-    help = f"call `{scaler}.scale` once, directly before backward"
-    return view.finding(RULE, outer, TWICE.format(scaler=scaler), help)
+def _twice(
+    view: FileView, scaling: Scaling, outer: ast.AST, path: tuple[PathStep, ...] = ()
+) -> Finding:
+    help = f"call `{scaling.scaler}.scale` once, directly before backward"
+    message = TWICE.format(scaler=scaling.scaler)
+    return view.finding(RULE, outer, message, help, path=scaling.path + path)
 
 
-def _wrong(view: FileView, site: CallSite, node: ast.AST, name: str) -> Finding:
-    loss = view.source_of(site.node.args[0])
-    help = (
-        f"write `{receiver(site.node)}.scale({loss}).backward()` and use the unscaled `{loss}` here"
-    )
-    return view.finding(
-        RULE, node, WRONG_VALUE.format(loss=name or view.source_of(site.node)), help
-    )
+def _wrong(
+    view: FileView,
+    scaling: Scaling,
+    node: ast.AST,
+    name: str,
+    path: tuple[PathStep, ...] = (),
+) -> Finding:
+    loss = view.source_of(scaling.loss)
+    help = f"call backward on `{view.source_of(scaling.node)}` and use the unscaled `{loss}` here"
+    message = WRONG_VALUE.format(loss=name or view.source_of(scaling.node))
+    return view.finding(RULE, node, message, help, path=scaling.path + path)

@@ -60,7 +60,8 @@ No fix is offered: the read has to move over `scaler.update()`, and what lies be
 where it is.
 
 ## Known limits
-Both reads and an `update()` have to be in one function, with nothing between the reads that could
+Both reads have to be in one function, or one of them in a function that does nothing but compare;
+the `update()` may be in a function that is called there. Nothing between the reads may be able to
 call `update()` itself.
 
 ## References
@@ -72,11 +73,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from amplint.findings import Finding, Severity
-from amplint.project.dataflow import bindings_of, receiver, scaler_calls
+from amplint.findings import Finding, PathStep, Severity
+from amplint.project.dataflow import argument_for, arguments, bindings_of, receiver, scaler_calls
 from amplint.project.layout import Layout, layout_of
 from amplint.project.module import Function
+from amplint.project.reached_calls import as_caller_writes, calls_leading_to
 from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
 
@@ -100,22 +103,80 @@ HARMLESS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Test:
+    """A comparison of two reads of the scale, the earlier one first.
+
+    Args:
+        node: the comparison, or the call of a function that only compares.
+        first: the call of `get_scale` that ran first.
+        second: the other one; `node` itself where it happens in the called function.
+        path: to the comparison in the called function.
+    """
+
+    node: ast.expr
+    first: ast.Call
+    second: ast.Call
+    path: tuple[PathStep, ...] = ()
+
+
 def check(view: FileView) -> Iterator[Finding]:
     """Report comparisons of the scale with itself."""
     functions = dict.fromkeys(site.function for site in scaler_calls(view, "get_scale"))
     for function in functions:
         layout = layout_of(function)
-        for node in layout.nodes:
-            if not isinstance(node, ast.Compare) or len(node.comparators) != 1:
-                continue
+        for test in _tests(view, function):
+            side, path = _side(view, layout, test)
+            if side:
+                words = {"side": side, "scaler": receiver(test.first)}
+                message, help = SAME_SIDE.format_map(words), HELP.format_map(words)
+                yield view.finding(RULE, test.node, message, help, path=(*path, *test.path))
+
+
+def _tests(view: FileView, function: Function) -> Iterator[_Test]:
+    layout = layout_of(function)
+    for node in layout.nodes:
+        if isinstance(node, ast.Compare) and len(node.comparators) == 1:
             reads = [_read(view, function, side) for side in (node.left, *node.comparators)]
             first, second = sorted(reads, key=lambda read: layout.nodes.index(read) if read else -1)
-            if first is None or second is None or receiver(first) != receiver(second):
-                continue
-            side = _side(view, layout, first, second)
-            if side:
-                words = {"side": side, "scaler": receiver(first)}
-                yield view.finding(RULE, node, SAME_SIDE.format_map(words), HELP.format_map(words))
+            if first is not None and second is not None and receiver(first) == receiver(second):
+                yield _Test(node, first, second)
+        elif isinstance(node, ast.Call):
+            yield from _test_of_helper(view, function, node)
+
+
+def _test_of_helper(view: FileView, function: Function, call: ast.Call) -> Iterator[_Test]:
+    """A call of a function that does nothing but compare a read of the scale with a new one."""
+    reads = [(value, _read(view, function, value)) for value in arguments(call)]
+    kept = [(value, read) for value, read in reads if read is not None and value is not read]
+    helper = view.objects.callee(call, function) if len(kept) == 1 else None
+    compare = _only_comparison(helper) if helper is not None else None
+    if helper is None or compare is None:
+        return
+    value, first = kept[0]
+    assert first is not None
+    for here, there in (
+        (compare.left, compare.comparators[0]),
+        (compare.comparators[0], compare.left),
+    ):
+        if not isinstance(here, ast.Name) or argument_for(helper, here.id, call) is not value:
+            continue
+        if not isinstance(there, ast.Call) or last_name(there.func) != "get_scale":
+            continue
+        if as_caller_writes(receiver(there), helper, call) == receiver(first):
+            step = view.step(compare, helper.module, f"`{helper.name}` reads the scale again")
+            yield _Test(call, first, call, (step,))
+
+
+def _only_comparison(helper: Function) -> ast.Compare | None:
+    """What a function returns, if that is one comparison and it does nothing else."""
+    body = [
+        item
+        for item in helper.body
+        if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+    ]
+    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    return value if isinstance(value, ast.Compare) and len(value.comparators) == 1 else None
 
 
 def _read(view: FileView, function: Function, expression: ast.expr) -> ast.Call | None:
@@ -132,20 +193,29 @@ def _read(view: FileView, function: Function, expression: ast.expr) -> ast.Call 
     return expression if is_scaler else None
 
 
-def _side(view: FileView, layout: Layout, first: ast.Call, second: ast.Call) -> str:
-    """ "after" or "before" if no `update()` lies between two reads, but one around them."""
+def _side(view: FileView, layout: Layout, test: _Test) -> tuple[str, tuple[PathStep, ...]]:
+    """ "after" or "before" if no `update()` lies between two reads, but one around them.
+
+    Returns:
+        The side, and the path to an `update()` in another function.
+    """
+    first, second = test.first, test.second
     if layout.loops(first) != layout.loops(second) or not layout.dominates(first, second):
-        return ""
+        return "", ()
     if not all(_is_harmless(view, layout, node) for node in layout.between(first, second)):
-        return ""
+        return "", ()
     updates = [
-        site.node
-        for site in scaler_calls(view, "update", within=layout.function)
-        if receiver(site.node) == receiver(first) and layout.loops(site.node) == layout.loops(first)
+        found
+        for found in calls_leading_to(view, "update", layout.function)
+        if found.scaler == receiver(first) and layout.loops(found.node) == layout.loops(first)
     ]
-    if any(layout.dominates(update, first) for update in updates):
-        return "after"
-    return "before" if any(layout.dominates(second, update) for update in updates) else ""
+    for update in updates:
+        if layout.dominates(update.node, first):
+            return "after", update.path
+    for update in updates:
+        if layout.dominates(second, update.node):
+            return "before", update.path
+    return "", ()
 
 
 def _is_harmless(view: FileView, layout: Layout, node: ast.AST) -> bool:

@@ -139,10 +139,13 @@ class Diagnostician:
 
     def _loses_scaling(self, site: Site, state: State) -> bool:
         """A scaled loss is dropped on the path: AMP114 names that line, the cause."""
-        events = [step for step in steps_of(state.trail) if step[0] == "event"]
+        steps = steps_of(state.trail)
+        if any(step[0] == "drop" for step in steps):
+            return True
+        events = [step for step in steps if step[0] == "event"]
         functions = {site.function, *(step[2] for step in events)}
         plain = any(step[3][0] is Event.PLAIN_BACKWARD for step in events)
-        return any(_drops_scaled_loss(function, self.roles, plain) for function in functions)
+        return plain and any(_forgets_scaled_loss(function, self.roles) for function in functions)
 
     def _guards_step_by_gradient(self, function: Function) -> bool:
         """Whether a step of the function runs only if some gradient exists."""
@@ -257,24 +260,15 @@ def _flush_without_update(state: State, site: Site) -> Site | None:
     return None
 
 
-def _drops_scaled_loss(function: Function, roles: Roles, plain: bool) -> bool:
-    """Whether a function scales a loss and never uses the result.
-
-    Args:
-        plain: the path runs a plain backward; only then does a forgotten variable count.
-    """
+def _forgets_scaled_loss(function: Function, roles: Roles) -> bool:
+    """Whether a function stores a scaled loss under a name that it never reads."""
     read = {
         node.id
         for node in function.nodes
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
     for node in function.nodes:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute):
-            if node.value.attr == "backward" and _is_scaling(node.value.value, function, roles):
-                return True
-        elif isinstance(node, ast.Expr) and _is_scaling(node.value, function, roles):
-            return True
-        elif plain and isinstance(node, ast.Assign) and _is_scaling(node.value, function, roles):
+        if isinstance(node, ast.Assign) and _is_scaling(node.value, function, roles):
             target = node.targets[0]
             if isinstance(target, ast.Name) and target.id not in read:
                 return True

@@ -8,7 +8,7 @@ every statement (`amplint.flow.state.merge`), which keeps the cost polynomial.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from amplint.flow.call import Frame
@@ -21,7 +21,8 @@ from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container
 from amplint.flow.state import State, merge
-from amplint.flow.values import NONE, POSITIVE, ZERO, Value
+from amplint.flow.values import NONE, POSITIVE, ZERO, Value, kind_of
+from amplint.flow.witness import steps_of
 from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
@@ -118,10 +119,20 @@ class Interpreter(Expressions):
         if fills_container(node):
             states = [self._filled(node, state, frame) for state in states]
         return Outcome(
-            normal=[
-                after for state in states for after, _ in self.expression(node.value, state, frame)
-            ]
+            normal=[after for state in states for after in self._run(node, state, frame)]
         )
+
+    def _run(self, node: ast.Expr, state: State, frame: Frame) -> Iterator[State]:
+        """The states after an expression whose value nobody takes; a scaled loss is lost there."""
+        value = node.value
+        if isinstance(value, ast.Attribute) and value.attr == "backward":  # not called
+            value = value.value
+        for after, result in self.expression(value, state, frame):
+            steps = steps_of(after.trail)[state.length :]
+            if kind_of(result) == "scaled" and not any(step[0] == "event" for step in steps):
+                after = after.copy()
+                after.note("drop", node, frame.function, None)
+            yield after
 
     def _assign(
         self, node: ast.Assign | ast.AnnAssign, states: list[State], frame: Frame

@@ -111,7 +111,7 @@ def _ending(slug: str, message: str) -> str:
 
 def _concerns(step: Step, site: Site) -> bool:
     if step[0] != "event":
-        return True
+        return step[0] != "drop"
     event, other = step[3][:2]
     if event in BACKWARDS or other.node is site.node:
         return True
