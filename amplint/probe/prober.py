@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amplint.findings import Evidence, Finding
 from amplint.probe.domains import OTHER
@@ -67,6 +68,19 @@ class _Case:
     shown: Shown
     needed: tuple[Need, ...] = ()
     doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Silent:
+    """Callers that do not show what the function called by itself shows.
+
+    Args:
+        reaching: one that came to the line, "" if none did.
+        complete: all of them came there, with all inputs that there are.
+    """
+
+    reaching: str
+    complete: bool
 
 
 class Prober:
@@ -165,6 +179,7 @@ class Prober:
         limit: int = ROUNDS[-1],
         *,
         repair: bool = False,
+        first: dict[str, Any] | None = None,
     ) -> Exploration:
         return explore(
             planned.plan,
@@ -174,13 +189,14 @@ class Prober:
             device=self._device,
             limit=limit,
             repair=repair,
+            first=first,
         )
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
 
     def _weigh(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case:
         """What a run that shows the finding depends on, and whether that can happen."""
-        case, refused, callers = self._climb(case, finding, judge, budget)
+        case, silent = self._climb(case, finding, judge, budget)
 
         def holds(trial: Trial) -> bool:
             shown = judge.look(trial)
@@ -204,38 +220,42 @@ class Prober:
         if invented:
             words = describe(invented[0], case.planned.options)
             return replace(case, doubts=(f"somebody passes {words}",))
-        return self._feasible(case, refused, callers) if callers else case
+        return self._feasible(case, silent) if silent is not None else case
 
     def _climb(
         self, case: _Case, finding: Finding, judge: Judge, budget: Budget
-    ) -> tuple[_Case, int, int]:
+    ) -> tuple[_Case, _Silent | None]:
         """The outermost caller under which the finding still shows.
 
-        Returns:
-            its case; how many of its own callers were run with all inputs that there are and
-            never showed it; how many callers it has.
+        Returns: its case, and what its own callers gave; None if it has none.
         """
         for _ in range(CLIMB):
             callers = self._builder.callers(case.planned.function)
-            refused = 0
+            refused, reaching = 0, ""
             for caller in callers:
                 planned = self._builder.plan(finding, caller)
-                exploration = self._explore(planned, budget, judge, CALLER_RUNS)
+                inputs = case.shown.trial.request.assignment
+                exploration = self._explore(planned, budget, judge, CALLER_RUNS, first=inputs)
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break
-                refused += exploration.exhausted and any(t.reached for t in exploration.trials)
+                if _reaches(exploration):
+                    reaching = reaching or caller.qualname
+                    refused += exploration.exhausted
             else:
-                return case, refused, len(callers)
-        return case, 0, 0
+                silent = _Silent(reaching, refused == len(callers))
+                return case, silent if callers else None
+        return case, None
 
-    def _feasible(self, case: _Case, refused: int, callers: int) -> _Case:
+    def _feasible(self, case: _Case, silent: _Silent) -> _Case:
         """The case, with a doubt if no caller is known to produce its inputs."""
         own = [need for need in case.needed if _is_own(need, case.planned)]
         if not own:
-            return case
+            if not silent.reaching:
+                return case
+            return replace(case, doubts=(f"`{silent.reaching}` does not pass what prevents it",))
         words = " and ".join(describe(need, case.planned.options) for need in own)
-        if refused == callers:
+        if silent.complete:
             return replace(case, doubts=(f"a caller passes {words}: none was seen to do it",))
         if all(self._is_declared(need, case.planned) for need in own):
             return case
@@ -295,7 +315,7 @@ class Prober:
         trials = [trial for _, exploration in searched for trial in exploration.trials]
         last = trials[-1] if trials else None
         reached = [trial for trial in trials if trial.reached]
-        if not trials or all(trial.result.status in _SILENT for trial in trials):
+        if not trials or all(trial.result.status in _WITHOUT_RESULT for trial in trials):
             why = f"{last.result.status}: {last.result.reason}" if last else "no time was left"
             return Verdict(self._evidence("inconclusive", f"no run came to an end ({why})"), last)
         if not reached:
@@ -305,7 +325,8 @@ class Prober:
             detail = f"the line is reached, but {_blocked(reached)}"
             return Verdict(self._evidence("inconclusive", detail), reached[-1], budget.used)
         exhausted = all(exploration.exhausted for _, exploration in searched)
-        count = f"{len(trials)} assignment{'s' if len(trials) != 1 else ''}"
+        number = len({trial.identity for trial in trials})
+        count = f"{number} assignment{'s' if number != 1 else ''}"
         extent = "all that the probe can make" if exhausted else "until the budget was spent"
         detail = f"{count} tried, {extent}; nothing happened at the line"
         return Verdict(self._evidence("not-reproduced", detail), passed[-1], budget.used)
@@ -315,7 +336,7 @@ class Prober:
 
 
 #: Statuses of runs that say nothing about the code.
-_SILENT = frozenset({"timeout", "killed", "failed"})
+_WITHOUT_RESULT = frozenset({"timeout", "killed", "failed"})
 
 
 def _reaches(exploration: Exploration) -> bool:
@@ -361,6 +382,6 @@ def _blocked(trials: list[Trial]) -> str:
         message = re.sub(r"\s+", " ", result.raised.message)[:120]
         line = f"line {result.raised.row} " if result.raised.row else ""
         return f"{line}raises `{result.raised.type}: {message}`"
-    if result.status in _SILENT:
+    if result.status in _WITHOUT_RESULT:
         return f"the run ended early ({result.status}: {result.reason})"
     return "no input was found that leads there"

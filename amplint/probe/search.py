@@ -40,6 +40,8 @@ class BudgetSpent(Exception):
 class Budget:
     """Runs requests until the runs or the time of one finding are used up.
 
+    A request that came to an end is not run again: its result is kept.
+
     Args:
         runner: executes one request.
         runs: how many there may be.
@@ -50,10 +52,25 @@ class Budget:
         self._runner = runner
         self._left = runs
         self._deadline = time.monotonic() + seconds
+        self._known: dict[str, RunResult] = {}
         self.used = 0
 
     def run(self, request: Request) -> RunResult:
-        """Run one request, with no more wall time than is left.
+        """The result of one request; it gets no more wall time than is left.
+
+        Raises:
+            BudgetSpent: nothing is left.
+        """
+        key = _identity(request)
+        if key not in self._known:
+            result = self.run_again(request)
+            if result.status in _LOST:
+                return result
+            self._known[key] = result
+        return self._known[key]
+
+    def run_again(self, request: Request) -> RunResult:
+        """Run one request, even if its result is known: to see whether it repeats itself.
 
         Raises:
             BudgetSpent: nothing is left.
@@ -64,6 +81,15 @@ class Budget:
         self._left -= 1
         self.used += 1
         return self._runner(replace(request, seconds=min(request.seconds, max(seconds, 0.1))))
+
+
+def _identity(request: Request) -> str:
+    """What tells requests of one finding apart."""
+    plan = request.plan
+    inputs = sorted((path, repr(value)) for path, value in request.assignment.items())
+    entry = (plan.entry_source, plan.entry, plan.target_rows, plan.prefer)
+    mode = (request.init_scale, request.enabled, request.device, request.repair)
+    return repr((entry, inputs, mode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +103,11 @@ class Trial:
     def plan(self) -> Plan:
         """What was run."""
         return self.request.plan
+
+    @property
+    def identity(self) -> str:
+        """What was run, and with what: equal for the same run of another search."""
+        return _identity(self.request)
 
     @property
     def reached(self) -> bool:
@@ -108,6 +139,7 @@ def explore(
     device: str = "cpu",
     limit: int = 1_000_000,
     repair: bool = False,
+    first: dict[str, Any] | None = None,
 ) -> Exploration:
     """Run a plan under more and more assignments.
 
@@ -116,10 +148,12 @@ def explore(
         enough: whether that ends the search; what is not enough is kept, the first one.
         limit: of runs for this plan, besides the budget.
         repair: whether statements outside the slice that raise are skipped.
+        first: an assignment to try before all others, from another entry: what is about
+            nothing that this one reads changes nothing.
     """
     found = Exploration()
     with contextlib.suppress(BudgetSpent):
-        _search(plan, budget, show, enough, found, device, repair, limit)
+        _search(plan, budget, show, enough, found, device, repair, limit, first or {})
     return found
 
 
@@ -132,10 +166,13 @@ def _search(
     device: str,
     repair: bool,
     limit: int,
+    first: dict[str, Any],
 ) -> None:
     order = itertools.count()
-    queue: list[tuple[tuple[int, int], int, dict[str, Any]]] = [((0, 0), next(order), {})]
-    seen = {_key({})}
+    queue: list[tuple[tuple[int, int], int, dict[str, Any]]] = [((0, 0), next(order), first)]
+    if first:
+        queue.append(((0, 0), next(order), {}))
+    seen = {_key(first), _key({})}
     lost = 0
     reached = False
     while queue:

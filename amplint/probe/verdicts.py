@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data, root_of
-from amplint.probe.messages import Prediction, Request, RunResult
+from amplint.probe.messages import Prediction, Request, Role, RunResult
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import EXPECTATIONS, SCALE_DEPENDENT, Expectation, slugs_of
 from amplint.probe.search import Budget, Trial
 
-#: Initial scales of the metamorphic test: the first is compared with each of the others. A
-#: small one, because what is added without being scaled vanishes beside a large scale; and a
-#: large one, because a threshold may not be reached by small gradients.
-SCALES = (2.0, 64.0, 16384.0)
+#: Initial scales of the metamorphic test: a run is compared at the first of them with itself
+#: at its own scale, and at the second. A small one, because what is added without being scaled
+#: vanishes beside a large scale; and a large one, because a threshold may not be reached by
+#: small gradients.
+SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
 #: Relative difference of gradients from which two runs are not the same training. Rounding in
 #: half precision stays below a hundredth.
 DIFFERENCE = 0.1
@@ -169,9 +170,9 @@ class Judge:
         measured = self._measure(trial)
         if measured is None:
             return None
-        scale, result, (row, before, after) = measured
+        larger, result, (row, before, after) = measured
         doubts = list(self._doubts(trial))
-        if not repeats(result, self._at_scale(trial, scale)):
+        if not repeats(result, self._budget.run_again(larger)):
             doubts.append("two runs with the same inputs gave different gradients")
         if cause.slug in _ABOUT_LEFTOVERS and not _clears(trial):
             doubts.append("nothing else clears the gradients")
@@ -180,18 +181,19 @@ class Judge:
             doubts.append(f"another misuse, at line {earlier.event.row}, comes first")
         words = (
             f"a gradient norm of {before:.3g} at the step in line {row} becomes {after:.3g} "
-            f"when the loss scale is {scale:g} instead of {SCALES[0]:g}"
+            f"when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
         )
         return Shown(trial, prediction, words, row, tuple(doubts))
 
-    def _measure(self, trial: Trial) -> tuple[float, RunResult, tuple[int, float, float]] | None:
-        """The first of the larger scales at which gradients differ, its run, and the norms."""
-        reference = self._at_scale(trial, SCALES[0])
-        for scale in SCALES[1:]:
-            result = self._at_scale(trial, scale)
+    def _measure(self, trial: Trial) -> tuple[Request, RunResult, tuple[int, float, float]] | None:
+        """The first run at a larger scale whose gradients differ, what it gave, and the norms."""
+        reference = self._budget.run(replace(trial.request, init_scale=SMALL_SCALE))
+        for scale in (trial.request.init_scale, LARGE_SCALE):
+            larger = replace(trial.request, init_scale=scale)
+            result = self._budget.run(larger)
             found = difference(reference, result)
             if found is not None:
-                return scale, result, found
+                return larger, result, found
         return None
 
     def _silent_cause(self, result: RunResult) -> Broken | None:
@@ -218,9 +220,6 @@ class Judge:
             None,
         )
 
-    def _at_scale(self, trial: Trial, scale: float) -> RunResult:
-        return self._budget.run(replace(trial.request, init_scale=scale))
-
     # -- gates 4 and 5: the ledger -------------------------------------------------------------
 
     def _doubts(self, trial: Trial) -> Iterator[str]:
@@ -245,7 +244,7 @@ class Judge:
         if self._builder.may_scale_itself:
             yield "the optimizer leaves unscaling to the scaler"
         if _is_never_fed(trial):
-            yield "the optimizer owns other parameters than the backward reaches"
+            yield "the backward reaches none of the parameters that the optimizer owns"
         if _shares_invented_parameters(trial):
             yield "each optimizer owns the parameters that its name suggests"
         if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):
@@ -318,16 +317,28 @@ def _has_model_of_ours(result: RunResult) -> bool:
 
 
 def _is_never_fed(trial: Trial) -> bool:
-    """Whether the last optimizer never had a gradient, and the probe chose its parameters."""
+    """Whether the last optimizer never had a gradient, and the probe chose its parameters, or
+    what the loss depends on."""
     events = protocol_events(trial.result.events)
     number = events[-1].optimizer if events else 0
     if not number or not events[-1].facts.get("raised"):
         return False
     if any(number in event.facts.get("optimizers", ()) for event in events):
         return False
-    return any(
-        role.kind == "optimizer" and role.origin != "constructor" for role in trial.plan.roles
-    )
+    if not any(event.kind == "forward" for event in trial.result.events):
+        return True
+    return any(map(_is_invented(trial), trial.plan.roles))
+
+
+def _is_invented(trial: Trial) -> Callable[[Role], bool]:
+    """Whether a role is an optimizer or a loss that the probe made up."""
+
+    def is_invented(role: Role) -> bool:
+        if role.kind == "loss":
+            return root_of(role.path) in trial.plan.parameters
+        return role.kind == "optimizer" and role.origin != "constructor"
+
+    return is_invented
 
 
 def _owners(trial: Trial) -> set[str]:

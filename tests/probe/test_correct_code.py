@@ -26,6 +26,7 @@ FOOLED = (
     "AMP114/good_uses.py",  # gradients that are handed to backward
     "AMP115/good_helper.py",  # an unknown object that owns the scaler
     "AMP123/good_branches.py",  # a scaler that is None for no reason
+    "AMP123/good_curiosity/train.py",  # a loss that is passed in, and hangs on nothing
     "AMP123/good_one_of_each.py",  # optimizers that no backward feeds
     "AMP123/good_two_outputs.py",  # graphs that only the stand-in shares
     "silent/13_extended_scaler/own_amp_support.py",  # an optimizer that unscales by itself

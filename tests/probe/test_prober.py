@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from amplint.findings import Evidence
-from amplint.probe.messages import Decision, Event, Raised, Request, RunResult
+from amplint.probe.messages import Decision, Event, Plan, Raised, Request, RunResult
 from amplint.probe.prober import Prober
+from amplint.probe.search import Budget
 
 from .scripted import ROW, SOURCE, TWICE, missing_update, prepare, round_of
 
@@ -135,6 +136,53 @@ def test_gate_6_a_caller_has_to_be_able_to(tmp_path: Path) -> None:
     evidence = prober.probe(finding).evidence
     assert evidence.status == "conditional"
     assert evidence.assumptions == ("a caller passes `scaler.flag` = True: none was seen to do it",)
+
+
+def test_gate_6_a_caller_that_gets_past_the_line_is_a_doubt(tmp_path: Path) -> None:
+    """By itself the function fails whatever it is given; run by its caller it never does."""
+    finding, builder, path = prepare(tmp_path, CALLER)
+
+    def run(request: Request) -> RunResult:
+        raises = request.plan.entry == "train" and request.enabled
+        result = missing_update(replace(request, enabled=raises), path)
+        return replace(result, decisions=())
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    evidence = prober.probe(finding).evidence
+    assert evidence.status == "conditional"
+    assert evidence.assumptions == ("`main` does not pass what prevents it",)
+
+
+def test_what_fails_in_the_function_is_tried_first_in_its_callers(tmp_path: Path) -> None:
+    finding, builder, path = prepare(tmp_path, CALLER)
+    asked: dict[str, dict[str, object]] = {}
+
+    def run(request: Request) -> RunResult:
+        asked.setdefault(request.plan.entry, request.assignment)
+        nan = request.assignment.get("nan in forward 1", False)
+        decision = Decision("nan in forward 1", (False, True), nan, 6)
+        result = missing_update(replace(request, enabled=request.enabled and bool(nan)), path)
+        return replace(result, decisions=(decision,))
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    assert prober.probe(finding).evidence.status == "confirmed"
+    assert asked == {"train": {}, "main": {"nan in forward 1": True}}
+
+
+def test_a_run_that_is_known_is_not_repeated() -> None:
+    runs = []
+
+    def run(request: Request) -> RunResult:
+        runs.append(request.init_scale)
+        return RunResult("timeout" if request.init_scale == 2.0 else "returned")
+
+    budget = Budget(run, runs=9, seconds=30.0)
+    request = Request(Plan((), "train", ()))
+    for scale in (1.0, 1.0, 2.0, 2.0, 1.0):
+        budget.run(replace(request, init_scale=scale))
+    budget.run_again(replace(request, init_scale=1.0))
+    # What did not come to an end may come to one the next time.
+    assert runs == [1.0, 2.0, 2.0, 1.0]
 
 
 def test_gate_7_the_line_has_to_succeed_sometimes(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ CUDA_ANSWERS = {
     "is_available": True,
     "is_initialized": True,
     "is_bf16_supported": True,
+    # Optimizers ask this in a torch that was built for CUDA, and the driver would answer.
+    "is_current_stream_capturing": False,
     "device_count": 1,
     "current_device": 0,
     "get_device_name": "amplint",
