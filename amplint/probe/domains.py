@@ -255,5 +255,6 @@ def _unique(values: Iterable[Any]) -> tuple[Any, ...]:
     """Without repetitions, in order; True and 1 are different, 1 and 1.0 are not."""
     kept: dict[tuple[bool, Any], Any] = {}
     for value in values:
-        kept.setdefault((isinstance(value, bool), value), value)
+        key = value if isinstance(value, (bool, int, float, str)) else repr(value)
+        kept.setdefault((isinstance(value, bool), key), value)
     return tuple(kept.values())

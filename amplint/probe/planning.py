@@ -80,7 +80,7 @@ class PlanBuilder:
         target = self.function_at(finding.span.start.row)
         level, seen = [target], [target]
         for _ in range(CLIMB):
-            with_backward = [function for function in level if self._runs_backward(function)]
+            with_backward = [function for function in level if self.runs_backward(function)]
             if with_backward:
                 return with_backward
             level = [
@@ -187,7 +187,8 @@ class PlanBuilder:
         if constructor is not None:
             yield from self.view.objects.calls_of(constructor)
 
-    def _runs_backward(self, function: Function) -> bool:
+    def runs_backward(self, function: Function) -> bool:
+        """Whether a function runs a backward, itself or in what it calls."""
         return any(self._has_backward(other) for other in self._reached(function))
 
     def _has_backward(self, function: Function) -> bool:
