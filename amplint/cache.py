@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from typing import Any
 
 import amplint
@@ -140,11 +140,15 @@ class Cache:
             with open(path, "rb") as stream:
                 text = stream.read()
             result = decode(text)
-            if not self._holds(result):
+            if not lookups.still_hold(result.lookups, self._answer):
                 return None
+            renewed = self._renewed(result)
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
             return None
-        _mark_used(path)
+        if renewed != result.lookups:
+            self.put(key, replace(result, lookups=renewed))
+        else:
+            _mark_used(path)
         return result
 
     def put(self, key: str, result: FileResult) -> None:
@@ -162,8 +166,14 @@ class Cache:
     def _path(self, key: str) -> str:
         return os.path.join(self.folder, amplint.__version__, key[:2], f"{key}.json")
 
-    def _holds(self, result: FileResult) -> bool:
-        return all(self._answer(question) == answer for question, answer in result.lookups.items())
+    def _renewed(self, result: FileResult) -> dict[lookups.Question, lookups.Answer]:
+        """What was looked up, with the stamps of now: a restored cache has other times."""
+        stamps = {
+            question: stamp
+            for question in result.lookups
+            if question[0] == lookups.FILES and (stamp := self._answer(question))
+        }
+        return {**result.lookups, **stamps}
 
 
 @functools.cache

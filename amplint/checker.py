@@ -10,16 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
 from amplint.inspection import FileResult, Task, inspect, place, unreadable
-from amplint.project.lookups import forget
+from amplint.project.texts import forget
 from amplint.selection import Selection
 from amplint.source.discovery import STDIN, Discovered, discover
-from amplint.source.reading import decode, read_bytes
+from amplint.source.reading import SourceFile, decode, read_bytes
 from amplint.source.screen import mentions_amp
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Starting worker processes costs about as much as analysing this many characters.
 WORTH_PROCESSES = 200_000
+
+#: So many of the largest files are read first.
+_LARGEST = 16
 
 CRASHED = "the analysis crashed; please report it with the file"
 
@@ -80,7 +84,8 @@ def check_paths(
         paths: files, folders, and "-" for standard input.
         settings: what to check and how.
         stdin: the content of standard input; None reads it where "-" is among the paths.
-        progress: called with the number of finished files and the number of all files.
+        progress: called with the number of finished files and the number of all files, at
+            last with all of them.
         cache: where results of earlier runs are looked for, and those of this run are kept.
 
     Raises:
@@ -88,27 +93,18 @@ def check_paths(
     """
     started = time.perf_counter()
     forget()
-    selection = Selection(settings)
-    errors: list[FileError] = []
+    preparation = _Preparation(settings, stdin, cache)
     results: list[FileResult] = []
-    tasks: list[Task] = []
-    for found in discover(paths, settings):
-        if isinstance(found, FileError):
-            errors.append(found)
-            continue
-        prepared = _prepare(found, settings, selection, stdin, cache)
-        if isinstance(prepared, Task):
-            tasks.append(prepared)
-        else:
-            results.append(prepared)
-    total = len(results) + len(tasks)
-    for task, result in _inspect_all(tasks, settings.jobs):
+    for task, result in _inspect_all(preparation, paths, settings.jobs):
         results.append(result)
         if cache is not None and task.key:
             cache.put(task.key, result)
         if progress is not None:
-            progress(len(results), total)
-    return _report(results, errors, time.perf_counter() - started)
+            progress(len(preparation.results) + len(results), preparation.files)
+    results += preparation.results
+    if progress is not None and results:
+        progress(len(results), len(results))
+    return _report(results, preparation.errors, time.perf_counter() - started)
 
 
 def check_source(filename: str, data: bytes, settings: Settings) -> FileResult:
@@ -123,73 +119,121 @@ def check_source(filename: str, data: bytes, settings: Settings) -> FileResult:
     return inspect(Task(source, codes, selection.off_by_default, target_torch=torch))
 
 
-def _prepare(
-    found: Discovered,
-    settings: Settings,
-    selection: Selection,
-    stdin: bytes | None,
-    cache: Cache | None,
-) -> Task | FileResult:
-    """Read one file; a result where there is nothing left to inspect."""
-    try:
+class _Preparation:
+    """Reads files, and tells those that have to be inspected from the others.
+
+    Args:
+        settings: what to check and how.
+        stdin: the content of standard input; None reads it.
+        cache: of earlier results.
+
+    Attributes:
+        files: how many there are, known from the first task on.
+        results: of files in which there is nothing left to inspect.
+        errors: of paths that are no files.
+    """
+
+    def __init__(self, settings: Settings, stdin: bytes | None, cache: Cache | None) -> None:
+        self.files = 0
+        self.results: list[FileResult] = []
+        self.errors: list[FileError] = []
+        self._settings = settings
+        self._selection = Selection(settings)
+        self._stdin = stdin
+        self._cache = cache
+
+    def tasks(self, paths: Sequence[str]) -> Iterator[Task]:
+        """What has to be inspected; `results` and `errors` grow meanwhile.
+
+        Raises:
+            ConfigError: a pattern of the settings is malformed.
+        """
+        found: list[Discovered] = []
+        for item in discover(paths, self._settings):
+            if isinstance(item, FileError):
+                self.errors.append(item)
+            else:
+                found.append(item)
+        self.files = len(found)
+        for item in _largest_first(found):
+            prepared = self._prepare(item)
+            if isinstance(prepared, Task):
+                yield prepared
+            else:
+                self.results.append(prepared)
+
+    def _prepare(self, found: Discovered) -> Task | FileResult:
+        """Read one file; a result where there is nothing left to inspect."""
+        limit = self._settings.max_file_size
+        try:
+            data = self._read(found)
+            source = decode(data, found.filename, max_file_size=limit)
+        except UnreadableFile as error:
+            return FileResult(found.filename, errors=(unreadable(found.filename, error),))
+        # What the user names is parsed in any case: a broken file must not look checked.
+        if not found.explicit and not mentions_amp(data):
+            return FileResult(found.filename, screened_out=True)
         if found.path == STDIN:
-            data = sys.stdin.buffer.read() if stdin is None else stdin
-        else:
-            data = read_bytes(found.path, settings.max_file_size)
-        source = decode(data, found.filename, max_file_size=settings.max_file_size)
-    except UnreadableFile as error:
-        return FileResult(found.filename, errors=(unreadable(found.filename, error),))
-    # What the user names is parsed in any case: a broken file must not look checked.
-    if not found.explicit and not mentions_amp(data):
-        return FileResult(found.filename, screened_out=True)
-    if found.path == STDIN:
-        codes = selection.codes_for(settings.stdin_filename or found.filename)
-        torch = settings.target_torch
-        return Task(source, codes, selection.off_by_default, target_torch=torch)
-    key = cache.key(found.filename, found.path, data) if cache is not None else ""
-    known = cache.get(key) if cache is not None else None
-    if known is not None:
-        return known
-    # Only now: which rules are off by default is known when all of them are imported.
-    codes = selection.codes_for(found.path)
-    return Task(
-        source,
-        codes,
-        selection.off_by_default,
-        found.path,
-        key,
-        settings.project_root,
-        settings.src,
-        settings.target_torch,
-    )
+            return self._task(source, self._settings.stdin_filename or found.filename)
+        if self._cache is None:
+            return self._task(source, found.path, found.path)
+        key = self._cache.key(found.filename, found.path, data)
+        return self._cache.get(key) or self._task(source, found.path, found.path, key)
+
+    def _read(self, found: Discovered) -> bytes:
+        if found.path != STDIN:
+            return read_bytes(found.path, self._settings.max_file_size)
+        return sys.stdin.buffer.read() if self._stdin is None else self._stdin
+
+    def _task(self, source: SourceFile, name: str, path: str = "", key: str = "") -> Task:
+        settings = self._settings
+        return Task(
+            source,
+            self._selection.codes_for(name),
+            self._selection.off_by_default,
+            path,
+            key,
+            settings.project_root if path else None,
+            settings.src if path else (),
+            settings.target_torch,
+        )
 
 
-def _inspect_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, FileResult]]:
-    characters = sum(len(task.source.text) for task in tasks)
-    if jobs == 1 or len(tasks) < 2 or (not jobs and characters < WORTH_PROCESSES):
-        yield from ((task, inspect(task)) for task in tasks)
-        return
-    from amplint import workers
-
-    processes = min(jobs or workers.available_processors(), len(tasks))
-    ordered = _largest_first(tasks, 2 * processes)
-    for task, result in workers.run(inspect, ordered, processes):
-        if isinstance(result, workers.Died):
-            filename = task.source.filename
-            result = FileResult(filename, errors=(FileError(filename, CRASHED),))
-        yield task, result
-
-
-def _largest_first(tasks: Sequence[Task], count: int) -> list[Task]:
-    """The largest tasks, so that none of them is alone at the end; then the others.
+def _largest_first(found: Sequence[Discovered]) -> list[Discovered]:
+    """The largest files, so that none of them is alone at the end; then the others.
 
     These stay in the order of their folders: files of one folder import the same modules, and
     a worker has the last ones at hand.
     """
-    by_size = sorted(range(len(tasks)), key=lambda index: -len(tasks[index].source.text))
-    first = by_size[:count]
-    rest = sorted(by_size[count:])
-    return [tasks[index] for index in (*first, *rest)]
+    by_size = sorted(range(len(found)), key=lambda index: -found[index].size)
+    first = by_size[:_LARGEST]
+    rest = sorted(by_size[_LARGEST:])
+    return [found[index] for index in (*first, *rest)]
+
+
+def _inspect_all(
+    preparation: _Preparation, paths: Sequence[str], jobs: int
+) -> Iterator[tuple[Task, FileResult]]:
+    """Inspect here, or in several processes where there proves to be enough to do."""
+    tasks = preparation.tasks(paths)
+    first: list[Task] = []
+    characters = 0
+    for task in tasks:
+        first.append(task)
+        characters += len(task.source.text)
+        if jobs != 1 and len(first) > 1 and (jobs or characters >= WORTH_PROCESSES):
+            break
+    else:
+        yield from ((task, inspect(task)) for task in first)
+        return
+    from amplint import workers
+
+    processes = min(jobs or workers.available_processors(), preparation.files)
+    for task, result in workers.run(inspect, chain(first, tasks), processes):
+        if isinstance(result, workers.Died):
+            filename = task.source.filename
+            result = FileResult(filename, errors=(FileError(filename, CRASHED),))
+        yield task, result
 
 
 def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds: float) -> Report:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
@@ -36,9 +36,11 @@ def available_processors() -> int:
 
 
 def run(
-    function: Callable[[T], R], inputs: Sequence[T], processes: int
+    function: Callable[[T], R], inputs: Iterable[T], processes: int
 ) -> Iterator[tuple[T, R | Died]]:
     """Yield each input with its result, or with `Died`, in order of completion.
+
+    The first inputs are worked on while the others are still being made.
 
     Args:
         function: of a module's top level.
@@ -46,13 +48,16 @@ def run(
         processes: how many at once; where none can be started, the work is done here.
 
     Raises:
-        Exception: whatever `function` raises.
+        Exception: whatever `function` or the making of `inputs` raises.
     """
+    remaining = iter(inputs)
+    taken: list[T] = []
     finished: set[int] = set()
-    for index, result in _all_at_once(function, inputs, processes):
+    for index, result in _all_at_once(function, _keeping(remaining, taken), processes):
         finished.add(index)
-        yield inputs[index], result
-    rest = [item for index, item in enumerate(inputs) if index not in finished]
+        yield taken[index], result
+    taken += remaining
+    rest = [item for index, item in enumerate(taken) if index not in finished]
     if not rest:
         return
     if _can_start_processes():
@@ -61,18 +66,24 @@ def run(
         yield from ((item, function(item)) for item in rest)
 
 
+def _keeping(items: Iterator[T], taken: list[T]) -> Iterator[T]:
+    for item in items:
+        taken.append(item)
+        yield item
+
+
 def _all_at_once(
-    function: Callable[[T], R], inputs: Sequence[T], processes: int
+    function: Callable[[T], R], inputs: Iterable[T], processes: int
 ) -> Iterator[tuple[int, R]]:
     """Results of a shared pool; those that a dead worker took along are missing."""
     others = set(multiprocessing.active_children())
     try:
-        pool, futures = _start(function, inputs, processes)
+        pool = _open(processes)
     except _NO_PROCESSES:
         return
-    index_of = {future: index for index, future in enumerate(futures)}
     try:
-        for future in as_completed(futures):
+        index_of = _submit(pool, function, inputs)
+        for future in as_completed(index_of):
             if not isinstance(future.exception(), BrokenExecutor):
                 yield index_of[future], future.result()
     except BaseException:  # an interrupt, too, must not wait for what is still running
@@ -102,16 +113,22 @@ def _can_start_processes() -> bool:
     return list(_all_at_once(abs, [-1], 1)) == [(0, 1)]
 
 
-def _start(
-    function: Callable[[T], R], inputs: Sequence[T], processes: int
-) -> tuple[ProcessPoolExecutor, list[Future[R]]]:
+def _open(processes: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context(_start_method())
-    here = os.getcwd()
-    with _in_a_trusted_folder():
-        pool = ProcessPoolExecutor(
-            processes, mp_context=context, initializer=_begin, initargs=(here,)
-        )
-        return pool, [pool.submit(function, item) for item in inputs]
+    return ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_begin, initargs=(os.getcwd(),)
+    )
+
+
+def _submit(
+    pool: ProcessPoolExecutor, function: Callable[[T], R], inputs: Iterable[T]
+) -> dict[Future[R], int]:
+    """The futures, each with the index of its input; what a broken pool refuses has none."""
+    index_of = {}
+    for index, item in enumerate(inputs):
+        with contextlib.suppress(*_NO_PROCESSES), _in_a_trusted_folder():
+            index_of[pool.submit(function, item)] = index
+    return index_of
 
 
 def _start_method() -> str:

@@ -82,7 +82,7 @@ from amplint.findings import Finding, Severity
 from amplint.project import names
 from amplint.project.dataflow import constant_of, definitions, expects_error, imported_once
 from amplint.project.flags import is_flag
-from amplint.project.module import CallSite, Function
+from amplint.project.module import CallSite, Function, Module
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
@@ -227,19 +227,19 @@ def _is_device(view: FileView, expression: ast.expr, function: Function) -> bool
 
 
 def _uncalled(view: FileView) -> Iterator[Finding]:
-    if "autocast" not in view.module.source:
-        return
-    for node in ast.walk(view.module.tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            places, is_block = node.decorator_list, False
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            places, is_block = [item.context_expr for item in node.items], True
-        else:
-            continue
-        for place in places:
-            dotted = view.module.resolve(place)
-            if dotted in names.AUTOCASTS and imported_once(view.module, place):
-                yield _not_called(view, place, dotted in names.DEVICE_AUTOCASTS, is_block)
+    for place, is_block in _entered(view.module):
+        dotted = view.module.resolve(place)
+        if dotted in names.AUTOCASTS and imported_once(view.module, place):
+            yield _not_called(view, place, dotted in names.DEVICE_AUTOCASTS, is_block)
+
+
+def _entered(module: Module) -> Iterator[tuple[ast.expr, bool]]:
+    """Decorators, and what `with` enters; whether it is the latter."""
+    for function in module.functions:
+        yield from ((place, False) for place in getattr(function.node, "decorator_list", ()))
+    for node in module.nodes():
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            yield from ((item.context_expr, True) for item in node.items)
 
 
 def _not_called(view: FileView, place: ast.expr, old: bool, is_block: bool) -> Finding:

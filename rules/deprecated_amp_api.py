@@ -132,8 +132,11 @@ SHORT = {
 }
 HELP_STAR = "import the names that are needed from `torch.amp`"
 
-#: Whether the file can hold the old interface at all.
-_MENTION = re.compile(r"\b(?:cuda|cpu)\b")
+#: Whether the file can hold the old interface at all: `cuda.amp`, or an import of `cuda`.
+_MENTION = re.compile(
+    r"\b(?:cuda|cpu)[\s\\]*\.[\s\\]*amp\b"
+    r"|\b(?:import|from)\b(?:[^\n(]|\\\n)*(?:\([^)]*)?\b(?:cuda|cpu)\b"
+)
 #: Defaults that the newer `autocast` follows and the older one does not.
 _DEFAULTS = re.compile(r"\bset_autocast_(?:gpu_dtype|cpu_dtype|dtype|cache_enabled)\b")
 

@@ -75,7 +75,7 @@ from functools import lru_cache
 
 from amplint.findings import Finding, Severity
 from amplint.project.layout import layout_of
-from amplint.project.module import Function, Module
+from amplint.project.module import Function, Module, walk
 from amplint.project.objects import Objects, returned
 from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.regions.callers import Callers
@@ -165,7 +165,7 @@ def _without_gradients(region: Region) -> bool:
 
 def names_of(expression: ast.expr) -> set[str]:
     """The last names of an expression's parts."""
-    return {last_name(node) for node in ast.walk(expression) if isinstance(node, ast.expr)}
+    return {last_name(node) for node in walk(expression) if isinstance(node, ast.expr)}
 
 
 def _training(view: FileView, region: Region) -> Training | None:
@@ -207,7 +207,7 @@ def _bound_path(node: ast.AST) -> str | None:
 
 
 def _targets(statement: ast.stmt) -> set[str]:
-    paths = (_bound_path(node) for node in ast.walk(statement))
+    paths = (_bound_path(node) for node in walk(statement))
     return {path for path in paths if path is not None}
 
 
@@ -223,7 +223,7 @@ def _derived(function: Function, names: set[str]) -> set[str]:
 
 
 def _mentions(value: ast.expr, names: set[str]) -> bool:
-    return any(path_text(node) in names for node in ast.walk(value) if isinstance(node, ast.expr))
+    return any(path_text(node) in names for node in walk(value) if isinstance(node, ast.expr))
 
 
 def _trained_on(view: FileView, function: Function, names: set[str]) -> Training | None:
@@ -273,7 +273,7 @@ def _can_scale(module: Module) -> bool:
     """Whether a name in a file speaks of a scaler; what comments say does not count."""
     return SCALES.search(module.source) is not None and any(
         SCALES.search(text)
-        for node in ast.walk(module.tree)
+        for node in walk(module.tree)
         for text in (
             getattr(node, field, None) for field in ("id", "attr", "arg", "name", "module")
         )

@@ -36,6 +36,7 @@ from amplint.findings import (
     Span,
 )
 from amplint.inspection import FileResult
+from amplint.project.texts import Texts
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = Settings(jobs=1)
@@ -202,6 +203,34 @@ def test_a_caller_that_appears_is_seen() -> None:
     assert codes(check("engine.py")) == []
     Path("main.py").unlink()
     assert codes(check("engine.py")) == codes(alone)
+
+
+def test_a_search_through_unchanged_files_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor in a cache that was restored: the times of its files are others, but only once."""
+    example = ROOT / "fixtures" / "projects" / "guards_tied_by_caller"
+    paths = [write(name, (example / name).read_text()) for name in ("engine.py", "main.py")]
+    searches: list[str] = []
+    search = Texts.importing
+
+    def counting(texts: Texts, *words: str) -> list[str]:
+        searches.append(words[-1])
+        return search(texts, *words)
+
+    monkeypatch.setattr(Texts, "importing", counting)
+    monkeypatch.setattr("amplint.project.texts._RECENT", 0)
+    time.sleep(0.02)  # longer than one tick of the file system's clock
+    check()
+    assert searches
+    for path in paths:
+        searches.clear()
+        assert check().reused == 2
+        assert not searches
+        _age(path, 3)  # as a checkout of the same content does
+        time.sleep(0.02)
+        assert check().reused == 2
+        assert searches
 
 
 def test_an_edit_elsewhere_changes_nothing() -> None:

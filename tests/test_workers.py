@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,29 @@ def _run_script(script: Path) -> str:
 
 def test_at_least_one_processor() -> None:
     assert workers.available_processors() >= 1
+
+
+def test_inputs_are_taken_as_they_come() -> None:
+    """Relative paths of the caller's folder hold while inputs are made."""
+    here = os.getcwd()
+    folders = []
+
+    def inputs() -> Iterator[int]:
+        for number in range(5):
+            folders.append(os.getcwd())
+            yield number
+
+    assert sorted(result for _, result in run(operator.neg, inputs(), 2)) == [-4, -3, -2, -1, 0]
+    assert folders == [here] * 5
+
+
+def test_an_exception_of_the_inputs_reaches_the_caller() -> None:
+    def inputs() -> Iterator[int]:
+        yield 1
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        list(run(operator.neg, inputs(), 2))
+    for worker in multiprocessing.active_children():
+        worker.join(20)
+    assert not multiprocessing.active_children()

@@ -22,7 +22,7 @@ from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import OPAQUE, Value, kind_of
 from amplint.project import names
-from amplint.project.module import Class, Function
+from amplint.project.module import Class, Function, walk
 from amplint.project.roles import Role, last_name
 
 Valued = list[tuple[State, Value]]
@@ -297,9 +297,7 @@ class Calls:
 
     def edit_gradient(self, node: ast.AugAssign, state: State) -> None:
         """`p.grad /= scale` by hand: nobody knows whether that unscales."""
-        attributes = {
-            part.attr for part in ast.walk(node.target) if isinstance(part, ast.Attribute)
-        }
+        attributes = {part.attr for part in walk(node.target) if isinstance(part, ast.Attribute)}
         if "grad" in attributes and SCALE_MENTION.search(ast.unparse(node.value)):
             self.transitions.havoc(state)
 
@@ -329,4 +327,4 @@ def _loss_calls(function: Function) -> Iterator[int]:
 
 
 def _identifiers(node: ast.expr) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}

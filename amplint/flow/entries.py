@@ -14,7 +14,7 @@ from amplint.flow.interpreter import BudgetExceeded, silent_interpreter
 from amplint.flow.program import Program, Unit
 from amplint.flow.state import State, merge
 from amplint.flow.values import NONE
-from amplint.project.module import Class, Function
+from amplint.project.module import Class, Function, walk
 from amplint.project.roles import Role
 
 #: More entry states than this say too little to be worth their cost.
@@ -149,7 +149,7 @@ class Entries:
             isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
             for statement in owner.node.body
             if isinstance(statement, (ast.Assign, ast.AnnAssign))
-            for node in ast.walk(statement)
+            for node in walk(statement)
         )
 
     def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:

@@ -13,6 +13,7 @@ from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import Value, is_truthy
+from amplint.project.module import walk
 
 Valued = list[tuple[State, Value]]
 
@@ -139,7 +140,7 @@ class Expressions:
     def _has_walrus(self, test: ast.expr) -> bool:
         found = self._walruses.get(id(test))
         if found is None:
-            found = any(isinstance(node, ast.NamedExpr) for node in ast.walk(test))
+            found = any(isinstance(node, ast.NamedExpr) for node in walk(test))
             self._walruses[id(test)] = found
         return found
 

@@ -11,7 +11,7 @@ from amplint.flow.facts import FunctionFacts
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge
 from amplint.flow.values import NONE, Value
-from amplint.project.module import Class, Function
+from amplint.project.module import Class, Function, walk
 from amplint.project.roles import Role, enclosing_class
 
 Valued = list[tuple[State, Value]]
@@ -204,7 +204,7 @@ def parameter_names(function: Function) -> frozenset[str]:
     arguments = getattr(function.node, "args", None)
     if not isinstance(arguments, ast.arguments):
         return frozenset()
-    return frozenset(node.arg for node in ast.walk(arguments) if isinstance(node, ast.arg))
+    return frozenset(node.arg for node in walk(arguments) if isinstance(node, ast.arg))
 
 
 def drop_locals(state: State, prefix: str) -> None:

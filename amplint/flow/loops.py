@@ -21,7 +21,7 @@ from amplint.flow.facts import (
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import Value
-from amplint.project.module import Function
+from amplint.project.module import Function, walk
 
 #: Calls whose result yields the same elements.
 TRANSPARENT = frozenset(
@@ -227,7 +227,7 @@ def _clears_gradients(statement: ast.stmt, targets: set[str]) -> bool:
         and node.attr == "grad"
         and isinstance(node.ctx, ast.Store)
         and bool(_names_of_place(node) & targets)
-        for node in ast.walk(statement)
+        for node in walk(statement)
     )
 
 
@@ -281,7 +281,7 @@ def _enumerate_start(call: ast.Call) -> int:
 
 
 def _target_names(target: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return {node.id for node in walk(target) if isinstance(node, ast.Name)}
 
 
 def _calls(statement: ast.stmt) -> list[ast.Call]:
@@ -312,7 +312,7 @@ def _names_of_place(place: ast.expr) -> set[str]:
     found: set[str] = set()
     while isinstance(place, (ast.Attribute, ast.Subscript)):
         if isinstance(place, ast.Subscript):
-            found |= {node.id for node in ast.walk(place.slice) if isinstance(node, ast.Name)}
+            found |= {node.id for node in walk(place.slice) if isinstance(node, ast.Name)}
         place = place.value
     if isinstance(place, ast.Name):
         found.add(place.id)

@@ -12,7 +12,7 @@ from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import Value, kind_of
-from amplint.project.module import Function, walk_function
+from amplint.project.module import Function, walk, walk_function
 from amplint.project.roles import last_name
 
 Valued = list[tuple[State, Value]]
@@ -220,7 +220,7 @@ class ProtocolCalls:
     def modules_in(self, node: ast.expr, state: State, function: Function) -> frozenset[str]:
         """Locations of the modules whose `parameters()` an expression mentions."""
         found = set()
-        for child in ast.walk(node):
+        for child in walk(node):
             if not isinstance(child, ast.Call) or callee_name(child) != "parameters":
                 continue
             if isinstance(child.func, ast.Attribute):

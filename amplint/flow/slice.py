@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from amplint.flow.call import callee_name
 from amplint.flow.facts import protocol_word, scaler_like_paths
-from amplint.project.module import Function
+from amplint.project.module import Function, walk
 from amplint.project.roles import Role, Roles, scaler_name
 
 #: Callee names that may do protocol work although nobody knows what they are.
@@ -104,7 +104,7 @@ class Slicer:
             part.attr
             for node in roles.module.nodes()
             if isinstance(node, (ast.If, ast.While))
-            for part in ast.walk(node.test)
+            for part in walk(node.test)
             if isinstance(part, ast.Attribute)
         }
         return frozenset(scalers | tested | {"<enabled>"})
@@ -121,7 +121,7 @@ class Slicer:
             for function in functions
             for node in function.nodes
             if isinstance(node, (ast.If, ast.While, ast.IfExp))
-            for part in ast.walk(node.test)
+            for part in walk(node.test)
             if isinstance(part, ast.Attribute)
         }
 
@@ -344,7 +344,7 @@ def assignments_of(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | N
             if item.optional_vars is not None:
                 yield item.optional_vars, item.context_expr
     for expression in expressions_of(statement):
-        for node in ast.walk(expression):
+        for node in walk(expression):
             if isinstance(node, ast.NamedExpr):
                 yield node.target, node.value
 
@@ -352,7 +352,7 @@ def assignments_of(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | N
 def names_in(node: ast.AST) -> set[str]:
     """Identifiers in an expression: names and attribute names, without `self`."""
     found = set()
-    for child in ast.walk(node):
+    for child in walk(node):
         if isinstance(child, ast.Name):
             found.add(child.id)
         elif isinstance(child, ast.Attribute):

@@ -10,7 +10,7 @@ from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, negate
 from amplint.flow.places import Places
 from amplint.flow.state import State
-from amplint.project.module import Function
+from amplint.project.module import Function, walk
 
 _TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
 
@@ -132,6 +132,6 @@ def literal_of(node: ast.expr) -> object | None:
 def _names(node: ast.expr) -> list[str]:
     return [
         child.id if isinstance(child, ast.Name) else child.attr
-        for child in ast.walk(node)
+        for child in walk(node)
         if isinstance(child, (ast.Name, ast.Attribute))
     ]

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from amplint.project.layout import SCOPES, Layout, layout_of, loop_header
-from amplint.project.module import CallSite, Function, Module
+from amplint.project.module import CallSite, Function, Module, walk
 from amplint.project.roles import Role, enclosing_class, last_name, path_text
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def bindings_of(function: Function) -> dict[str, list[Binding]]:
     """Every binding of the function by `path_text` of its target; parameters excluded."""
     found: dict[str, list[Binding]] = {}
     for node in layout_of(function).nodes:
+        if type(node) not in _BINDING:  # of most nodes this is the only question
+            continue
         for target, value in _targets(node):
             path = path_text(target)
             if path is not None:
@@ -78,6 +80,15 @@ def bound_in(function: Function, node: ast.AST) -> set[str]:
         for path, bindings in bindings_of(function).items()
         if any(layout.holds(node, binding.statement) for binding in bindings)
     } - {"self"}
+
+
+_BINDING = frozenset(
+    {
+        *(ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor),
+        *(ast.withitem, ast.Delete, ast.Import, ast.ImportFrom, ast.ExceptHandler),
+        *(ast.Global, ast.Nonlocal, *SCOPES),
+    }
+)
 
 
 def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
@@ -302,7 +313,7 @@ def argument_for(function: Function, name: str, call: ast.Call) -> ast.expr | No
 
 def names_in(node: ast.AST) -> set[str]:
     """The names that an expression or statement mentions."""
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return {inner.id for inner in walk(node) if isinstance(inner, ast.Name)}
 
 
 def constant_of(expression: ast.expr | None) -> object:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplint.project.dataflow import Binding, bindings_of, names_in
 from amplint.project.layout import Layout
+from amplint.project.module import walk
 from amplint.project.roles import last_name
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def is_scaled(view: FileView, layout: Layout, expression: ast.expr) -> bool:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "scale"
         and view.roles.is_scaler(node.func.value, layout.function)
-        for node in ast.walk(values[0])
+        for node in walk(values[0])
     )
 
 

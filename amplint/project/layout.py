@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from amplint.project.module import Function
+from amplint.project.module import LEAVES, MARKS, Function
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+#: Nodes that a layout does not look into.
+_CLOSED = LEAVES.union(SCOPES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +34,8 @@ class _Block:
 class Layout:
     """The statements of one function: their order, blocks and branches.
 
-    Nested functions and classes are single statements here.
+    Nested functions and classes are single statements here; contexts (`ast.Load`) and operators
+    are left out.
     """
 
     def __init__(self, function: Function) -> None:
@@ -59,17 +62,22 @@ class Layout:
         self._branch[node] = branch
         self._order[node] = len(self.nodes)
         self.nodes.append(node)
-        if not isinstance(node, SCOPES):
-            for name, value in ast.iter_fields(node):
-                if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                    self._visit_block(value, node, name)
-                elif isinstance(value, list):
-                    for index, item in enumerate(value):
-                        if isinstance(item, ast.AST):
-                            self._visit(item, node, f"{name} {index}")
-                elif isinstance(value, ast.AST):
-                    self._visit(value, node, name)
+        if type(node) not in _CLOSED:
+            self._visit_fields(node)
         self._last[node] = len(self.nodes) - 1
+
+    def _visit_fields(self, node: ast.AST) -> None:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                if value and isinstance(value[0], ast.stmt):
+                    self._visit_block(value, node, name)
+                    continue
+                for index, item in enumerate(value):
+                    if isinstance(item, ast.AST) and type(item) not in MARKS:
+                        self._visit(item, node, f"{name} {index}")
+            elif isinstance(value, ast.AST) and type(value) not in MARKS:
+                self._visit(value, node, name)
 
     def __contains__(self, node: ast.AST) -> bool:
         return node in self._order

@@ -10,25 +10,20 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping
 
 from amplint.errors import UnreadableFile
+from amplint.project.texts import listing, texts_below
 from amplint.source.reading import read_bytes
-
-#: Folders in which no caller is looked for.
-_SKIPPED = frozenset({"node_modules", "build", "dist", "site-packages", "venv", "__pycache__"})
-#: Callers are looked for only in projects of at most this many Python files.
-_SEARCH_LIMIT = 5_000
-_READ_LIMIT = 1_000_000
-_IDENTIFIER = re.compile(rb"\w+")
-_IMPORT = re.compile(rb"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*)?", re.MULTILINE)
 
 Answer = bool | str | list[str]
 #: The name of a question, and what it is about.
 Question = tuple[str, ...]
+
+#: The question for the state of all Python files below a folder, as one stamp.
+FILES = "files"
+#: Questions that search all Python files below a folder.
+_SEARCHES = frozenset({"mentioning", "importing"})
 
 
 class Lookups:
@@ -51,6 +46,7 @@ class Lookups:
 
     def mentioning(self, root: str, *words: str) -> list[str]:
         """Python files below a folder that hold all the words, sorted."""
+        self._ask(FILES, root)
         found = self._ask("mentioning", root, *words)
         return found if isinstance(found, list) else []
 
@@ -66,6 +62,7 @@ class Lookups:
             module: the last part of its dotted name.
             package: the name of the folder that holds it.
         """
+        self._ask(FILES, root)
         found = self._ask("importing", root, module, package, name)
         return found if isinstance(found, list) else []
 
@@ -96,6 +93,29 @@ def answer(question: Question) -> Answer:
     return _QUESTIONS[question[0]](*question[1:])
 
 
+def still_hold(
+    answers: Mapping[Question, Answer], ask: Callable[[Question], Answer] = answer
+) -> bool:
+    """Whether the file system answers as it did, but for stamps of listings.
+
+    Where a stamp is the same, the searches below that folder are not repeated: they read all
+    of its files.
+
+    Raises:
+        LookupError, TypeError: as `answer` does.
+    """
+    unchanged = {
+        question[1]
+        for question, known in answers.items()
+        if question[0] == FILES and known and ask(question) == known
+    }
+    return all(
+        ask(question) == known
+        for question, known in answers.items()
+        if question[0] != FILES and not (question[0] in _SEARCHES and question[1] in unchanged)
+    )
+
+
 #: Stands for the digest of a file that cannot be read.
 UNREADABLE = ""
 
@@ -116,71 +136,16 @@ def _content(path: str) -> str:
 
 
 def _mentioning(root: str, *words: str) -> list[str]:
-    return sorted(map(os.path.realpath, _holding(root, words)))
+    return sorted(map(os.path.realpath, texts_below(root).holding(words)))
 
 
 def _importing(root: str, module: str, package: str, name: str) -> list[str]:
-    last, folder, called = (
-        re.escape(part.encode("utf-8", "replace")) for part in (module, package, name)
-    )
-    # The module alone, behind the dots of a relative import, or in its own package: an import
-    # of another package's module of the same name is none of it.
-    imports = re.compile(
-        rb"(?:(?<![\w.])|(?<=[\s.])\.|\b" + folder + rb"\.)" + last + rb"\b", re.MULTILINE
-    )
-    calls = re.compile(rb"(?<!def )(?<!class )\b" + called + rb"\s*\(")
-    below = _texts_below(root)
-    found = [
-        path
-        for path in _holding(root, (module, name))
-        if imports.search(below.imports[path]) and calls.search(_head(path))
-    ]
+    found = texts_below(root).importing(module, package, name)
     return sorted(map(os.path.realpath, found))
 
 
-def _holding(root: str, words: Iterable[str]) -> list[str]:
-    """Files below a folder that hold all the words, whole identifiers as far as they are some."""
-    wanted = [word.encode("utf-8", "replace") for word in words]
-    below = _texts_below(root)
-    found = set(below.imports)
-    for identifier in {part for word in wanted for part in _IDENTIFIER.findall(word)}:
-        found &= below.holding.get(identifier, set())
-    odd = [word for word in wanted if not _IDENTIFIER.fullmatch(word)]
-    return [path for path in found if _mentions(path, odd)] if odd else list(found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """What the questions about all Python files below a folder need of them.
-
-    Args:
-        holding: identifier -> the files that hold it.
-        imports: file -> its import statements.
-    """
-
-    holding: dict[bytes, set[str]]
-    imports: dict[str, bytes]
-
-
-@lru_cache(maxsize=4)
-def _texts_below(root: str) -> _Texts:
-    """Read once in a process and run: a project is asked about each function that is followed.
-
-    See `forget`.
-    """
-    holding: dict[bytes, set[str]] = {}
-    imports: dict[str, bytes] = {}
-    for path in _python_files(root):
-        data = _head(path)
-        imports[path] = b"\n".join(_IMPORT.findall(data))
-        for word in set(_IDENTIFIER.findall(data)):
-            holding.setdefault(word, set()).add(path)
-    return _Texts(holding, imports)
-
-
-def forget() -> None:
-    """Look at the files again: a new run begins."""
-    _texts_below.cache_clear()
+def _files(root: str) -> str:
+    return listing(root).stamp
 
 
 #: Where projects state their requirements, relative to a folder.
@@ -196,34 +161,11 @@ def _requirements(folder: str) -> list[str]:
     return sorted(path for path in found if os.path.isfile(path))
 
 
-def _python_files(root: str) -> list[str]:
-    """Python files below a folder; none at all if there are too many to look through."""
-    found: list[str] = []
-    for folder, names, files in os.walk(root):
-        names[:] = [name for name in names if not name.startswith(".") and name not in _SKIPPED]
-        found += [os.path.join(folder, name) for name in files if name.endswith(".py")]
-        if len(found) > _SEARCH_LIMIT:
-            return []
-    return found
-
-
-def _mentions(path: str, words: Iterable[bytes]) -> bool:
-    data = _head(path)
-    return all(word in data for word in words)
-
-
-def _head(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_READ_LIMIT)
-    except OSError:
-        return b""
-
-
 _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
     "exists": os.path.exists,
     "file": _file,
     "content": _content,
+    FILES: _files,
     "mentioning": _mentioning,
     "importing": _importing,
     "requirements": _requirements,

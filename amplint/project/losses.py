@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from amplint.project.dataflow import bindings_of, constant_of
 from amplint.project.layout import Layout, layout_of
-from amplint.project.module import Function
+from amplint.project.module import Function, walk
 from amplint.project.roles import Role, last_name, path_text
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _owned(view: FileView) -> frozenset[str | None]:
     for site in view.module.calls:
         if view.roles.role_of(site.node, site.function) is not Role.OPTIMIZER:
             continue
-        for node in ast.walk(site.node):
+        for node in walk(site.node):
             if isinstance(node, ast.Attribute) and node.attr == "parameters":
                 found.add(path_text(node.value))
     return frozenset(found - {None})

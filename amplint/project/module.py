@@ -185,27 +185,27 @@ def build_module(
 
 
 #: Contexts and operators: nearly half of the nodes of a tree, and nobody looks for them.
-_MARKS = frozenset(
+MARKS = frozenset(
     kind
     for base in (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
     for kind in base.__subclasses__()
 )
 #: Nodes without other nodes below them.
-_LEAVES = frozenset({ast.Name, ast.Constant})
+LEAVES = frozenset({ast.Name, ast.Constant})
 
 
-def _children(node: ast.AST) -> list[ast.AST]:
+def children(node: ast.AST) -> list[ast.AST]:
     """As `ast.iter_child_nodes`, but without marks, and faster: this visits every node."""
     found: list[ast.AST] = []
-    if type(node) in _LEAVES:
+    if type(node) in LEAVES:
         return found
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
             found += [
-                item for item in value if isinstance(item, ast.AST) and type(item) not in _MARKS
+                item for item in value if isinstance(item, ast.AST) and type(item) not in MARKS
             ]
-        elif isinstance(value, ast.AST) and type(value) not in _MARKS:
+        elif isinstance(value, ast.AST) and type(value) not in MARKS:
             found.append(value)
     return found
 
@@ -219,7 +219,7 @@ class _Indexer:
     def visit_body(
         self, node: ast.AST, function: Function, owner: Class | None, prefix: str
     ) -> None:
-        for child in _children(node):
+        for child in children(node):
             self._visit(child, function, owner, prefix)
 
     def _visit(self, node: ast.AST, function: Function, owner: Class | None, prefix: str) -> None:
@@ -277,6 +277,14 @@ def _method_name(callee: ast.expr) -> str:
     if isinstance(callee, ast.Attribute):
         return callee.attr
     return callee.id if isinstance(callee, ast.Name) else ""
+
+
+def walk(node: ast.AST) -> list[ast.AST]:
+    """As `ast.walk`, in the same order, but without contexts and operators, and faster."""
+    found = [node]
+    for each in found:
+        found += children(each)
+    return found
 
 
 def walk_function(function: Function) -> Iterator[ast.AST]:

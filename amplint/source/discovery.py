@@ -29,11 +29,13 @@ class Discovered:
         path: to open; `STDIN` for standard input.
         filename: as findings print it: relative to the working directory, forward slashes.
         explicit: whether the user named the file itself, not a folder that holds it.
+        size: in bytes; 0 for standard input.
     """
 
     path: str
     filename: str
     explicit: bool
+    size: int = 0
 
 
 def discover(paths: Sequence[str], settings: Settings) -> Iterator[Discovered | FileError]:
@@ -74,18 +76,18 @@ def _expand(path: str, settings: Settings, excluded: Patterns) -> Iterator[Disco
         yield Discovered(STDIN, relative(name) if name else "<stdin>", True)
         return
     try:
-        mode = os.stat(path).st_mode
+        state = os.stat(path)
     except (OSError, ValueError) as error:
         yield FileError(relative(path) if path else path, _missing(error))
         return
     if settings.force_exclude and excluded.match_with_parents(path):
         return
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(state.st_mode):
         yield from _walk(path, settings, excluded.without_those_matching(path))
     elif path.endswith(".ipynb"):
         yield FileError(relative(path), "notebooks are not supported yet")
     else:
-        yield Discovered(path, relative(path), True)
+        yield Discovered(path, relative(path), True, state.st_size)
 
 
 def _missing(error: OSError | ValueError) -> str:
@@ -135,10 +137,10 @@ def _not_ignored(
 
 def _file_in_folder(path: str) -> Iterator[Discovered | FileError]:
     try:
-        mode = os.stat(path).st_mode
+        state = os.stat(path)
     except OSError as error:
         yield FileError(relative(path), f"cannot be read: {reason(error)}")
         return
     # A pipe or a socket would block; a link to a folder is not followed.
-    if stat.S_ISREG(mode):
-        yield Discovered(path, relative(path), False)
+    if stat.S_ISREG(state.st_mode):
+        yield Discovered(path, relative(path), False, state.st_size)
