@@ -183,8 +183,7 @@ class Calls:
 
     def _constructor(self, call: Call) -> Valued | None:
         node, function = call.node, call.function
-        dotted = function.module.resolve(node.func)
-        role = self.reader.program.roles(function).constructor_role(dotted, node.func)
+        role = self.reader.program.roles(function).call_role(node, function)
         identity = f"new@{node.lineno}:{node.col_offset}"
         if role is Role.SCALER:
             return [(call.state, ("scaler", identity, self._enabled(call)))]

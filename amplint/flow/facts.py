@@ -177,35 +177,22 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
         return None
     if method in SCALER_METHODS and roles.is_scaler(receiver, function):
         return {"scale": SCALE, "step": STEP, "update": UPDATE}[method]
-    if method == "step" and node.args and _used_as_scaler(receiver, function, roles):
+    if method == "step" and node.args and _used_as_scaler(receiver, roles):
         return STEP
+    if method in ("scale", "update") and _is_scaler_by_use(receiver, function, roles):
+        return SCALE if method == "scale" else UPDATE
     if method == "step" and roles.is_optimizer(receiver, function):
         return PLAIN_STEP
     return None
 
 
-def _used_as_scaler(receiver: ast.expr, function: Function, roles: Roles) -> bool:
+def _used_as_scaler(receiver: ast.expr, roles: Roles) -> bool:
     """Whether `X.step(...)` is a scaler's: X also has `.unscale_` or `.scale(..).backward`."""
-    path = path_text(receiver)
-    return path is not None and path in scaler_like_paths(roles)
+    return bool(roles.scaler_like) and path_text(receiver) in roles.scaler_like
 
 
-def scaler_like_paths(roles: Roles) -> frozenset[str]:
-    """Paths that are used as a scaler although nothing else says that they are one."""
-    found = set()
-    for site in roles.module.calls:
-        callee = site.node.func
-        if site.method == "unscale_" and isinstance(callee, ast.Attribute):
-            found.add(path_text(callee.value))
-        if site.method == "backward" and isinstance(callee, ast.Attribute):
-            inner = callee.value
-            if (
-                isinstance(inner, ast.Call)
-                and isinstance(inner.func, ast.Attribute)
-                and inner.func.attr == "scale"
-            ):
-                found.add(path_text(inner.func.value))
-    return frozenset(path for path in found if path)
+def _is_scaler_by_use(receiver: ast.expr, function: Function, roles: Roles) -> bool:
+    return _used_as_scaler(receiver, roles) and roles.role_of(receiver, function) is None
 
 
 def close_over_calls(facts: dict[Function, FunctionFacts]) -> None:

@@ -13,6 +13,7 @@ from amplint.flow.call import callee_name
 from amplint.flow.program import Program
 from amplint.flow.state import State
 from amplint.flow.values import Value
+from amplint.project.by_name import read_by_name
 from amplint.project.module import Function
 
 #: Calls whose result is the same whenever their arguments are.
@@ -91,9 +92,9 @@ class Places:
             location = item_location(base, node.args[0])
         elif isinstance(node, ast.Call) and callee_name(node) == "vars" and len(node.args) == 1:
             return self.locate(node.args[0], state, function)
-        elif isinstance(node, ast.Call) and self._is_getattr(node):
-            base = self.locate(node.args[0], state, function)
-            return None if base is None else f"{base}.{_attribute_pattern(node.args[1])}"
+        elif (named := read_by_name(node)) is not None:
+            base = self.locate(named[0], state, function)
+            return None if base is None else f"{base}.{named[1]}"
         elif isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
             return self.locate(
                 node.target if isinstance(node, ast.NamedExpr) else node.value, state, function
@@ -114,9 +115,6 @@ class Places:
         """`config.get("amp", False)`: the same place as `config["amp"]`."""
         constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
         return constant and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
-
-    def _is_getattr(self, node: ast.Call) -> bool:
-        return isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2
 
     def raw(self, node: ast.expr, state: State, function: Function) -> Value:
         """What the path knows about a place, without judging it by role or name."""
@@ -198,13 +196,3 @@ def item_location(base: str, index: ast.expr) -> str:
     if isinstance(index.value, str) and index.value.isidentifier():
         return f"{base}.{index.value}"
     return f"{base}[{index.value!r}]"
-
-
-def _attribute_pattern(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(
-            str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values
-        )
-    return "*"

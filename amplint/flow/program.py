@@ -16,7 +16,6 @@ from amplint.flow.facts import (
     FunctionFacts,
     close_over_calls,
     collect_facts,
-    scaler_like_paths,
 )
 from amplint.flow.slice import Slice, Slicer
 from amplint.project.module import Class, Function, Module
@@ -32,14 +31,12 @@ class Unit:
     """One module with everything that was read from it.
 
     Args:
-        scaler_like: paths that are used as a scaler although nothing says that they are one.
         reach: callee name -> protocol words that a call of that name may reach.
     """
 
     module: Module
     roles: Roles
     facts: dict[Function, FunctionFacts]
-    scaler_like: frozenset[str]
     slicer: Slicer
     reach: dict[str, frozenset[str]]
 
@@ -65,10 +62,9 @@ class Program:
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
         slicer = Slicer(roles, self._tested)
-        unit = Unit(module, roles, {}, frozenset(), slicer, {})
+        unit = Unit(module, roles, {}, slicer, {})
         self._units[module] = unit
         unit.facts.update(collect_facts(module, roles, self._imported_reach(module)))
-        unit.scaler_like |= scaler_like_paths(roles)
         self._index_names(unit, {})
         for owner in module.classes.values():
             self._complete_bases(owner)

@@ -11,6 +11,7 @@ from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mention
 from amplint.flow.state import State
 from amplint.flow.values import OPAQUE, ZERO, Value, is_not_none
 from amplint.flow.windows import Windows, literal_of
+from amplint.project.by_name import read_by_name
 from amplint.project.module import Function
 from amplint.project.roles import (
     Role,
@@ -144,7 +145,7 @@ class Reader(Windows):
     def _scaler_by_use(self, node: ast.expr, function: Function) -> bool:
         if scaler_name(last_name(node)):
             return True
-        return path_text(node) in self.program.unit(function).scaler_like
+        return path_text(node) in self.program.roles(function).scaler_like
 
     def _arithmetic(self, node: ast.BinOp, state: State, function: Function) -> Value:
         for side in (node.left, node.right):
@@ -158,7 +159,7 @@ class Reader(Windows):
         if isinstance(callee, ast.Name) and callee.id in ("bool", "int") and len(node.args) == 1:
             truth = self.formula(node.args[0], state, function)
             return ("formula", truth) if truth is not None and truth is not True else None
-        if self._is_getattr(node):
+        if read_by_name(node) is not None:
             location = self.locate(node, state, function)
             return state.values.get(location, ("path", location)) if location else None
         if isinstance(callee, ast.Attribute):
@@ -239,7 +240,7 @@ class Reader(Windows):
             return ("gradient",)
         if name == "bool" and len(node.args) == 1:
             return self.formula(node.args[0], state, function)
-        if self._is_getattr(node):
+        if read_by_name(node) is not None:
             location = self.locate(node, state, function)
             value = state.values.get(location) if location else None
             if value is not None and value[0] == "formula":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.flow.call import callee_name
-from amplint.flow.facts import protocol_word, scaler_like_paths
+from amplint.flow.facts import protocol_word
 from amplint.project.module import Function, walk
 from amplint.project.roles import Role, Roles, scaler_name
 
@@ -99,7 +99,7 @@ class Slicer:
             path.rpartition(".")[2]
             for (_, path), found in roles.by_path.items()
             if Role.SCALER in found
-        } | {path.rpartition(".")[2] for path in scaler_like_paths(roles)}
+        } | {path.rpartition(".")[2] for path in roles.scaler_like}
         tested = {
             part.attr
             for node in roles.module.nodes()

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from amplint.project.by_name import read_by_name
+
 
 @dataclass(slots=True)
 class Imports:
@@ -29,14 +31,19 @@ class Imports:
         """Return the dotted name of a name or attribute chain, or None.
 
         `torch` names resolve through aliases; a chain that does not start at an import
-        has no dotted name.
+        has no dotted name. `getattr(torch.optim, "SGD")` is one.
         """
         parts: list[str] = []
-        while isinstance(expression, ast.Attribute):
-            parts.append(expression.attr)
-            expression = expression.value
-        if not isinstance(expression, ast.Name):
-            return None
+        while not isinstance(expression, ast.Name):
+            if isinstance(expression, ast.Attribute):
+                parts.append(expression.attr)
+                expression = expression.value
+                continue
+            named = read_by_name(expression)
+            if named is None or not named[1].isidentifier():
+                return None
+            expression = named[0]
+            parts.append(named[1])
         root = self.aliases.get(expression.id)
         if root is None:
             return None

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from amplint.project.by_name import read_by_name
 from amplint.project.imports import Imports, collect_imports
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | ast.Lambda
@@ -121,10 +122,7 @@ class Module:
         dotted = self.imports.resolve(expression)
         if dotted is None:
             return None
-        root = expression
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        name = root.id  # type: ignore[attr-defined]
+        name = _root_name(expression)
         if name in self.classes and name not in self.imports.fallbacks:
             return None
         return dotted
@@ -267,6 +265,14 @@ class _Indexer:
             self._visit(expression, function, None, prefix)
         for statement in node.body:
             self._visit(statement, function, inner, inner.qualname + ".")
+
+
+def _root_name(expression: ast.expr) -> str:
+    """The name that a dotted expression starts with, `getattr` calls included."""
+    while not isinstance(expression, ast.Name):
+        named = read_by_name(expression)
+        expression = named[0] if named is not None else expression.value  # type: ignore[attr-defined]
+    return expression.id
 
 
 def _label(module: Module, qualname: str) -> str:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import ast
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from amplint.project import names
+from amplint.project.by_name import read_by_name, written_by_name
 from amplint.project.module import Class, Function, Module
 
 
@@ -27,6 +28,9 @@ class Role(enum.Enum):
     AUTOCAST = "autocast"
     OTHER = "other"  # known to be none of the above
 
+
+#: What binds arguments of a callable.
+PARTIALS = frozenset({"functools.partial", "toolz.partial"})
 
 _SCALER_NAME = re.compile(
     r"(?:^|_)(?:grad_?|amp_?|loss_?|fp16_?)?scalers?(?:_|\d|$)|^gradscaler", re.IGNORECASE
@@ -85,20 +89,28 @@ class Roles:
     """Roles of the names and attributes of one module.
 
     Keys are (scope, path): for `self.x` the scope is the outermost base class of the file,
-    for names the function that binds them, else the module.
+    for names the function that binds them, else the module. `path[...]` stands for every
+    element of a container that holds one kind of thing.
+
+    Args:
+        makers: the roles of what a call of a name or attribute gives: `Opt = AdamW`,
+            `build = partial(SGD, lr=0.1)`, a function that returns one of several optimizers.
+        scaler_like: paths that are used as a scaler although nothing says that they are one.
     """
 
     module: Module
     by_path: dict[tuple[str, str], set[Role]] = field(default_factory=dict)
     constructions: list[ScalerConstruction] = field(default_factory=list)
+    makers: dict[tuple[str, str], set[Role | None]] = field(default_factory=dict)
+    scaler_like: frozenset[str] = frozenset()
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
         """The role of an expression where `function` reads it, or None if unknown.
 
         A name alone is no role here: see `is_scaler` and `is_optimizer`.
         """
-        if isinstance(expression, ast.Call):
-            return self._call_role(expression, function)
+        if isinstance(expression, ast.Call) and read_by_name(expression) is None:
+            return self.call_role(expression, function)
         if isinstance(expression, ast.IfExp):
             return self.role_of(expression.body, function) or self.role_of(
                 expression.orelse, function
@@ -158,8 +170,39 @@ class Roles:
                     return Role.OPTIMIZER
         return Role.OTHER
 
-    def _call_role(self, call: ast.Call, function: Function) -> Role | None:
-        return self.constructor_role(self.module.resolve(call.func), call.func)
+    def call_role(self, call: ast.Call, function: Function) -> Role | None:
+        """The role of what a call gives: of a constructor, or of whatever stands for one."""
+        return self.maker_role(call.func, function)
+
+    def maker_role(self, callee: ast.expr, function: Function) -> Role | None:
+        """The role of what calling an expression gives; None for unknown callees."""
+        direct = self.constructor_role(self.module.resolve(callee), callee)
+        if direct is not None:
+            return direct
+        if isinstance(callee, ast.Call):
+            return self._maker_role_of_call(callee, function)
+        if isinstance(callee, ast.IfExp):
+            one, two = (self.maker_role(side, function) for side in (callee.body, callee.orelse))
+            return one if one is two else None
+        if isinstance(callee, ast.Subscript) and self._is_optimizers(callee.value, ".__dict__"):
+            return Role.OPTIMIZER
+        if not self.makers:
+            return None
+        known = (self.makers.get(key) for key in self._keys(callee, function))
+        found = next((roles for roles in known if roles), set())
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _maker_role_of_call(self, callee: ast.Call, function: Function) -> Role | None:
+        """`partial(SGD, lr=0.1)` and `getattr(torch.optim, name)`, to be called."""
+        if self.module.resolve(callee.func) in PARTIALS and callee.args:
+            return self.maker_role(callee.args[0], function)
+        named = read_by_name(callee)
+        if named is not None and self._is_optimizers(named[0]):
+            return Role.OPTIMIZER
+        return None
+
+    def _is_optimizers(self, expression: ast.expr, rest: str = "") -> bool:
+        return self.module.resolve(expression) == f"torch.optim{rest}"
 
     def _keys(self, expression: ast.expr, function: Function) -> Iterator[tuple[str, str]]:
         path = path_text(expression)
@@ -168,13 +211,13 @@ class Roles:
         if path.startswith(("self.", "cls.")):
             owner = enclosing_class(function)
             for candidate in self._family(owner) if owner else ():
-                yield (f"class {candidate.name}", path.partition(".")[2])
+                yield from _with_elements(f"class {candidate.name}", path.partition(".")[2])
             return
         scope: Function | None = function
         while scope is not None:
-            yield (scope.qualname, path)
+            yield from _with_elements(scope.qualname, path)
             scope = scope.parent
-        yield (self.module.body.qualname, path)
+        yield from _with_elements(self.module.body.qualname, path)
 
     def _family(self, owner: Class) -> list[Class]:
         return [*self.module.ancestry(owner), *self.module.subclasses(owner)]
@@ -206,18 +249,42 @@ def path_text(expression: ast.expr) -> str | None:
             return None
         index = expression.slice
         return f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
+    named = read_by_name(expression)
+    if named is not None:
+        base = path_text(named[0])
+        return None if base is None else f"{base}.{named[1]}"
     return None
 
 
-def build_roles(module: Module) -> Roles:
-    """Collect the roles of every assignment, annotation and constructor of the module."""
-    roles = Roles(module)
+def _with_elements(scope: str, path: str) -> Iterator[tuple[str, str]]:
+    """The keys of a path: its own, and that of every element of its container."""
+    yield scope, path
+    if path.endswith("]"):
+        yield scope, f"{path[: path.rindex('[')]}[...]"
+
+
+def build_roles(module: Module, imported: Mapping[str, Role] | None = None) -> Roles:
+    """Collect the roles of every assignment, annotation and constructor of the module.
+
+    Args:
+        imported: imported name -> role of what a call of it gives, where that is known.
+    """
+    roles = Roles(module, scaler_like=_scaler_like(module))
+    for name, made in (imported or {}).items():
+        roles.makers[(module.body.qualname, name)] = {made}
+    bindings = [
+        (function, target, value)
+        for function in module.functions
+        for target, value in _bindings(function)
+    ]
     assigned: dict[int, str] = {}
-    for function in module.functions:
-        for target, value in _bindings(function):
+    for function, target, value in bindings:
+        _bind(roles, function, target, value)
+        if isinstance(value, ast.Call):
+            assigned[id(value)] = path_text(target) or ""
+    if _add_factories(roles):
+        for function, target, value in bindings:
             _bind(roles, function, target, value)
-            if isinstance(value, ast.Call):
-                assigned[id(value)] = path_text(target) or ""
     for site in module.calls:
         role = roles.constructor_role(site.dotted, site.node.func)
         if role is Role.SCALER:
@@ -230,7 +297,62 @@ def build_roles(module: Module) -> Roles:
     return roles
 
 
-_BINDING = frozenset({ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.With, ast.AsyncWith})
+def _scaler_like(module: Module) -> frozenset[str]:
+    """Paths `x` of `x.unscale_(...)` and `x.scale(...).backward()`."""
+    found = set()
+    for site in module.calls:
+        callee = site.node.func
+        if site.method == "unscale_" and isinstance(callee, ast.Attribute):
+            found.add(path_text(callee.value))
+        if site.method == "backward" and isinstance(callee, ast.Attribute):
+            inner = callee.value
+            if (
+                isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr == "scale"
+            ):
+                found.add(path_text(inner.func.value))
+    return frozenset(path for path in found if path)
+
+
+def _add_factories(roles: Roles) -> bool:
+    """Take in functions that return scalers, or optimizers, only; whether there are any."""
+    found = {
+        _factory_key(function): role
+        for function in roles.module.functions
+        if (role := factory_role(roles, function)) is not None
+    }
+    for key, made in found.items():
+        roles.makers.setdefault(key, set()).add(made)
+    return bool(found)
+
+
+def factory_role(roles: Roles, function: Function) -> Role | None:
+    """The role of everything that a function returns, None aside; None where they differ."""
+    returned = [
+        node.value
+        for node in function.nodes
+        if isinstance(node, ast.Return) and node.value is not None
+    ]
+    found = {
+        roles.role_of(value, function)
+        for value in returned
+        if not (isinstance(value, ast.Constant) and value.value is None)
+    }
+    role = next(iter(found)) if len(found) == 1 else None
+    return role if role in (Role.SCALER, Role.OPTIMIZER) else None
+
+
+def _factory_key(function: Function) -> tuple[str, str]:
+    if function.owner is not None:
+        return (f"class {function.owner.name}", function.name)
+    scope = function.parent or function.module.body
+    return (scope.qualname, function.name)
+
+
+_BINDING = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.With, ast.AsyncWith, ast.For, ast.Call}
+)
 
 
 def _bindings(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -251,6 +373,12 @@ def _bindings(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
             for item in node.items:
                 if item.optional_vars is not None:
                     yield item.optional_vars, item.context_expr
+        elif isinstance(node, ast.For):
+            yield from _elements(node.target, node.iter)
+        elif isinstance(node, ast.Call):
+            written = written_by_name(node)
+            if written is not None:
+                yield written
     arguments = getattr(function.node, "args", None)
     if isinstance(arguments, ast.arguments):
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
@@ -267,26 +395,81 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
     yield target, value
 
 
+def _elements(target: ast.expr, iterable: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Loop targets, each with the element of a container that it takes."""
+    if isinstance(iterable, ast.Call):
+        name = last_name(iterable.func)
+        parts = target.elts if isinstance(target, ast.Tuple) else []
+        if name == "zip" and len(parts) == len(iterable.args):
+            for part, other in zip(parts, iterable.args):
+                yield from _elements(part, other)
+        elif name == "enumerate" and len(parts) == 2 and iterable.args:
+            yield from _elements(parts[1], iterable.args[0])
+        elif name == "items" and len(parts) == 2 and isinstance(iterable.func, ast.Attribute):
+            yield from _elements(parts[1], iterable.func.value)
+        elif name == "values" and isinstance(iterable.func, ast.Attribute):
+            yield from _elements(target, iterable.func.value)
+    elif isinstance(iterable, (ast.Name, ast.Attribute)):
+        element = ast.Subscript(iterable, ast.Name("element", ast.Load()), ast.Load())
+        yield target, ast.copy_location(element, iterable)
+
+
 def _bind(roles: Roles, function: Function, target: ast.expr, value: ast.expr) -> None:
     path = path_text(target)
     if path is None:
         return
+    if isinstance(value, (ast.Dict, ast.List, ast.Tuple, ast.DictComp, ast.ListComp)):
+        _bind_elements(roles, function, path, value)
     found = set(_value_roles(roles, function, value))
-    if not found:
-        return
+    if found:
+        roles.by_path.setdefault(_key_of(function, path), set()).update(found)
+    made = _made(roles, function, value)
+    if made or _key_of(function, path) in roles.makers:
+        roles.makers.setdefault(_key_of(function, path), set()).add(made)
+
+
+def _key_of(function: Function, path: str) -> tuple[str, str]:
     owner = enclosing_class(function)
     if path.startswith("self.") and owner is not None:
-        key = (f"class {owner.name}", path.partition(".")[2])
+        return (f"class {owner.name}", path.partition(".")[2])
+    return (function.qualname, path)
+
+
+def _made(roles: Roles, function: Function, value: ast.expr) -> Role | None:
+    """The role of what a value gives when it is called: `AdamW`, `partial(SGD, lr=0.1)`."""
+    if not isinstance(value, (ast.Name, ast.Attribute, ast.IfExp, ast.Call)):
+        return None
+    role = roles.maker_role(value, function)
+    return role if role in (Role.SCALER, Role.OPTIMIZER) else None
+
+
+def _bind_elements(roles: Roles, function: Function, path: str, value: ast.expr) -> None:
+    """Elements of a display that share a role, or whose calls give things that share one."""
+    if isinstance(value, (ast.ListComp, ast.DictComp)):
+        parts = [value.elt if isinstance(value, ast.ListComp) else value.value]
     else:
-        key = (function.qualname, path)
-    roles.by_path.setdefault(key, set()).update(found)
+        parts = list(value.values if isinstance(value, ast.Dict) else value.elts)  # type: ignore[attr-defined]
+    key = _key_of(function, f"{path}[...]")
+    found = [frozenset(_value_roles(roles, function, part)) for part in parts]
+    if found and found[0] and len(set(found)) == 1:
+        roles.by_path.setdefault(key, set()).update(found[0])
+    made = {_made(roles, function, part) for part in parts}
+    if made and None not in made:
+        roles.makers.setdefault(key, set()).update(made)
+    for index, (part, known) in enumerate(zip(parts, found)):
+        name = value.keys[index] if isinstance(value, ast.Dict) else ast.Constant(index)
+        if known and isinstance(name, ast.Constant) and not isinstance(part, ast.Starred):
+            own = _key_of(function, f"{path}[{name.value!r}]")
+            roles.by_path.setdefault(own, set()).update(known)
 
 
 def _value_roles(roles: Roles, function: Function, value: ast.expr) -> Iterator[Role]:
-    if isinstance(value, ast.Call):
+    if isinstance(value, (ast.Call, ast.Subscript)):
         role = roles.role_of(value, function)
         if role is not None:
             yield role
+        elif isinstance(value, ast.Subscript):
+            yield from _annotation_roles(ast.unparse(value))
     elif isinstance(value, ast.IfExp):
         yield from _value_roles(roles, function, value.body)
         yield from _value_roles(roles, function, value.orelse)

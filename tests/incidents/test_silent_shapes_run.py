@@ -132,4 +132,4 @@ def test_every_fixture_says_why_it_is_right() -> None:
 
 def test_every_shape_has_a_fixture() -> None:
     shapes = sorted(int(path.name.split("_")[0]) for path in SILENT.iterdir())
-    assert shapes == list(range(1, 26))
+    assert shapes == list(range(1, 27))
