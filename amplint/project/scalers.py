@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ from amplint.project.roles import Role, path_text
 
 if TYPE_CHECKING:
     from amplint.rule import FileView
+
+_ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
+_SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +51,16 @@ def built_scalers(view: FileView) -> Iterator[BuiltScaler]:
         target = built.target or _chosen_for(built.call, built.function)
         yield BuiltScaler(built.call, built.function, target, built.call)
     for function in view.module.functions:
-        for target, bindings in bindings_of(function).items():
-            for binding in bindings:
-                if isinstance(binding.value, ast.Call):
-                    yield from _from_factory(view, binding.value, function, target)
+        for call in _assigned_calls(function):
+            yield from _from_factory(view, call, function)
+
+
+def _assigned_calls(function: Function) -> Iterator[ast.Call]:
+    for node in function.nodes:
+        if type(node) in _ASSIGNMENTS:
+            value = node.value  # type: ignore[attr-defined]
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+            yield from (part for part in parts if isinstance(part, ast.Call))
 
 
 def _chosen_for(call: ast.Call, function: Function) -> str:
@@ -63,19 +73,34 @@ def _chosen_for(call: ast.Call, function: Function) -> str:
     return ""
 
 
-def _from_factory(
-    view: FileView, call: ast.Call, function: Function, target: str
-) -> Iterator[BuiltScaler]:
+def _from_factory(view: FileView, call: ast.Call, function: Function) -> Iterator[BuiltScaler]:
     """The scaler that a called function of the project builds and returns, if it always does."""
-    if view.roles.role_of(call, function) is not None:
+    if view.roles.role_of(call, function) is not None or not _may_build(view, call, function):
         return
     factory = view.objects.callee(call, function)
     if factory is None or factory.name == "__init__":
         return
     built = [_constructor(view, value, factory) for value in returned(factory)]
-    if built and all(item is not None for item in built):
-        assert built[0] is not None
-        yield BuiltScaler(call, function, target, built[0], factory)
+    if not built or built[0] is None or None in built:
+        return
+    for target, bindings in bindings_of(function).items():
+        if any(binding.value is call for binding in bindings):
+            yield BuiltScaler(call, function, target, built[0], factory)
+
+
+def _may_build(view: FileView, call: ast.Call, function: Function) -> bool:
+    """Whether a call can be a factory's: a function's, a method's of its own, or named so.
+
+    To find the method that an object has can take the callers of callers; few objects that a
+    training function calls are factories.
+    """
+    callee = call.func
+    if isinstance(callee, ast.Name):
+        return isinstance(view.objects.symbol(callee, function), Function)
+    if not isinstance(callee, ast.Attribute):
+        return False
+    is_own = isinstance(callee.value, ast.Name) and callee.value.id in ("self", "cls")
+    return is_own or bool(_SCALES.search(callee.attr)) or view.module.resolve(callee) is not None
 
 
 def _constructor(view: FileView, value: ast.expr, factory: Function) -> ast.Call | None:
