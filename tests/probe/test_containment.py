@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from amplint.checker import check_paths
+from amplint.config import Settings
+from amplint.probe.confirmation import Limits, probe_findings
 from amplint.probe.interpreter import Interpreter, find_interpreter
 from amplint.probe.messages import Domain, Plan, Prediction, Request, Role, RunResult, Source
 from amplint.probe.process import Worker, WorkerFailed
@@ -104,6 +107,50 @@ def test_contained(worker: Worker, tmp_path: Path, what: str) -> None:
     # The next run is not disturbed, and no process has been left behind.
     assert_shows_missing_update(worker.run(request(write(ordinary, "pass"))))
     assert len(descendants()) == len(running)
+
+
+#: What a function may do, and the verdicts on the misuse behind it. Where files, sockets and
+#: output are only refused or dropped, the function goes on, and its own failure is shown.
+GOES_ON = {"confirmed", "conditional", "inconclusive"}
+VERDICTS = {
+    "loops for ever": {"inconclusive"},
+    "forks": {"inconclusive"},
+    "allocates without end": {"inconclusive"},
+    "writes to its home": GOES_ON,
+    "opens a socket": GOES_ON,
+    "leaves": {"inconclusive"},
+    "kills its parent": {"inconclusive"},
+    "prints a gigabyte": GOES_ON,
+    "patches torch": {"inconclusive"},
+}
+
+
+def test_verdicts_on_hostile_functions_and_on_the_one_after_them(tmp_path: Path) -> None:
+    names = {}
+    for number, what in enumerate(VERDICTS):
+        folder = tmp_path / f"hostile{number}"
+        folder.mkdir()
+        names[str(write(folder, STATEMENTS[what]))] = what
+    last = tmp_path / "ordinary"
+    last.mkdir()
+    names[str(write(last, "pass"))] = "ordinary"
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    running = descendants()
+    settings = Settings(project_root=str(tmp_path))
+    report = check_paths([str(tmp_path)], settings)
+    found = probe_findings(report.findings, settings, Limits(seconds=6.0, python=sys.executable))
+    verdicts = {
+        names[os.path.realpath(item.finding.filename)]: item.finding.evidence.status
+        for item in found
+    }
+    assert verdicts.pop("ordinary") == "confirmed"
+    assert verdicts.keys() == VERDICTS.keys()
+    assert {
+        what: verdict for what, verdict in verdicts.items() if verdict not in VERDICTS[what]
+    } == {}
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert descendants() == running
+    assert not (Path.home() / "written").exists()
 
 
 def test_closing_leaves_nothing(interpreter: Interpreter, tmp_path: Path) -> None:

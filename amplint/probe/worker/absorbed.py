@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from amplint.probe.worker import standins, words
-from amplint.probe.worker.context import current
+from amplint.probe.worker.context import StopRun, current
 from amplint.probe.worker.soft import connected, tensors_in
 
 #: Pure enough to be real.
@@ -87,6 +87,11 @@ REAL = frozenset(
         "zlib",
     ]
 )
+#: Functions of `os` after which this process is not what it was: nothing is known about the rest.
+ENDING = (
+    *("_exit", "abort", "fork", "forkpty", "kill", "killpg", "posix_spawn", "posix_spawnp"),
+    *("execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp", "execvpe"),
+)
 PASSED_ON = frozenset({"join", "basename", "dirname", "splitext", "split", "normpath", "relpath"})
 
 
@@ -137,10 +142,18 @@ def _os() -> types.ModuleType:
         "listdir": lambda *args: [],
         "walk": lambda *args, **kwargs: iter(()),
         "getenv": lambda key, default=None: default,
+        **{name: _ending(f"os.{name}") for name in ENDING},
     }
     for name, value in members.items():
         setattr(module, name, value)
     return module
+
+
+def _ending(name: str) -> Callable[..., Any]:
+    def end(*args: Any, **kwargs: Any) -> Any:
+        raise StopRun("killed", f"line {current().row()} calls {name}")
+
+    return end
 
 
 def _textual(function: Callable[..., Any]) -> Callable[..., Any]:

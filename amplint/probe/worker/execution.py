@@ -44,6 +44,7 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
     torch.default_generator.manual_seed(0)
     _watch(run)
     torch_patches.install(run)
+    watched = torch_patches.watched()
     loading: Loading | None = None
     status, reason, raised = "returned", "", None
     try:
@@ -60,6 +61,13 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         status, raised = "raised", describe(error, project.is_mine)
     finally:
         sys.settrace(None)
+    replaced = [key for key, value in torch_patches.watched().items() if value is not watched[key]]
+    if replaced:
+        status, reason, raised = (
+            "failed",
+            f"the code replaces torch's {'.'.join(replaced[0])}",
+            None,
+        )
     result = RunResult(
         status=status,
         reason=reason,

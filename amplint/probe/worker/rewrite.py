@@ -104,7 +104,7 @@ class Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> ast.AST:
         """`while test` asks first whether it may go on."""
         self.generic_visit(node)
-        again = _call(AGAIN, [ast.Constant(node.lineno)])
+        again = _call(AGAIN, [ast.Constant(node.lineno), ast.Constant(_never_ends(node))])
         node.test = _located(ast.BoolOp(ast.And(), [again, node.test]), node.test)
         return node
 
@@ -203,6 +203,20 @@ def _fillings(statement: ast.stmt) -> list[ast.stmt]:
                 assign = ast.Assign([again], _call(FILL, [ast.Constant(path)]))
                 filled.append(_located(assign, statement))
     return filled
+
+
+def _never_ends(loop: ast.While) -> bool:
+    """Whether nothing in a loop can leave it but an exception of what it calls."""
+    if not isinstance(loop.test, ast.Constant) or not loop.test.value:
+        return False
+    pending: list[ast.AST] = [*loop.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.Break, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)):
+            return False
+        if not isinstance(node, SCOPES):
+            pending.extend(ast.iter_child_nodes(node))
+    return True
 
 
 def _leaves_a_loop(statement: ast.AST) -> bool:

@@ -30,6 +30,7 @@ from amplint.probe.worker.soft import (
     tensors_in,
 )
 from amplint.probe.worker.world import Loader
+from amplint.runtime.instrument import CLIPS
 
 #: What `torch.cuda` answers where there is none, and code runs as if there were.
 CUDA_ANSWERS = {
@@ -116,6 +117,18 @@ def install(run: Run) -> None:
     if run.virtual_cuda:
         run.remark("CUDA is virtual: everything runs on the CPU, with a CPU GradScaler")
         _virtual_cuda()
+
+
+def watched() -> dict[tuple[str, str], Any]:
+    """The functions of torch that events are taken from, as they are now."""
+    owners = (torch.amp.GradScaler, Optimizer, torch.Tensor, torch.autograd, torch.nn.utils)
+    names = ("__init__", "scale", "unscale_", "step", "update", "zero_grad", "backward", "grad")
+    return {
+        (owner.__name__, name): vars(owner)[name]
+        for owner in owners
+        for name in (*names, *CLIPS)
+        if name in vars(owner)
+    }
 
 
 class Devices(TorchFunctionMode):
@@ -338,7 +351,7 @@ def _groups(params: Any) -> list[Any]:
 
 
 def _clips() -> None:
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
+    for name in CLIPS:
         clip = _clip(getattr(torch.nn.utils, name))
         setattr(torch.nn.utils, name, clip)
         setattr(torch.nn.utils.clip_grad, name, clip)

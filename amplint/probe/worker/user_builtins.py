@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from amplint.probe.worker import standins, values
-from amplint.probe.worker.context import Run
+from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.namespace import Loading
 from amplint.probe.worker.rewrite import AGAIN, FILL, IS_NONE, KEY, KEYWORDS, LOOP, REPAIR, UNPACK
@@ -80,8 +80,12 @@ class UserBuiltins:
                 return
             yield item
 
-    def again(self, row: int) -> bool:
-        """Whether a `while` loop may go on; a negative row says that it begins."""
+    def again(self, row: int, never_ends: bool = False) -> bool:
+        """Whether a `while` loop may go on; a negative row says that it begins.
+
+        Raises:
+            StopRun: it has gone on long enough, and nothing could ever leave it.
+        """
         if row < 0:
             self._rounds[-row] = 0, self._run.lines
             return True
@@ -89,6 +93,8 @@ class UserBuiltins:
         self._rounds[row] = rounds + 1, lines
         tired = rounds >= FEWEST and self._run.lines - lines > ROWS
         if rounds >= ROUNDS or tired:
+            if never_ends:
+                raise StopRun("timeout", f"the loop in line {row} does not end")
             self._run.note(f"loop in row {row} left after {rounds} rounds")
             return False
         return True
