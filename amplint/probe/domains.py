@@ -45,11 +45,13 @@ class Use:
         tested: it is a condition, or a part of one.
         compared: constants that it is compared with.
         counted: it is an operand of `%` or `//`.
+        opened: attributes of it are read, so it is an object.
     """
 
     tested: bool = False
     compared: list[Any] = field(default_factory=list)
     counted: bool = False
+    opened: bool = False
 
 
 def options_of(modules: Iterable[Module]) -> dict[str, Option]:
@@ -73,12 +75,15 @@ def domains_of(
     """Domains of the paths that the functions test, compare or count with.
 
     Args:
+        functions: the entry first.
         matters: the statements of a function that can decide about events; None for all.
         things: paths of scalers, optimizers, models: objects, not values.
     """
     found: dict[str, Domain] = {}
-    for function in functions:
-        bound = set(bindings_of(function)) - set(parameters(function))
+    for index, function in enumerate(functions):
+        bound = set(bindings_of(function))
+        if index == 0 or function.name == "__init__":
+            bound -= set(parameters(function))  # of the others, the code itself passes them
         for path, (node, use) in _uses(function, matters(function)).items():
             # What the code itself computes is no input.
             if path in found or path in things or path in bound:
@@ -141,7 +146,7 @@ def _alternatives(declared: list[Any], use: Use) -> Iterator[Any]:
             yield from (*(value + 1 for value in use.compared if type(value) is int), *_NUMBERS)
         if use.compared:
             yield from (value for value in use.compared if type(value) in (int, float))
-    elif use.tested and not use.counted:
+    elif use.tested and not use.counted and not use.opened:
         yield from (True, False)
 
 
@@ -170,6 +175,11 @@ def _uses(
             use_of(node.right).counted = True
         elif isinstance(node, ast.keyword) and node.arg == "enabled":
             use_of(node.value).tested = True
+    for node in function.nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+            path = path_text(node.value)
+            if path in found:
+                found[path][1].opened = True
     return {
         path: item
         for path, item in found.items()

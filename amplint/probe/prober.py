@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +38,8 @@ from amplint.project.module import Function
 #: Runs for each entry, first in a short round, so that one that leads nowhere leaves some for
 #: its callers.
 ROUNDS = (10, 40)
+#: Runs for each entry in which statements that fail are skipped.
+REPAIRED_RUNS = 6
 #: Functions that are called for one finding.
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
@@ -121,6 +123,7 @@ class Prober:
         judge = Judge(finding, self._builder, budget)
         cases: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
+        repaired: list[tuple[Planned, Exploration]] = []
         for limit in ROUNDS:
             for planned in plans.values():
                 exploration = self._explore(planned, budget, judge, limit)
@@ -133,10 +136,12 @@ class Prober:
                     if not case.doubts:
                         return self._confirmed(case, budget)
                 cases.append(case)
+            if not repaired and not any(_reaches(exploration) for _, exploration in searched):
+                repaired += self._repaired(plans.values(), budget, judge)
             if cases or all(exploration.exhausted for _, exploration in searched):
                 break
-        if not any(_reaches(exploration) for _, exploration in searched):
-            searched += self._repaired(searched[0][0], cases, budget, judge)
+        cases += [_Case(*item, item[1].shown) for item in repaired if item[1].shown is not None]
+        searched += repaired
         return self._with_replay(self._unconfirmed(cases, searched, budget), finding)
 
     def _with_replay(self, verdict: Verdict, finding: Finding) -> Verdict:
@@ -163,13 +168,14 @@ class Prober:
         return found[:ENTRY_LIMIT]
 
     def _repaired(
-        self, planned: Planned, cases: list[_Case], budget: Budget, judge: Judge
-    ) -> list[tuple[Planned, Exploration]]:
-        """One more search, in which statements that do not concern the scaler are skipped."""
-        exploration = self._explore(planned, budget, judge, repair=True)
-        if exploration.shown is not None:
-            cases.append(_Case(planned, exploration, exploration.shown))
-        return [(planned, exploration)]
+        self, plans: Iterable[Planned], budget: Budget, judge: Judge
+    ) -> Iterator[tuple[Planned, Exploration]]:
+        """Searches in which statements that fail are skipped, until one reaches the line."""
+        for planned in plans:
+            exploration = self._explore(planned, budget, judge, REPAIRED_RUNS, repair=True)
+            yield planned, exploration
+            if _reaches(exploration):
+                return
 
     def _explore(
         self,

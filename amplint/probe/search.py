@@ -29,7 +29,7 @@ NAN = "nan in forward 1"
 _LOST = frozenset({"timeout", "killed", "failed"})
 #: Lost runs after which an entry is given up.
 _LOST_LIMIT = 3
-#: Runs that do not reach the line before the entry is given up.
+#: Runs that come no farther before the entry is given up.
 _BLIND_RUNS = 12
 
 
@@ -168,22 +168,22 @@ def _search(
     limit: int,
     first: dict[str, Any],
 ) -> None:
-    order = itertools.count()
-    queue: list[tuple[tuple[int, int], int, dict[str, Any]]] = [((0, 0), next(order), first)]
-    if first:
-        queue.append(((0, 0), next(order), {}))
-    seen = {_key(first), _key({})}
+    agenda = _Agenda(first)
     lost = 0
+    blind = progress = 0
     reached = False
-    while queue:
-        runs = len(found.trials)
-        if lost >= _LOST_LIMIT or runs >= limit or (not reached and runs >= _BLIND_RUNS):
+    while True:
+        if lost >= _LOST_LIMIT or len(found.trials) >= limit or blind >= _BLIND_RUNS:
             return
-        _, _, assignment = heapq.heappop(queue)
+        assignment = agenda.take(reached)
+        if assignment is None:
+            break
         request = Request(plan, assignment, device=device, repair=repair)
         trial = Trial(request, budget.run(request))
         found.trials.append(trial)
         reached = reached or trial.reached
+        blind = 0 if reached or _progress(trial) > progress else blind + 1
+        progress = max(progress, _progress(trial))
         lost += trial.result.status in _LOST
         shown = show(trial)
         if shown is not None:
@@ -191,17 +191,71 @@ def _search(
                 found.shown = shown
             if enough(shown):
                 return
-        for cost, flipped in _flips(trial, assignment):
-            key = _key(flipped)
-            if key not in seen:
-                seen.add(key)
-                heapq.heappush(queue, (cost, next(order), flipped))
+        agenda.add(trial, assignment)
     found.exhausted = lost == 0
+
+
+class _Agenda:
+    """Assignments to run: in one order as long as the line was not reached, then in another.
+
+    Until then those come first that change what the farthest run has decided, the latest
+    decision first if it raised: what stops a run was decided shortly before. Afterwards those
+    come first that differ least, and only in decisions that guards read.
+    """
+
+    def __init__(self, first: dict[str, Any]) -> None:
+        self._order = itertools.count()
+        self._seen = {_key(first), _key({})}
+        self._done: set[frozenset[tuple[str, str]]] = set()
+        self._near: list[tuple[tuple[int, int], int, dict[str, Any]]] = []
+        self._far: list[tuple[tuple[int, int], int, dict[str, Any]]] = []
+        self._push((0, 0), (0, 0), first)
+        if first:
+            self._push((0, 0), (0, 0), {})
+
+    def take(self, reached: bool) -> dict[str, Any] | None:
+        """The next assignment; None if there is none."""
+        queue = self._near if reached else self._far
+        while queue:
+            _, _, assignment = heapq.heappop(queue)
+            key = _key(assignment)
+            if key not in self._done:
+                self._done.add(key)
+                return assignment
+        return None
+
+    def add(self, trial: Trial, assignment: dict[str, Any]) -> None:
+        """Add the assignments that change one decision of a run."""
+        places = _places(trial)
+        for cost, path, flipped in _flips(trial, assignment):
+            key = _key(flipped)
+            if key not in self._seen:
+                self._seen.add(key)
+                self._push(cost, (-_progress(trial), places[path]), flipped)
+
+    def _push(self, near: tuple[int, int], far: tuple[int, int], made: dict[str, Any]) -> None:
+        number = next(self._order)
+        heapq.heappush(self._near, (near, number, made))
+        heapq.heappush(self._far, (far, number, made))
+
+
+def _progress(trial: Trial) -> int:
+    """How far a run came."""
+    return len(trial.result.rows)
+
+
+def _places(trial: Trial) -> dict[str, int]:
+    """Path of a decision -> its place among those that may have stopped the run."""
+    latest = trial.result.decisions[::-1]
+    if trial.result.status == "returned":
+        relevant = [d for d in trial.result.decisions if is_relevant(d, trial)]
+        latest = (*relevant, *(d for d in latest if d not in relevant))
+    return {decision.path: place for place, decision in enumerate(latest)}
 
 
 def _flips(
     trial: Trial, assignment: dict[str, Any]
-) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+) -> Iterator[tuple[tuple[int, int], str, dict[str, Any]]]:
     """Assignments with one decision more, and their cost: irrelevant ones, all of them."""
     relevant = [decision for decision in trial.result.decisions if is_relevant(decision, trial)]
     others = [decision for decision in trial.result.decisions if decision not in relevant]
@@ -213,7 +267,7 @@ def _flips(
             for option in decision.options:
                 if not same(option, decision.choice):
                     flipped = {**assignment, decision.path: option}
-                    yield (irrelevant + weight, len(flipped)), flipped
+                    yield (irrelevant + weight, len(flipped)), decision.path, flipped
 
 
 def _irrelevant(assignment: dict[str, Any], trial: Trial) -> int:

@@ -31,6 +31,8 @@ class Namespace(dict):  # type: ignore[type-arg]
         self._loader = loader
         self._source = source
         self._done: set[int] = set()
+        #: Of these, statements whose calls a script still has to make.
+        self._without_effects: set[int] = set()
         self["__builtins__"] = loader.user_builtins(self)
         self["__name__"] = source.name
         self["__file__"] = source.filename
@@ -63,17 +65,18 @@ class Namespace(dict):  # type: ignore[type-arg]
         """Execute all statements in order, as `python file.py` does."""
         self["__name__"] = "__main__"
         for index in range(len(self._source.statements)):
-            if index not in self._done:
+            if index not in self._done or index in self._without_effects:
                 self._done.add(index)
+                self._without_effects.discard(index)
                 self._run(index)
 
     def _execute(self, index: int) -> None:
-        if index in self._done:
+        statement = self._source.statements[index]
+        if index in self._done or isinstance(statement, (ast.For, ast.While, ast.Expr)):
             return
         self._done.add(index)
-        statement = self._source.statements[index]
-        if isinstance(statement, (ast.For, ast.While, ast.Expr)):
-            return
+        if isinstance(statement, (ast.If, ast.Try, ast.With)):
+            self._without_effects.add(index)
         try:
             self._run(index, effects=False)
         except Exception as error:  # noqa: BLE001 -- whatever the user's own module raises
@@ -256,14 +259,8 @@ def _names_read_now(statement: ast.stmt) -> Iterator[str]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             queue += [*node.decorator_list, *node.args.defaults]
             queue += [default for default in node.args.kw_defaults if default is not None]
-            queue += [
-                argument.annotation
-                for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-                if argument.annotation is not None
-            ]
-            if node.returns is not None:
-                queue.append(node.returns)
             continue
         if isinstance(node, ast.Lambda):
             continue
-        queue += list(ast.iter_child_nodes(node))
+        annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
+        queue += [child for child in ast.iter_child_nodes(node) if child is not annotation]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ OPTIMIZER = re.compile(r"(Adam|SGD|LAMB|Lamb|Lion|Adafactor|RAdam|LARS|Ranger|[O
 EFFECT = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE)
 #: What a function is called whose result hangs on its arguments: that is its purpose.
 LOSS = re.compile(r"loss|criteri|crit$|objective|entropy|bce|mse|forward", re.IGNORECASE)
+#: What runs a function that it is given, at once.
+LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes|typer\.run)$")
 MAPPING = frozenset({"items", "keys", "values"})
 
 
@@ -32,8 +35,10 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The result of calling the stand-in at `path`."""
     run = current()
     name = path.rsplit(".", 1)[-1]
+    if args and isinstance(args[0], types.FunctionType) and LAUNCHER.search(name):
+        return launched(args[0], kwargs.get("args", args[1:]))
     if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
-        return args[0]
+        return decorated(args[0]) if isinstance(args[0], types.FunctionType) else args[0]
     if name in MAPPING and not args:
         return _mapping(path, name)
     if name in ("get", "pop", "setdefault") and len(args) == 2 and _is_plain(args[1]):
@@ -57,6 +62,36 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if any(tensor.is_floating_point() for tensor in tensors) or tensors:
         return _hanging_on(path, tensors, modules)
     return standins.StandIn(f"{path}()", owner=modules[0] if modules else None)
+
+
+def launched(function: Any, args: Any) -> Any:
+    """The result of a function that somebody calls for us, with what it is known to get."""
+    current().note(f"`{function.__name__}` is called by its launcher")
+    given = args if isinstance(args, tuple) else ()
+    return decorated(function)(*given)
+
+
+def decorated(function: Any) -> Any:
+    """The function, which may have arguments added by an unknown decorator."""
+    required = _required(function)
+    if not required:
+        return function
+
+    @functools.wraps(function)
+    def filled(*args: Any, **kwargs: Any) -> Any:
+        missing = [name for name in required[len(args) :] if name not in kwargs]
+        if missing:
+            current().note(f"somebody gives `{function.__name__}` its {', '.join(missing)}")
+        return function(*args, **kwargs, **{name: values.make(name) for name in missing})
+
+    return filled
+
+
+def _required(function: Any) -> list[str]:
+    """Parameters that can be given by position and have no default."""
+    code = function.__code__
+    count = code.co_argcount - len(function.__defaults__ or ())
+    return list(code.co_varnames[:count])
 
 
 def parameters_in(value: Any, depth: int = 4) -> Iterable[Any]:

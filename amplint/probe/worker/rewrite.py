@@ -25,6 +25,8 @@ KEY = "__amplint_key__"
 UNPACK = "__amplint_unpack__"
 REPAIR = "__amplint_repair__"
 FILL = "__amplint_fill__"
+ITEM = "__amplint_item__"
+ASSUME = "__amplint_assume__"
 
 SIMPLE = (
     ast.Expr,
@@ -92,6 +94,24 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(node.slice, (ast.Name, ast.Attribute)) and path_of(node.value):
             table = copy.deepcopy(node.value)
             node.slice = _located(_call(KEY, [table, node.slice]), node.slice)
+        elif isinstance(node.value, (ast.Dict, ast.Call)) and path_of(node.slice):
+            return _located(_call(ITEM, [node.value, node.slice]), node)
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        """What the code takes for granted is assumed, and said."""
+        self.generic_visit(node)
+        assumed = _call(ASSUME, [ast.Constant(node.lineno)])
+        node.test = _located(ast.BoolOp(ast.Or(), [node.test, assumed]), node.test)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Texts are texts, even if they are made of stand-ins."""
+        self.generic_visit(node)
+        if node.name in ("__str__", "__repr__"):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    inner.value = _located(_call("str", [inner.value]), inner.value)
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:

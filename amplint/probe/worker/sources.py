@@ -14,6 +14,13 @@ from amplint.probe.worker.rewrite import Rewriter
 from amplint.probe.worker.uses import Uses
 
 Repair = Callable[[ast.stmt], bool] | None
+#: Methods whose calls are never skipped.
+EVENTS = frozenset(
+    {
+        *("scale", "step", "update", "unscale_", "backward", "zero_grad"),
+        *("clip_grad_norm_", "clip_grad_value_"),
+    }
+)
 
 
 class ModuleSource:
@@ -40,12 +47,6 @@ class ModuleSource:
                 self.bindings.setdefault(bound, []).append(index)
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
                 self.stars.append(statement)
-        self.future = any(
-            isinstance(statement, ast.ImportFrom)
-            and statement.module == "__future__"
-            and any(alias.name == "annotations" for alias in statement.names)
-            for statement in self.statements
-        )
 
     def code(
         self, index: int, effects: bool = True, repair: Repair = None, key: object = None
@@ -67,10 +68,13 @@ class ModuleSource:
         return found
 
     def compile(self, statement: ast.stmt, repair: Repair = None) -> CodeType:
-        """The code of a statement, which is rewritten in place."""
+        """The code of a statement, which is rewritten in place.
+
+        Annotations stay texts: they name types of packages that are not there.
+        """
         body = Rewriter(repair).rewrite(statement)
         module = ast.fix_missing_locations(ast.Module(body, []))
-        flags = __future__.annotations.compiler_flag if self.future else 0
+        flags = __future__.annotations.compiler_flag
         code: CodeType = compile(module, self.filename, "exec", flags, dont_inherit=True)
         return code
 
@@ -179,7 +183,9 @@ def repair_key(request: Request, filename: str) -> object:
     """What the code of a file depends on besides the file."""
     if not request.repair:
         return None
-    return request.plan.slice_rows if filename == request.plan.sources[0].filename else ()
+    if filename != request.plan.sources[0].filename:
+        return ()
+    return request.plan.slice_rows, request.plan.target_rows
 
 
 def repair_of(request: Request, filename: str) -> Repair:
@@ -189,17 +195,33 @@ def repair_of(request: Request, filename: str) -> Repair:
     if filename != request.plan.sources[0].filename:
         return lambda statement: True
     wanted = frozenset(request.plan.slice_rows)
-    return lambda statement: wanted.isdisjoint(range(statement.lineno, _last_row(statement) + 1))
+    targets = frozenset(request.plan.target_rows)
+
+    def may_fail(statement: ast.stmt) -> bool:
+        rows = range(statement.lineno, _last_row(statement) + 1)
+        return targets.isdisjoint(rows) and (wanted.isdisjoint(rows) or not _is_event(statement))
+
+    return may_fail
+
+
+def _is_event(statement: ast.stmt) -> bool:
+    """Whether a statement itself does something to scalers, gradients or optimizers."""
+    own = _own(statement)
+    return any(isinstance(node, ast.Attribute) and node.attr in EVENTS for node in ast.walk(own))
 
 
 def _last_row(statement: ast.stmt) -> int:
     """The last row of what a statement does itself, without the statements in it."""
-    own: ast.AST = statement
+    return getattr(_own(statement), "end_lineno", None) or statement.lineno
+
+
+def _own(statement: ast.stmt) -> ast.AST:
+    """A statement without the statements in it."""
     if isinstance(statement, ast.If):
-        own = statement.test
-    elif isinstance(statement, ast.For):
-        own = statement.iter
-    return getattr(own, "end_lineno", None) or statement.lineno
+        return statement.test
+    if isinstance(statement, ast.For):
+        return statement.iter
+    return statement
 
 
 class Projects:

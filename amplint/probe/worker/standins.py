@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -85,6 +86,8 @@ ARITHMETIC = frozenset(
         "ge",
     ]
 )
+#: What may stand in a union of types.
+TYPES = (type, types.GenericAlias, types.UnionType)
 #: Where a divisor of zero would come from.
 DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
 NAMES = frozenset({"__name__", "__qualname__", "__module__"})
@@ -358,9 +361,13 @@ def _operation(name: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any
     def forward(self: Any, other: Any) -> Any:
         if name == "truediv" and isinstance(other, str):
             return StandIn(f"{get(self, '_path')}/{other}")
+        if name == "or" and isinstance(other, TYPES):
+            return self
         return calculated(function, operand(self, other), operand(other, self), name)
 
     def reflected(self: Any, other: Any) -> Any:
+        if name == "or" and isinstance(other, TYPES):
+            return self
         return calculated(function, operand(other, self), operand(self, other), name)
 
     return forward, reflected

@@ -6,6 +6,7 @@ A run has a process of its own, so nothing here is taken back.
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +98,8 @@ DISTRIBUTED_SILENT = [
 #: Initialisations that are exact and cheap.
 KEPT_INITIALISATIONS = frozenset({"zeros_", "ones_", "constant_", "eye_", "dirac_"})
 WEIGHT = 0.05
+#: Settings of optimizers that nobody knows.
+ORDINARY: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "eps": 1e-8, "betas": (0.9, 0.999)}
 #: Functions of torch that return their first argument.
 IDENTITIES = frozenset({"cuda", "pin_memory", "record_stream", "share_memory_"})
 
@@ -325,7 +328,7 @@ def _concrete_settings(kind: Any) -> None:
 
 def _setting(name: str, value: Any) -> Any:
     if isinstance(value, standins.StandIn):
-        return 1e-3 if name == "lr" else 0.0 if name != "betas" else (0.9, 0.999)
+        return ORDINARY.get(name, 0.0)
     if isinstance(value, SoftTensor):
         return 1e-3
     if type(value) in (tuple, list):
@@ -373,12 +376,18 @@ def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _processes() -> None:
     distributed = torch.distributed
+    _replace(torch.multiprocessing, "spawn", _spawned)
     for name, answer in DISTRIBUTED_ANSWERS.items():
         setattr(distributed, name, _always(answer))
     for name in DISTRIBUTED_SILENT:
         setattr(distributed, name, _nothing)
     _replace(torch, "set_num_threads", _nothing)
     _replace(torch, "set_num_interop_threads", _nothing)
+
+
+def _spawned(function: Any, args: Any = (), *rest: Any, **kwargs: Any) -> Any:
+    """The only process of a training job is this one."""
+    return opaque_calls.launched(function, (0, *args) if isinstance(args, tuple) else (0,))
 
 
 def _files() -> None:
@@ -457,7 +466,10 @@ def _models() -> None:
 def _wrapped(model: Any = None, *args: Any, **kwargs: Any) -> Any:
     if model is None:
         return lambda function: function
-    return standins.concrete(model, "model")
+    model = standins.concrete(model, "model")
+    if isinstance(model, torch.nn.Module) and "module" not in model._modules:
+        model.__dict__.setdefault("module", model)  # what a wrapper calls what it wraps
+    return model
 
 
 def _layers() -> None:
@@ -477,6 +489,27 @@ def _layers() -> None:
 
     _replace(torch.nn.Module, "__call__", new_call)
     _replace(torch.nn.Module, "forward", _forward)  # of base classes: subclasses have one
+    add = torch.nn.Module.add_module
+
+    def add_module(self: Any, name: Any, module: Any) -> None:
+        add(self, str(name), _layer(module))
+
+    _replace(torch.nn.Module, "add_module", add_module)
+    append = torch.nn.Sequential.append
+
+    def new_append(self: Any, module: Any) -> Any:
+        return append(self, _layer(module))
+
+    _replace(torch.nn.Sequential, "append", new_append)
+
+
+def _layer(module: Any) -> Any:
+    """A layer whose class is chosen by a name that nobody knows has a few weights."""
+    if not isinstance(module, standins.StandIn):
+        return module
+    path = object.__getattribute__(module, "_path")
+    current().note(f"connected {path}")
+    return current().world.model(path)
 
 
 def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -520,6 +553,11 @@ class _Silent:
         """Swallows nothing."""
 
 
+_PROPERTIES = types.SimpleNamespace(
+    name="amplint", major=8, minor=0, total_memory=1 << 30, multi_processor_count=8
+)
+
+
 def _virtual_cuda() -> None:
     cuda = torch.cuda
     for name, answer in CUDA_ANSWERS.items():
@@ -531,7 +569,7 @@ def _virtual_cuda() -> None:
     _replace(cuda, "nvtx", _Silent())
     _replace(cuda, "current_stream", _Silent)
     _replace(cuda, "default_stream", _Silent)
-    _replace(cuda, "get_device_properties", _Silent)
+    _replace(cuda, "get_device_properties", lambda *args: _PROPERTIES)
     _replace(cuda, "stream", lambda *args: contextlib.nullcontext())
     _replace(cuda, "graph", lambda *args, **kwargs: contextlib.nullcontext())
     _replace(cuda, "device", lambda *args: contextlib.nullcontext())

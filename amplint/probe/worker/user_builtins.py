@@ -13,7 +13,18 @@ from amplint.probe.worker import standins, values
 from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.namespace import Loading
-from amplint.probe.worker.rewrite import AGAIN, FILL, IS_NONE, KEY, KEYWORDS, LOOP, REPAIR, UNPACK
+from amplint.probe.worker.rewrite import (
+    AGAIN,
+    ASSUME,
+    FILL,
+    IS_NONE,
+    ITEM,
+    KEY,
+    KEYWORDS,
+    LOOP,
+    REPAIR,
+    UNPACK,
+)
 from amplint.probe.worker.soft import SoftTensor, derived, soft
 
 #: A loop is left after this many rows of the checked file, if it went round FEWEST times.
@@ -42,6 +53,8 @@ class UserBuiltins:
             AGAIN: self.again,
             UNPACK: self.unpack,
             KEY: self.key,
+            ITEM: self.item,
+            ASSUME: self.assume,
             KEYWORDS: self.keywords,
             REPAIR: self.repair,
             FILL: values.make,
@@ -106,6 +119,15 @@ class UserBuiltins:
         if key in table or not all(isinstance(known, (str, int)) for known in table):
             return key
         return key._amp_bind_to(tuple(table))
+
+    def item(self, table: Any, key: Any) -> Any:
+        """`{...}[key]`, as `key` says."""
+        return table[self.key(table, key)]
+
+    def assume(self, row: int) -> bool:
+        """An assertion that does not hold of what the probe made up is taken to hold."""
+        self._run.note(f"the assertion in line {row} holds")
+        return True
 
     def keywords(self, function: Any, given: tuple[int, tuple[str, ...]], options: Any) -> Any:
         """The options of a call, where a stand-in holds them: what the function requires.

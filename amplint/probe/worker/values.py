@@ -22,7 +22,7 @@ def make(path: str, owner: Any = None) -> Any:
         return run.choose(path, ())
     role = run.role(path)
     kind = role.kind if role else words.kind_of(path, run.use(path).attributes)
-    if role is None and (owner is not None or (kind == "loss" and run.use(path).called)):
+    if role is None and (owner is not None or (kind != "model" and run.use(path).called)):
         kind = None
     maker = MAKERS.get(kind or "")
     if maker is None:

@@ -232,7 +232,9 @@ def train(model):
     assert victim.read_text() == "here"
 
 
-def test_repair_skips_what_is_outside_the_slice_only(probe_source: Probe) -> None:
+def test_repair_skips_everything_but_what_touches_scalers_and_gradients(
+    probe_source: Probe,
+) -> None:
     source = """
 import torch
 
@@ -251,7 +253,41 @@ def train(model, x, optimizer, scaler):
     assert repaired.status == "returned", repaired
     assert [row for row, _ in repaired.repairs] == [6]
     inside = {"slice_rows": (4, 6, 7, 8, 9, 10)}
-    assert probe_source(source, plan=inside, repair=True).raised.type == "KeyError"
+    assert [row for row, _ in probe_source(source, plan=inside, repair=True).repairs] == [6]
+    target = {"slice_rows": (), "target_rows": (6,)}
+    assert probe_source(source, plan=target, repair=True).raised.type == "KeyError"
+
+
+def test_repair_never_skips_an_event(probe_source: Probe) -> None:
+    source = """
+def train(model, x, optimizer, scaler):
+    table = {}
+    scaler.scale(table["missing"]).backward()
+"""
+    result = probe_source(source, plan={"slice_rows": (3, 4)}, repair=True)
+    assert result.raised is not None and result.raised.type == "KeyError"
+
+
+def test_a_script_runs_its_loop_although_a_function_reads_what_it_binds(
+    probe_source: Probe,
+) -> None:
+    source = """
+import torch
+
+def rate():
+    return 0.1 * epoch
+
+rate()
+if __name__ == "__main__":
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate())
+    for epoch in range(3):
+        model(torch.ones(1, 1)).sum().backward()
+        optimizer.step()
+"""
+    result = probe_source(source, entry="<module>")
+    assert result.status == "returned", result
+    assert len(result.steps) == 3
 
 
 def test_repair_never_hides_a_failure_of_amp(probe_source: Probe) -> None:
