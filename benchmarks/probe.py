@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from amplint.checker import check_paths
 from amplint.config import Settings
-from amplint.probe.confirmation import _builder
+from amplint.probe.confirmation import plan_builder
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.predictions import predict
 from amplint.probe.prober import Prober
@@ -54,7 +54,7 @@ def measure() -> dict[str, object]:
     for folder in sorted((ROOT / "fixtures" / "incidents").glob("*/before")):
         settings = Settings(project_root=str(folder))
         for finding in check_paths([str(folder)], settings).findings:
-            builder = _builder(finding.filename, settings)
+            builder = plan_builder(finding.filename, settings)
             if builder is not None and predict(finding):
                 jobs.append((finding, builder))
     jobs = (jobs * FINDINGS)[:FINDINGS]

@@ -112,7 +112,7 @@ def zero_grad_before_step(source: Source) -> Iterator[Mutation]:
     has recorded a check, so functions that unscale, or call one that does, are left out.
     """
     for step in _steps(source):
-        if not _may_unscale(source, step):
+        if not may_unscale(source, step):
             clear = f"{_optimizer(step)}.zero_grad()"
             yield _mutation(step, source.put_before(step.statement, clear))
 
@@ -238,10 +238,10 @@ def _last_step_before(source: Source, update: Event) -> Event | None:
 def _is_only_record(source: Source, step: Event) -> bool:
     """Whether nothing but `step` records an inf check for the `update()` after it."""
     steps = [rival for rival in source.rivals(step, "step") if _one_scaler(rival, step)]
-    return not steps and not source.calls_helper(step, "step") and not _may_unscale(source, step)
+    return not steps and not source.calls_helper(step, "step") and not may_unscale(source, step)
 
 
-def _may_unscale(source: Source, step: Event) -> bool:
+def may_unscale(source: Source, step: Event) -> bool:
     """Whether an inf check may already be on record when `step` runs."""
     return (
         bool(source.rivals(step, "unscale"))

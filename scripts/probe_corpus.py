@@ -1,6 +1,11 @@
 """Ask the probe about code that is right: nothing may be confirmed.
 
     python scripts/probe_corpus.py fixtures/silent fixtures/*/good_*
+    python scripts/probe_corpus.py --list LIST.jsonl DIR
+
+LIST holds one JSON object per line, as for `corpus.py`; its clean entries are asked about, in
+checkouts laid out as `DIR/<owner>__<name>@<commit12>`. With "lines", the first and last of a
+function, only its calls are.
 
 Every function that runs a backward is executed under many inputs. After each run, every rule
 that the probe can confirm is asked about every scaler call of the file, as if the static
@@ -12,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -53,25 +59,49 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--list", type=Path, metavar="LIST", help="entries to take from one DIR")
     parser.add_argument("--runs", type=int, default=30, help="for each function (default 30)")
     parser.add_argument("--seconds", type=float, default=30.0, help="for each function")
     parser.add_argument("--project-root", help="where imports are looked up")
     options = parser.parse_args()
+    jobs = list(
+        listed(options.list, options.paths[0])
+        if options.list
+        else (Job(path, options.project_root) for path in sorted(_files(options.paths)))
+    )
     interpreter = find_interpreter(None, os.getcwd())
     confirmed = files = runs = shown = 0
     with contextlib.closing(Worker(interpreter)) as worker:
-        for path in sorted(_files(options.paths)):
-            asked = ask(path, worker, options.runs, options.seconds, options.project_root)
+        for job in jobs:
+            asked = ask(job, worker, options.runs, options.seconds)
             if asked is None:
                 continue
             files, runs, shown = files + 1, runs + asked.runs, shown + len(asked.shown)
             confirmed += len(asked.confirmed)
-            print(f"{path}: {asked.runs} runs, {asked.reached} reached, {len(asked.shown)} shown")
+            print(f"{job}: {asked.runs} runs, {asked.reached} reached, {len(asked.shown)} shown")
             for line in asked.confirmed:
                 print(f"  CONFIRMED {line}")
             sys.stdout.flush()
-    print(f"{files} files, {runs} runs, {shown} shown, {confirmed} confirmed")
+    print(f"{files} of {len(jobs)} asked, {runs} runs, {shown} shown, {confirmed} confirmed")
     return int(confirmed > 0)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A file to ask about.
+
+    Args:
+        root: where imports are looked up; None for the project that holds the file.
+        first, last: the only rows to ask about.
+    """
+
+    path: Path
+    root: str | None = None
+    first: int = 1
+    last: int = 1_000_000
+
+    def __str__(self) -> str:
+        return str(self.path) if self.first == 1 else f"{self.path}:{self.first}"
 
 
 def _files(paths: list[Path]) -> Iterator[Path]:
@@ -79,30 +109,36 @@ def _files(paths: list[Path]) -> Iterator[Path]:
         yield from path.rglob("*.py") if path.is_dir() else [path]
 
 
-def ask(path: Path, worker: Worker, runs: int, seconds: float, root: str | None) -> Asked | None:
+def listed(entries: Path, checkouts: Path) -> Iterator[Job]:
+    for line in entries.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        if entry["kind"] != "clean":
+            continue
+        root = checkouts / f"{entry['repo'].replace('/', '__')}@{entry['commit'][:12]}"
+        rows = entry.get("lines") or (1, 1_000_000)
+        for path in entry["paths"]:
+            yield Job(root / path, str(root), rows[0], rows[-1])
+
+
+def ask(job: Job, worker: Worker, runs: int, seconds: float) -> Asked | None:
     """Ask about one file; None where it has no scaler calls."""
-    filename = str(path)
+    path, filename = job.path, str(job.path)
     try:
         source = read_source(filename, filename, max_file_size=10_000_000)
         tree = parse(source)
     except UnreadableFile:
         return None
-    project = Project(root)
+    project = Project(job.root)
     view = analyse(filename, source.text, tree, path=os.path.realpath(path), project=project)
     builder = PlanBuilder(view, os.path.realpath(path))
-    suspects = [
-        _finding(filename, code, row)
-        for row in sorted(_protocol_rows(view))
-        for code in sorted(EXPECTATIONS)
-    ]
+    rows = tuple(row for row in sorted(_protocol_rows(view)) if job.first <= row <= job.last)
+    suspects = [_finding(filename, code, row) for row in rows for code in sorted(EXPECTATIONS)]
     if not suspects:
         return None
     found: dict[tuple[str, int], Finding] = {}
     used = reached = 0
     entries = dict.fromkeys(
-        entry
-        for row in sorted(_protocol_rows(view))
-        for entry in builder.entries(_finding(filename, "AMP101", row))
+        entry for row in rows for entry in builder.entries(_finding(filename, "AMP101", row))
     )
     for entry in entries:
         budget = Budget(worker.run, runs=runs, seconds=seconds)
@@ -113,7 +149,6 @@ def ask(path: Path, worker: Worker, runs: int, seconds: float, root: str | None)
                     found.setdefault((suspect.code, suspect.span.start.row), suspect)
 
         base = builder.plan(suspects[0], entry).plan
-        rows = tuple(sorted(_protocol_rows(view)))
         plan = replace(base, target_rows=rows, predictions=(), prefer={})
         exploration = explore(plan, budget, show, lambda _: False)
         used += budget.used

@@ -30,7 +30,7 @@ from queue import SimpleQueue
 from amplint.config import Settings
 from amplint.findings import Finding, Position, Severity, Span
 from amplint.flow.facts import STEP, protocol_word
-from amplint.probe.confirmation import Limits, _builder
+from amplint.probe.confirmation import Limits, plan_builder
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
@@ -172,7 +172,7 @@ def _functions(checkout: Path, repository: str, commit: str) -> Iterator[Target]
         data = path.read_bytes()
         if not _WORDS.search(data) or b"caler" not in data:
             continue
-        builder = _builder(str(path), Settings(project_root=str(checkout)))
+        builder = plan_builder(str(path), Settings(project_root=str(checkout)))
         if builder is None:
             continue
         for function, line in _steps(builder).items():
@@ -232,7 +232,7 @@ def reach(target: Target, worker: Worker, folder: Path, runs: int, seconds: floa
     """Probe one line until a run comes to it."""
     path = str(target.file_in(folder))
     root = str(target.file_in(folder).parents[target.path.count("/")])
-    builder = _builder(path, Settings(project_root=root))
+    builder = plan_builder(path, Settings(project_root=root))
     if builder is None:
         return Outcome(target, "unreadable")
     span = Span(Position(target.line, 1), Position(target.line, 2))

@@ -66,7 +66,7 @@ def probe_findings(
     with contextlib.closing(Worker(interpreter)) as worker:
         device = _device(worker.hello().devices)
         for filename, group in groupby(findings, key=lambda finding: finding.filename):
-            builder = _builder(filename, settings)
+            builder = plan_builder(filename, settings)
             for finding in group:
                 verdict = _UNREADABLE
                 if builder is not None:
@@ -100,7 +100,7 @@ def _device(devices: Iterable[str]) -> str:
     return next((device for device in devices if device != "cpu"), "cpu")
 
 
-def _builder(filename: str, settings: Settings) -> PlanBuilder | None:
+def plan_builder(filename: str, settings: Settings) -> PlanBuilder | None:
     """Plans for a file; None where it cannot be read any more, as standard input."""
     path = os.path.realpath(filename)
     if not os.path.isfile(path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.findings import Finding
-from amplint.probe.confirmation import _builder
+from amplint.probe.confirmation import plan_builder
 from amplint.probe.messages import Decision, Event, Raised, Request, RunResult
 from amplint.probe.planning import PlanBuilder
 
@@ -31,7 +31,7 @@ def prepare(folder: Path, source: str = SOURCE) -> tuple[Finding, PlanBuilder, s
     path.write_text(source)
     report = check_paths([str(path)], Settings())
     (finding,) = report.findings
-    builder = _builder(finding.filename, Settings())
+    builder = plan_builder(finding.filename, Settings())
     assert builder is not None
     return finding, builder, builder.path
 

@@ -55,7 +55,7 @@ def worker() -> Iterator[Worker]:
 @pytest.mark.parametrize("name", FOOLED)
 def test_nothing_is_confirmed(corpus: ModuleType, worker: Worker, name: str) -> None:
     path = FIXTURES / name
-    asked = corpus.ask(path, worker, 6, 30.0, str(path.parent))
+    asked = corpus.ask(corpus.Job(path, str(path.parent)), worker, 6, 30.0)
     assert asked is not None
     assert asked.runs > 0
     assert asked.confirmed == ()

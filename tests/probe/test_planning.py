@@ -9,7 +9,7 @@ import pytest
 from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.findings import Finding
-from amplint.probe.confirmation import _builder
+from amplint.probe.confirmation import plan_builder
 from amplint.probe.planning import PlanBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +19,7 @@ INCIDENTS = ROOT / "fixtures" / "incidents"
 def first(folder: str, name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Finding, PlanBuilder]:
     monkeypatch.chdir(INCIDENTS / folder / "before")
     settings = Settings(project_root=".")
-    builder = _builder(name, settings)
+    builder = plan_builder(name, settings)
     assert builder is not None
     return check_paths([name], settings).findings[0], builder
 
@@ -64,7 +64,7 @@ def test_a_witness_about_nan_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(INCIDENTS / "3_nan_gradients" / "before")
     settings = Settings(project_root=".")
     name = "methods/trainer.py"
-    builder = _builder(name, settings)
+    builder = plan_builder(name, settings)
     assert builder is not None
     declared = {}
     for finding in check_paths([name], settings).findings:
