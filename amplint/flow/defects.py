@@ -28,6 +28,7 @@ class Found:
     Args:
         entry: the function in which the path begins.
         origin: the site in another file, if the finding stands at the call that leads there.
+        elsewhere: whether all events of the path happen in other files.
     """
 
     slug: str
@@ -36,6 +37,7 @@ class Found:
     verdict: Verdict
     entry: Function
     origin: Site | None = None
+    elsewhere: bool = False
 
 
 def distinct(found: Iterable[Found]) -> list[Found]:

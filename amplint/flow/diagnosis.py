@@ -97,10 +97,16 @@ class Verdict:
 
 @dataclass(slots=True, eq=False)
 class Diagnostician:
-    """Chooses codes for the violations of one module."""
+    """Chooses codes for the violations of one module.
+
+    Args:
+        reach: protocol words that the functions of the module, or of the one whose findings
+            are wanted, may reach.
+    """
 
     module: Module
     roles: Roles
+    reach: frozenset[str]
     _guards: dict[int, list[Guard]] = field(default_factory=dict)
     _sites: dict[str, list[tuple[ast.Call, Function]]] = field(default_factory=dict)
     _indexed: bool = False
@@ -158,7 +164,7 @@ class Diagnostician:
 
     def _never_scales(self) -> bool:
         """A scaler is built here and nothing is ever scaled: the first step already stops."""
-        return bool(self.roles.constructions) and not self.sites(SCALE)
+        return bool(self.roles.constructions) and SCALE not in self.reach
 
     def _describe(self, slug: str, site: Site, state: State, words: dict[str, str]) -> None:
         words["slug"] = slug
@@ -171,7 +177,7 @@ class Diagnostician:
         if guards:
             words.setdefault("guard", _condition(guards[-1]))
         counterpart = COUNTERPART.get(slug)
-        if counterpart is not None and not self.sites(counterpart):
+        if counterpart is not None and counterpart not in self.reach:
             words["never"] = "yes"
 
     def _guard_mismatch(self, slug: str, site: Site, state: State) -> dict[str, str] | None:

@@ -49,8 +49,8 @@ def find_misuses(
     unit = program.add(module, roles)
     if not any(found.reach for found in unit.facts.values()):
         return ()
-    engine = _Engine(program, unit)
-    found = engine.follow()
+    program.judged[module] = []
+    found = _Engine(program, unit).follow()
     return tuple(misuse_of(item, place_of) for item in distinct(found))
 
 
@@ -107,6 +107,7 @@ class _Engine:
                 found += self._judge(function, self.entries.states(function))
         found += self._judge_inherited()
         found += self._judge_split_classes()
+        found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
         found = [item for item in found if not self._callers_refute(item)]
         return found + list(self._never_done({item.site.node for item in found}))
 
@@ -172,7 +173,7 @@ class _Engine:
 
     def _never_done(self, reported: set[ast.expr]) -> Iterator[Found]:
         """Scalers that nothing in the file ever scales with, or updates."""
-        for site, word in never_done(self.module, self.roles):
+        for site, word in never_done(self.unit):
             if site.node in reported:
                 continue
             text = ast.unparse(site.node.func.value)  # type: ignore[attr-defined]
@@ -281,10 +282,14 @@ class _Engine:
             if verdict is None:
                 return
             place = verdict.site or site
-            home = self._home(slug, place, state)
-            if home is not None:
-                origin = place if home is not place else None
-                found.append(Found(slug, home, state.copy(), verdict, function, origin))
+            home = self._home(place, state)
+            if home is place:
+                found.append(Found(slug, place, state.copy(), verdict, function))
+            elif home is not None:
+                verdict.details.pop("line", None)  # of another file
+                elsewhere = self._lies_elsewhere(slug, place, state)
+                item = Found(slug, home, state.copy(), verdict, function, place, elsewhere)
+                found.append(item)
 
         interpreter = interpreter_for(self.program, function, report, crowded)
         frame = Frame(function, active=(function,))
@@ -306,25 +311,51 @@ class _Engine:
         known = self._diagnosticians.get(module)
         if known is None:
             roles = self.program.roles(module.body)
-            known = self._diagnosticians[module] = Diagnostician(module, roles)
+            facts = [*self.program.unit(module.body).facts.values(), *self.facts.values()]
+            reach = frozenset().union(*(found.reach for found in facts))
+            known = self._diagnosticians[module] = Diagnostician(module, roles, reach)
         return known
 
-    def _home(self, slug: str, site: Site, state: State) -> Site | None:
-        """Where in this file to report a violation; None if it is all another file's affair.
+    def _home(self, site: Site, state: State) -> Site | None:
+        """Where in this file to report a violation: at its place, or at the call that leads there.
 
-        What a function of another file does wrong by itself is reported there. Here stands
-        what only its caller makes wrong, at the call that leads to it.
+        None if the path does not pass this file.
         """
         if site.function.module is self.home:
             return site
-        steps = relevant_steps(state.trail, slug, site)
-        shared = any(step[0] == "event" and step[2].module is self.home for step in steps)
-        if not shared and slug != "scaler-is-none":
-            return None
         for step in reversed(steps_of(state.trail)):
             if step[0] == "call" and step[2].module is self.home:
                 return replace(site, node=step[1], function=step[2])
         return None
+
+    def _lies_elsewhere(self, slug: str, site: Site, state: State) -> bool:
+        """Whether all that leads to a violation happens in other files."""
+        steps = relevant_steps(state.trail, slug, site)
+        shared = any(step[0] == "event" and step[2].module is self.home for step in steps)
+        return not shared and slug != "scaler-is-none"
+
+    def _is_made_here(self, item: Found) -> bool:
+        """Whether what happens in other files is wrong only because this one calls them so.
+
+        What their functions do wrong by themselves is reported there.
+        """
+        if self.home is not self.module or item.origin is None:
+            return False
+        steps = relevant_steps(item.state.trail, item.slug, item.origin)
+        functions = {step[2] for step in steps if step[0] == "event"} | {item.origin.function}
+        return not any(
+            other.site.function in functions
+            for module in {function.module for function in functions}
+            for other in self._judged_alone(module)
+        )
+
+    def _judged_alone(self, module: Module) -> list[Found]:
+        """What another file does wrong by itself; nothing where that question is being asked."""
+        known = self.program.judged.get(module)
+        if known is None:
+            known = self.program.judged[module] = []
+            known += _Engine(self.program, self.program.unit(module.body)).follow()
+        return known
 
 
 def _is_context_manager(function: Function) -> bool:

@@ -12,18 +12,23 @@ from collections.abc import Iterator
 
 from amplint.flow.calls import HARMLESS
 from amplint.flow.facts import SCALE, STEP, UPDATE, sites_by_word
+from amplint.flow.program import Unit
 from amplint.project.module import CallSite, Module
 from amplint.project.roles import Roles, ScalerConstruction, path_text
 
 
-def never_done(module: Module, roles: Roles) -> Iterator[tuple[CallSite, str]]:
+def never_done(unit: Unit) -> Iterator[tuple[CallSite, str]]:
     """Yield (step site, missing word) of scalers that are never scaled or never updated.
+
+    What the functions of other files do counts, if this one calls them.
 
     The word is `SCALE` or `UPDATE`; at most one site per scaler and word.
     """
+    module, roles = unit.module, unit.roles
     sites = sites_by_word(module, roles)
+    reach = frozenset().union(*(found.reach for found in unit.facts.values()))
     read = _methods_read(module, roles)
-    missing = [word for word in (SCALE, UPDATE) if word not in sites and word not in read]
+    missing = [word for word in (SCALE, UPDATE) if word not in reach | read]
     if not missing or STEP not in sites or _escapes(module, roles):
         return
     for construction in roles.constructions:

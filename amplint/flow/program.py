@@ -49,10 +49,12 @@ class Program:
 
     Attributes:
         unfinished: functions whose analysis ended at the interpreter's visit limit.
+        judged: what files do wrong by themselves, as far as the engine asked.
     """
 
     def __init__(self, project: Project | None = None) -> None:
         self.unfinished: set[Function] = set()
+        self.judged: dict[Module, list] = {}
         self._project = project
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}

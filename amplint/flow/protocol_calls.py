@@ -12,6 +12,7 @@ from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import Value, kind_of
+from amplint.project.dataflow import bindings_of, parameters
 from amplint.project.module import Function, walk, walk_function
 from amplint.project.roles import last_name
 
@@ -147,8 +148,14 @@ class ProtocolCalls:
         return self._fed(call, None)
 
     def _is_private(self, call: Call) -> bool:
-        """A plain backward in a helper of another file is often an attack's or a plot's own."""
+        """A plain backward in a helper of another file is often an attack's or a plot's own.
+
+        Not where it starts from a loss that the caller hands in.
+        """
         if call.function.module is call.frame.entry:
+            return False
+        name = call.place.id if isinstance(call.place, ast.Name) else ""
+        if name in parameters(call.function) and name not in bindings_of(call.function):
             return False
         return not self.reader.program.facts(call.function).reach & {SCALE, STEP}
 

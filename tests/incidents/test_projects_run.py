@@ -21,6 +21,7 @@ NO_INF_CHECKS = "No inf checks were recorded for this optimizer."
 #: Functions that raise: (project, function) -> the exception and how its text begins.
 RAISES = {
     ("scaled_loss_returned", "train_not_called"): (AssertionError, NO_INF_CHECKS),
+    ("order_split_over_files", "train_backward_last"): (AssertionError, NO_INF_CHECKS),
     ("closure_elsewhere", "train_second_order"): (TypeError, "LBFGS.step() missing 1 required"),
 }
 #: Functions whose value or parameters differ with the scaler.
@@ -36,6 +37,11 @@ DIFFERS = (
     ("step_in_helper", "train"),
     ("step_in_helper", "train_flag"),
     ("closure_elsewhere", "train_closure"),
+    ("order_split_over_files", "train_rotated"),
+    ("order_split_over_files", "train_window"),
+    ("other_optimizer_clipped", "train_crossed"),
+    ("plain_backward_of_object", "train_function"),
+    ("plain_backward_of_object", "train_method"),
 )
 RIGHT = (
     ("scaled_loss_returned", "train_right"),
@@ -48,6 +54,12 @@ RIGHT = (
     ("step_in_helper", "train_right"),
     ("step_in_helper", "train_every_batch_right"),
     ("closure_elsewhere", "train_right"),
+    ("order_split_over_files", "train_right"),
+    ("order_split_over_files", "train_update_first_right"),
+    ("order_split_over_files", "train_window_right"),
+    ("other_optimizer_clipped", "train_right"),
+    ("plain_backward_of_object", "train_right"),
+    ("plain_backward_of_object", "train_plain_right"),
     ("errors_around_helper", "train_right"),
     ("errors_around_helper", "train_broken_batch_right"),
 )
@@ -79,12 +91,12 @@ def run(
 ) -> tuple[object, list[torch.Tensor]]:
     """What a function of a project's `train.py` returns, and the parameters it leaves."""
     torch.manual_seed(0)
-    model = model or torch.nn.Linear(4, 1)
+    model = model or torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
     with open_project(FIXTURES / "projects" / project) as opened:
         train: Callable[..., object] = getattr(opened.module("train"), name)
         given: dict[str, Any] = {"model": model, "loader": loader or data(), "scaler": scaler}
         if "optimizer" in inspect.signature(train).parameters:
-            given["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.01)
+            given["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
         value = train(**given)
     return value, [parameter.detach().clone() for parameter in model.parameters()]
 
@@ -92,7 +104,7 @@ def run(
 def same(project: str, name: str) -> bool:
     """Whether a function does the same with a scaler that is on and one that is off."""
     on, off = (
-        run(project, name, torch.amp.GradScaler("cpu", enabled=enabled))
+        run(project, name, torch.amp.GradScaler("cpu", growth_interval=1, enabled=enabled))
         for enabled in (True, False)
     )
     return on[0] == off[0] and all(
@@ -162,7 +174,7 @@ def test_swallowing_the_error_stops_the_training() -> None:
 )
 def test_an_overflow_is_seen(name: str, sees_the_skip: bool) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
-    skipped, _ = run("skip_test_in_helper", name, scaler)
+    skipped, _ = run("skip_test_in_helper", name, scaler, torch.nn.Linear(4, 1))
     assert isinstance(skipped, int)
     assert (skipped > 0) is sees_the_skip
     assert scaler.get_scale() < 2.0**127
