@@ -9,6 +9,9 @@ from amplint.flow.state import State
 from amplint.flow.values import Value
 from amplint.project.module import Function, Module
 
+#: A bound argument: its keyword or None, its expression, its value.
+Bound = tuple["str | None", ast.expr, Value]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
@@ -41,6 +44,8 @@ class Call:
         values: value of each argument expression.
         state: the state in which the call happens.
         frame: the calling activation.
+        bound: arguments that `partial` has bound: (keyword or None, expression, value).
+        whose: the participant of a method that is called by another name.
     """
 
     node: ast.Call
@@ -49,6 +54,8 @@ class Call:
     values: dict[ast.expr, Value]
     state: State
     frame: Frame
+    bound: tuple[Bound, ...] = ()
+    whose: str = ""
 
     @property
     def function(self) -> Function:
@@ -62,13 +69,37 @@ class Call:
         return func.value if isinstance(func, ast.Attribute) else func
 
     @property
+    def receiver_text(self) -> str:
+        """The object before the dot as the code writes it."""
+        return self.whose or ast.unparse(self.place)
+
+    @property
+    def positional(self) -> list[ast.expr]:
+        """Positional arguments, bound ones first."""
+        return [*(part for word, part, _ in self.bound if word is None), *self.node.args]
+
+    @property
+    def named(self) -> dict[str, ast.expr]:
+        """Keyword arguments; what the call passes replaces what was bound. No `**` among them."""
+        bound = {word: part for word, part, _ in self.bound if word is not None}
+        return {**bound, **{word.arg: word.value for word in self.node.keywords if word.arg}}
+
+    @property
     def optimizer(self) -> ast.expr | None:
         """The argument that names the optimizer of `step` or `unscale_`."""
-        if self.node.args:
-            first = self.node.args[0]
+        if self.positional:
+            first = self.positional[0]
             return None if isinstance(first, ast.Starred) else first
-        words = (word.value for word in self.node.keywords if word.arg == "optimizer")
-        return next(words, None)
+        return self.named.get("optimizer")
+
+    def is_bound(self, argument: ast.expr) -> bool:
+        """Whether an argument was evaluated elsewhere, by `partial`."""
+        return any(part is argument for _, part, _ in self.bound)
+
+    def with_bound(self, bound: tuple[Bound, ...]) -> Call:
+        """The same call with arguments that were bound before."""
+        values = {**{part: value for _, part, value in bound}, **self.values}
+        return replace(self, bound=(*bound, *self.bound), values=values)
 
     def changed(self) -> Call:
         """The same call with a state of its own, free to be changed in place."""

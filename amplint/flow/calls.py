@@ -20,7 +20,7 @@ from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCall
 from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
-from amplint.flow.values import OPAQUE, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, OPAQUE, Value, kind_of
 from amplint.project import names
 from amplint.project.module import Class, Function, walk
 from amplint.project.roles import Role, last_name
@@ -99,6 +99,9 @@ class Calls:
         method = self.functions.find_method(call.receiver, call.name)
         if method is not None:
             return self.functions.invoke(method, call, call.receiver)
+        kept = self.reader.raw(call.node.func, call.state, call.function)
+        if kind_of(kept) in CALLABLE_KINDS:
+            return self._through(kept, call)
         imported = self.reader.program.find_function(call.node.func, call.function)
         if imported is not None and imported.owner is None:
             return self.functions.invoke(imported, call)
@@ -156,6 +159,8 @@ class Calls:
             return [(call.state, receiver)]
         if kind == "optimizer" and call.name == "step":
             return self.events.optimizer_step(call, receiver[1])
+        if kind == "optimizer" and call.name == "zero_grad" and call.whose:
+            return self.events.zero_grad(call)
         return None
 
     def _is_scaler(self, call: Call) -> bool:
@@ -164,15 +169,11 @@ class Calls:
     # -- names and constructors ----------------------------------------------------------------
 
     def _plain(self, call: Call) -> Valued | None:
-        if isinstance(call.node.func, ast.Name):
+        value = call.receiver
+        if isinstance(call.node.func, (ast.Name, ast.Subscript)):
             value = self.reader.raw(call.node.func, call.state, call.function)
-            if value is not None and value[0] == "function":
-                return self.functions.invoke(value[1], call)
-            if value is not None and value[0] == "class":
-                return self.functions.construct(value[1], call)
-            method = self.functions.find_method(value, "__call__")
-            if method is not None:
-                return self.functions.invoke(method, call, value)
+        if kind_of(value) in CALLABLE_KINDS:
+            return self._through(value, call)
         imported = self.reader.program.find_function(call.node.func, call.function)
         if imported is not None:
             return self.functions.invoke(imported, call)
@@ -180,6 +181,32 @@ class Calls:
         if call.name in CLIP_NAMES or dotted in names.CLIP_FUNCTIONS:
             return self.events.clip(call)
         return self._constructor(call)
+
+    def _through(self, value: Value, call: Call) -> Valued | None:
+        """Call what a name, an attribute or a container holds; None if nobody knows how."""
+        if value is None:
+            return None
+        kind = value[0]
+        if kind == "function":
+            return self.functions.invoke(value[1], call)
+        if kind == "class":
+            return self.functions.construct(value[1], call)
+        if kind == "method":
+            return self.functions.invoke(value[2], call, value[1])
+        if kind == "partial":
+            return self._through(value[1], call.with_bound(value[2]))
+        if kind == "event":
+            return self._bound_event(value[1], value[2], call)
+        method = self.functions.find_method(value, "__call__")
+        return self.functions.invoke(method, call, value) if method is not None else None
+
+    def _bound_event(self, participant: Value, name: str, call: Call) -> Valued | None:
+        """A method of a scaler or an optimizer under another name."""
+        assert participant is not None
+        whose = participant[1].rpartition(":")[2]
+        return self._method_of_participant(
+            replace(call, receiver=participant, name=name, whose=whose)
+        )
 
     def _constructor(self, call: Call) -> Valued | None:
         node, function = call.node, call.function

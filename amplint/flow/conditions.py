@@ -27,6 +27,8 @@ from amplint.protocol.states import ABSENT
 
 Formula = Union[bool, tuple[Any, ...], None]  # noqa: UP007 -- evaluated at run time
 CONNECTIVES = ("not", "and", "or")
+#: Kinds of values that speak of other locations.
+_DEPENDENT = ("path", "formula", "partial")
 
 
 def negate(formula: Formula) -> Formula:
@@ -260,10 +262,13 @@ def settle(value: Value, location: str, state: State) -> Value:
     A stored formula is evaluated first: a boundary that was computed before its counter
     moves stays usable.
     """
-    if value is None or value[0] not in ("path", "formula"):
+    if value is None or value[0] not in ("path", "formula", "partial"):
         return value
     if value[0] == "path":
         return None if is_under(value[1], location) else value
+    if value[0] == "partial":
+        paths = [part[1] for _, _, part in value[2] if part is not None and part[0] == "path"]
+        return None if any(is_under(path, location) for path in paths) else value
     if not is_about(value[1], location):
         return value
     known = evaluate(value[1], state)
@@ -291,7 +296,7 @@ def forget(location: str, state: State) -> None:
     for place in [place for place in values if place.startswith(location)]:
         if is_under(place, location):
             del values[place]
-    dependent = [item for item in values.items() if item[1] and item[1][0] in ("path", "formula")]
+    dependent = [item for item in values.items() if item[1] and item[1][0] in _DEPENDENT]
     for place, value in dependent:
         settled = settle(value, location, state)
         if settled is not value:

@@ -71,12 +71,16 @@ class FunctionFacts:
 
 
 def collect_facts(
-    module: Module, roles: Roles, imported: Mapping[str, frozenset[str]]
+    module: Module,
+    roles: Roles,
+    imported: Mapping[str, frozenset[str]],
+    aliases: Mapping[str, frozenset[str]],
 ) -> dict[Function, FunctionFacts]:
     """Facts of every function of the module, `reach` closed over calls by name.
 
     Args:
         imported: callee name -> words, for functions and methods of other files.
+        aliases: other name -> names of the functions that it may stand for.
     """
     facts = {function: _facts_of(function, roles) for function in module.functions}
     sites: dict[Function, list[CallSite]] = {}
@@ -89,7 +93,7 @@ def collect_facts(
             found.reach |= imported.get(name, frozenset())
     for found in facts.values():
         found.reach |= found.words
-    close_over_calls(facts)
+    close_over_calls(facts, aliases)
     return facts
 
 
@@ -195,13 +199,19 @@ def _is_scaler_by_use(receiver: ast.expr, function: Function, roles: Roles) -> b
     return _used_as_scaler(receiver, roles) and roles.role_of(receiver, function) is None
 
 
-def close_over_calls(facts: dict[Function, FunctionFacts]) -> None:
+def close_over_calls(
+    facts: dict[Function, FunctionFacts], aliases: Mapping[str, frozenset[str]]
+) -> None:
     """Let every function reach, in place, what the functions that it calls by name reach."""
     by_name: dict[str, list[Function]] = {}
     for function in facts:
         by_name.setdefault(function.name, []).append(function)
         if function.name in ("__init__", "__call__") and function.owner is not None:
             by_name.setdefault(function.owner.name, []).append(function)
+    direct = {name: list(functions) for name, functions in by_name.items()}
+    for name, targets in aliases.items():
+        for target in targets:
+            by_name.setdefault(name, []).extend(direct.get(target, ()))
     callers: dict[Function, list[Function]] = {}
     for function, found in facts.items():
         for name in found.callees:

@@ -171,7 +171,7 @@ class Functions:
             state.values[f"{function.label}:{plain[0]}"] = instance or itself
             plain = plain[1:]
         bound = self._actuals(plain, call)
-        if not _spreads(call.node):
+        if not _spreads(call.node):  # bound arguments are never spread
             for name, default in _defaults(parameters).items():
                 if name not in bound:
                     bound[name] = self.reader.value(default, state, function)
@@ -183,19 +183,20 @@ class Functions:
 
     def _actuals(self, plain: list[str], call: Call) -> dict[str, Value]:
         bound: dict[str, Value] = {}
-        for name, argument in zip(plain, call.node.args):
+        for name, argument in zip(plain, call.positional):
             if isinstance(argument, ast.Starred):
                 break
             bound[name] = self._actual(argument, call)
-        for word in call.node.keywords:
-            if word.arg is not None:
-                bound[word.arg] = self._actual(word.value, call)
+        for word, argument in call.named.items():
+            bound[word] = self._actual(argument, call)
         return bound
 
     def _actual(self, argument: ast.expr, call: Call) -> Value:
         """An unknown place is passed as an alias: its role alone proves nothing."""
+        if call.is_bound(argument):
+            return call.values.get(argument)
         if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
-            return self.reader.raw(argument, call.state, call.function)
+            return self.reader.binding(argument, call.state, call.function)
         return call.values.get(argument)
 
 
@@ -224,10 +225,13 @@ def drop_locals(state: State, prefix: str) -> None:
 
 def _outlived(value: Value, prefix: str, state: State) -> Value:
     """What is left of a value when the locals it mentions are gone."""
-    if value is None or value[0] not in ("path", "formula"):
+    if value is None or value[0] not in ("path", "formula", "partial"):
         return value
     if value[0] == "path":
         return None if value[1].startswith(prefix) else value
+    if value[0] == "partial":
+        paths = [part[1] for _, _, part in value[2] if part is not None and part[0] == "path"]
+        return None if any(path.startswith(prefix) for path in paths) else value
     if not _mentions_local(value[1], prefix):
         return value
     known = evaluate(value[1], state)

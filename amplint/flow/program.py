@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from amplint.flow.aliases import Aliases, find_aliases
 from amplint.flow.call import callee_name
 from amplint.flow.facts import (
     FunctionFacts,
@@ -18,6 +20,7 @@ from amplint.flow.facts import (
     collect_facts,
 )
 from amplint.flow.slice import Slice, Slicer
+from amplint.flow.values import Value
 from amplint.project.module import Class, Function, Module
 from amplint.project.project import Project
 from amplint.project.roles import Roles
@@ -32,6 +35,7 @@ class Unit:
 
     Args:
         reach: callee name -> protocol words that a call of that name may reach.
+        aliases: other names of functions, classes and methods.
     """
 
     module: Module
@@ -39,6 +43,7 @@ class Unit:
     facts: dict[Function, FunctionFacts]
     slicer: Slicer
     reach: dict[str, frozenset[str]]
+    aliases: Aliases
 
 
 class Program:
@@ -64,25 +69,30 @@ class Program:
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
         slicer = Slicer(roles, self._tested)
-        unit = Unit(module, roles, {}, slicer, {})
+        imported = self._imported_reach(module)
+        aliases = find_aliases(module, roles, imported)
+        unit = Unit(module, roles, {}, slicer, {}, aliases)
         self._units[module] = unit
-        unit.facts.update(collect_facts(module, roles, self._imported_reach(module)))
+        foreign = _joined(imported, aliases.spread(imported))
+        unit.facts.update(collect_facts(module, roles, foreign, aliases.targets))
         self._index_names(unit, {})
         for owner in module.classes.values():
             self._complete_bases(owner)
         return unit
 
-    def _index_names(self, unit: Unit, completed: Mapping[str, set[str]]) -> None:
+    def _index_names(self, unit: Unit, completed: Mapping[str, AbstractSet[str]]) -> None:
         """Work out which names of calls matter in a module.
 
         Args:
             completed: methods that classes of other files add to those of this one.
         """
         unit.reach.update(_reach_by_name(unit.facts))
-        for words in (self._imported_reach(unit.module), completed):
-            for name, reached in words.items():
-                unit.reach[name] = unit.reach.get(name, frozenset()) | reached
-        unit.slicer.interesting |= {*self._interesting_names(unit), *completed}
+        unit.reach.update(_joined(unit.reach, self._imported_reach(unit.module)))
+        unit.reach.update(_joined(unit.reach, completed))
+        others = unit.aliases.spread(unit.reach)
+        unit.reach.update(_joined(unit.reach, others))
+        unit.slicer.interesting |= {*self._interesting_names(unit), *completed, *others}
+        unit.slicer.lasting_names |= {*others, *unit.aliases.choices}
         self._slices.clear()
 
     def _complete_bases(self, owner: Class) -> None:
@@ -96,7 +106,7 @@ class Program:
             for found in unit.facts.values():
                 for name in found.callees & words.keys():
                     found.reach |= words[name]
-            close_over_calls(unit.facts)
+            close_over_calls(unit.facts, unit.aliases.targets)
             self._index_names(unit, words)
 
     def _interesting_names(self, unit: Unit) -> Iterator[str]:
@@ -158,6 +168,20 @@ class Program:
     def find_class(self, expression: ast.expr, function: Function) -> Class | None:
         """The class of the program that an expression names where `function` reads it."""
         return self._class_named(expression, function.module)
+
+    def find_callable(self, expression: ast.expr, function: Function) -> Value:
+        """The class, or function of another file, that a plain name stands for; as a value.
+
+        Only of files that can take part in the protocol.
+        """
+        module = function.module
+        if isinstance(expression, ast.Name) and module.resolve(expression) is None:
+            own = module.classes.get(expression.id)
+            return ("class", own) if own is not None else None
+        found = self._imported(expression, module, anywhere=False)
+        if found is None:
+            return None
+        return ("class", found) if isinstance(found, Class) else ("function", found)
 
     def _class_named(self, expression: ast.expr, module: Module) -> Class | None:
         if isinstance(expression, ast.Name) and module.resolve(expression) is None:
@@ -302,6 +326,16 @@ class Program:
     def asks_is_enabled(self, function: Function) -> bool:
         """Whether the function's module ever calls `is_enabled`."""
         return any("is_enabled" in facts.callees for facts in self.unit(function).facts.values())
+
+
+def _joined(
+    words: Mapping[str, frozenset[str]], others: Mapping[str, AbstractSet[str]]
+) -> dict[str, frozenset[str]]:
+    """Words by name, of both."""
+    found = dict(words)
+    for name, more in others.items():
+        found[name] = found.get(name, frozenset()) | more
+    return found
 
 
 def _reach_by_name(facts: dict[Function, FunctionFacts]) -> dict[str, frozenset[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from amplint.flow.call import Call, argument_expressions, callee_name, keeps_zeros
+from amplint.flow.call import Call, callee_name, keeps_zeros
 from amplint.flow.conditions import assume, evaluate
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
@@ -52,8 +52,7 @@ class ProtocolCalls:
     def scaler_is_none(self, call: Call) -> Valued:
         """A method of a scaler that is None on this path: the path ends here."""
         words = {"method": call.name}
-        text = ast.unparse(call.place)
-        site = Site(call.node, call.function, scaler_text=text, details=words)
+        site = Site(call.node, call.function, scaler_text=call.receiver_text, details=words)
         self.transitions.report("scaler-is-none", site, call.state, {})
         return []
 
@@ -69,7 +68,7 @@ class ProtocolCalls:
             return [(call.state, None)]
         call = call.changed()
         place = self.reader.locate(call.place, call.state, call.function)
-        if place is not None and place not in call.state.values:
+        if place is not None and not call.whose and place not in call.state.values:
             call.state.facts[("some", place)] = True
         results: Valued = []
         for state in self._enabled_or_not(scaler, call):
@@ -95,7 +94,7 @@ class ProtocolCalls:
 
     def _scale(self, call: Call, scaler: str) -> Valued:
         if self._is_disabled(scaler, call.state):
-            argument = call.node.args[0] if call.node.args else None
+            argument = call.positional[0] if call.positional else None
             return [(call.state, call.values.get(argument) if argument else None)]
         return [(call.state, ("scaled", scaler))]
 
@@ -110,7 +109,7 @@ class ProtocolCalls:
         if target is None:
             return [(call.state, None)]
         records_only = isinstance(target, ast.Name) and target.id == "self"
-        if records_only or len(argument_expressions(call.node)) > 1:
+        if records_only or len(call.positional) + len(call.named) > 1:
             # An object that only records that the step ran; a closure (AMP118).
             return self.havoc(call.state)
         site = self._pair(call, scaler, target)
@@ -122,7 +121,7 @@ class ProtocolCalls:
 
     def _update(self, call: Call, scaler: str) -> Valued:
         if not self._is_disabled(scaler, call.state):
-            new_scale = bool(call.node.args or call.node.keywords)
+            new_scale = bool(call.positional or call.node.keywords)
             self.transitions.update(call.state, self._site(call, scaler), new_scale=new_scale)
         return [(call.state, None)]
 
@@ -173,7 +172,7 @@ class ProtocolCalls:
         """`optimizer.step()`."""
         state = call.state.copy()
         self._saw(optimizer)
-        text = ast.unparse(call.place)
+        text = call.receiver_text
         site = Site(call.node, call.function, optimizer=optimizer, optimizer_text=text)
         self.transitions.optimizer_step(state, site)
         return [(state, None)]
@@ -186,7 +185,7 @@ class ProtocolCalls:
         if receiver is not None and receiver[0] == "optimizer":
             optimizer = receiver[1]
             self._saw(optimizer)
-        text = ast.unparse(call.place)
+        text = call.receiver_text
         site = Site(call.node, call.function, optimizer=optimizer, optimizer_text=text)
         self.transitions.zero_grad(state, site, keep=keeps_zeros(call.node))
         return [(state, None)]
@@ -255,20 +254,21 @@ class ProtocolCalls:
 
     def _pair(self, call: Call, scaler: str, target: ast.expr) -> Site:
         value = call.values.get(target)
-        if value is not None and value[0] == "optimizer":
-            optimizer = value[1]
+        if value is not None and (value[0] == "optimizer" or call.is_bound(target)):
+            optimizer = str(value[1])
         else:
             location = self.reader.locate(target, call.state, call.function)
             optimizer = location or ast.unparse(target)
         self._saw(optimizer)
-        texts = ast.unparse(call.place), ast.unparse(target)
+        texts = call.receiver_text, ast.unparse(target)
         return Site(call.node, call.function, scaler, optimizer, *texts)
 
     def _site(self, call: Call, scaler: str) -> Site:
         place = call.place
+        text = call.receiver_text
         if isinstance(place, ast.Call) and callee_name(place) == "scale":
-            place = place.func.value if isinstance(place.func, ast.Attribute) else place
-        return Site(call.node, call.function, scaler, "", ast.unparse(place), "")
+            text = ast.unparse(place.func.value if isinstance(place.func, ast.Attribute) else place)
+        return Site(call.node, call.function, scaler, "", text, "")
 
 
 def _definitions(place: ast.expr, function: Function) -> list[str]:

@@ -6,10 +6,11 @@ import ast
 import re
 from dataclasses import dataclass, field
 
+from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.state import State
-from amplint.flow.values import OPAQUE, ZERO, Value, is_not_none
+from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none
 from amplint.flow.windows import Windows, literal_of
 from amplint.project.by_name import read_by_name
 from amplint.project.module import Function
@@ -79,7 +80,7 @@ class Reader(Windows):
         if isinstance(node, (ast.List, ast.Dict)) and not _parts(node):
             return ZERO  # an empty container is falsy until something is put into it
         if isinstance(node, (ast.Tuple, ast.List)):
-            return ("tuple", tuple(self.value(item, state, function) for item in node.elts))
+            return ("tuple", tuple(self._item(item, state, function) for item in node.elts))
         if isinstance(node, ast.BinOp):
             rest = self.formula(node, state, function)
             return ("formula", rest) if rest else self._arithmetic(node, state, function)
@@ -94,11 +95,51 @@ class Reader(Windows):
         if _is_enumerator(node):
             return ("const", f"<{ast.unparse(node)}>")
         if isinstance(node, (ast.Name, ast.Attribute)):
-            return self.raw(node, state, function)
+            return self._alias(node, state, function)
         if isinstance(node, ast.Subscript):
             known = self._element(node, state, function)
             return known if known is not None else self.raw(node, state, function)
         return self.value(node, state, function)
+
+    def _alias(self, node: ast.Name | ast.Attribute, state: State, function: Function) -> Value:
+        """What a place holds; of a function, class or method, that one itself."""
+        value = self.raw(node, state, function)
+        if value is None or value[0] != "path":
+            return value
+        if isinstance(node, ast.Attribute) and node.attr in self._called_names(function):
+            owner = self.place(node.value, state, function) if _is_place(node.value) else None
+            method = self._unbound(owner, node.attr)
+            if method is not None:
+                return method
+        if isinstance(node, ast.Name) and not value[1].startswith(f"{function.module.body.label}:"):
+            return value  # a local hides what the module calls so
+        return self.program.find_callable(node, function) or value
+
+    def _called_names(self, function: Function) -> frozenset[str]:
+        return self.program.unit(function).slicer.interesting | BOUND_EVENTS.keys()
+
+    def _unbound(self, owner: Value, name: str) -> Value:
+        """A method that is not called yet."""
+        if owner is None:
+            return None
+        if owner[0] in ("scaler", "optimizer") and name in BOUND_EVENTS:
+            return ("event", owner[:2], name)
+        if owner[0] != "instance":
+            return None
+        method = self.program.find_method(owner[1], name)
+        return None if method is None or _is_property(method) else ("method", owner, method)
+
+    def _partial(self, node: ast.Call, state: State, function: Function) -> Value:
+        """`partial(finish, scaler, lr=0.1)`: the callee with the arguments that it will get."""
+        words = [(None, argument) for argument in node.args[1:]]
+        parts = [*words, *((item.arg, item.value) for item in node.keywords)]
+        if any(isinstance(part, ast.Starred) for _, part in parts) or _spreads_words(node):
+            return None
+        callee = self.binding(node.args[0], state, function)
+        if callee is None or callee[0] not in CALLABLE_KINDS:
+            return None
+        bound = ((word, part, self.binding(part, state, function)) for word, part in parts)
+        return ("partial", callee, tuple(bound))
 
     def _element(self, node: ast.Subscript, state: State, function: Function) -> Value:
         """An element of a display: `{"a": 1}[key]`, `pair[0]`, `losses[1:]`."""
@@ -156,6 +197,8 @@ class Reader(Windows):
 
     def _call_value(self, node: ast.Call, state: State, function: Function) -> Value:
         callee = node.func
+        if callee_name(node) == "partial" and node.args:
+            return self._partial(node, state, function)
         if isinstance(callee, ast.Name) and callee.id in ("bool", "int") and len(node.args) == 1:
             truth = self.formula(node.args[0], state, function)
             return ("formula", truth) if truth is not None and truth is not True else None
@@ -181,6 +224,14 @@ class Reader(Windows):
             return None
         formula = self.formula(node, state, function)
         return ("formula", formula) if formula is not None else None
+
+    def _item(self, node: ast.expr, state: State, function: Function) -> Value:
+        """An element of a display: functions and methods as such, else its value."""
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            known = self._alias(node, state, function)
+            if known is not None and known[0] in CALLABLE_KINDS:
+                return known
+        return self.value(node, state, function)
 
     # -- formulas --------------------------------------------------------------------
 
@@ -266,7 +317,7 @@ class Reader(Windows):
         if not isinstance(callee, ast.Name):
             return False
         value = self.raw(callee, state, function)
-        return value is not None and value[0] == "path" and value[1].endswith(".scale")
+        return value is not None and value[0] == "event" and value[2] == "scale"
 
     # -- predicates: functions that only return a condition --------------------------------
 
@@ -436,6 +487,10 @@ def _is_enumerator(node: ast.expr) -> bool:
     return (root[:1].isupper() and node.attr.isupper()) or (
         root == "torch" and "float" in node.attr
     )
+
+
+def _spreads_words(node: ast.Call) -> bool:
+    return any(word.arg is None for word in node.keywords)
 
 
 def _parts(node: ast.List | ast.Dict) -> list:

@@ -13,7 +13,10 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("formula", f)            a boolean: see amplint.flow.conditions
     ("instance", class, id)   an object of a class of the file; id prefixes its attributes
     ("function", function)    a function of the file
-    ("class", class)          a class of the program: `cls` of its class methods
+    ("class", class)          a class of the program: an alias, `cls` of its class methods
+    ("method", instance, function)  a method of an object, not called yet
+    ("event", participant, name)    a method of a scaler or an optimizer, not called yet
+    ("partial", callee, bound)      arguments bound to one of these, as `Call.bound` has them
     ("autocast",), ("null",)  an autocast object; a null context
     ("tuple", values)         a tuple or list display
 """
@@ -29,10 +32,12 @@ ZERO: Value = ("const", 0)
 POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
 
+#: Kinds that can be called.
+CALLABLE_KINDS = frozenset({"function", "class", "method", "event", "partial", "instance"})
 #: Kinds that always take part in the merge key: they correlate with the typestate.
 KEYED_KINDS = frozenset({"scaled", "scaler", "opaque"})
 #: Kinds that do where a relevant guard tests them, or the name is a scaler's.
-GUARD_KINDS = frozenset({"const", "positive", "none"})
+GUARD_KINDS = frozenset({"const", "positive", "none"}) | CALLABLE_KINDS
 
 
 def kind_of(value: Value) -> str:
@@ -50,7 +55,7 @@ def is_truthy(value: Value) -> bool | None:
     if kind == "const":
         # An enumerator is known by its name only; its value may be falsy.
         return None if str(value[1]).startswith("<") else bool(value[1])
-    if kind in ("scaler", "optimizer", "instance", "function", "class", "autocast", "positive"):
+    if kind in CALLABLE_KINDS or kind in ("scaler", "optimizer", "autocast", "positive"):
         return True
     if kind == "tuple":
         return bool(value[1])

@@ -1,0 +1,245 @@
+"""Other names for functions, classes and methods: variables, parameters, tables, bound arguments.
+
+Which statements matter is decided by names, before any path is followed (`amplint.flow.facts`).
+So a name that may stand for a function has to count as one: `finish = partial(step, scaler)`,
+`STEPS = {"amp": amp_step}`, `fit(model, on_end=finish)`. Too many names only cost time: what
+is really called, the paths say.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from amplint.flow.call import callee_name
+from amplint.project.by_name import read_by_name, written_by_name
+from amplint.project.module import Function, Module
+from amplint.project.roles import Role, Roles
+
+#: Methods of a participant that are protocol events, and the word of each.
+BOUND_EVENTS = {
+    "scale": "scale",
+    "unscale_": "unscale",
+    "step": "step",
+    "update": "update",
+    "backward": "backward",
+    "zero_grad": "zero_grad",
+}
+#: Calls that hand on the elements of a container.
+_PASSES_ON = frozenset({"enumerate", "zip", "items", "values", "get", "list", "tuple", "reversed"})
+_FILLS = frozenset({"append", "add", "insert", "extend", "register", "setdefault"})
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """Names of one module that may stand for something to be called.
+
+    Args:
+        targets: name -> names of functions, methods and classes that it may stand for.
+        words: name -> protocol words of methods of scalers and optimizers that it may stand for.
+        choices: names of objects whose class depends on the path.
+    """
+
+    targets: Mapping[str, frozenset[str]]
+    words: Mapping[str, frozenset[str]]
+    choices: frozenset[str]
+
+    def spread(self, known: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+        """What the names may reach, from what their targets reach."""
+        found = dict(self.words)
+        for name, targets in self.targets.items():
+            words = frozenset().union(*(known.get(target, frozenset()) for target in targets))
+            if words:
+                found[name] = found.get(name, frozenset()) | words
+        return found
+
+
+def find_aliases(module: Module, roles: Roles, imported: Iterable[str]) -> Aliases:
+    """Collect the other names in a module.
+
+    Args:
+        imported: names that calls of imported functions and methods use.
+    """
+    own = {function.name for function in module.functions[1:]} | module.classes.keys()
+    return _Collector(module, roles, own | set(imported)).collect()
+
+
+class _Collector:
+    def __init__(self, module: Module, roles: Roles, callables: set[str]) -> None:
+        self.module = module
+        self.roles = roles
+        self.callables = callables
+        self.parameters = _parameters_by_name(module)
+        self.direct: dict[str, set[str]] = {}
+        self.words: dict[str, set[str]] = {}
+        self.made: dict[str, set[str]] = {}
+
+    def collect(self) -> Aliases:
+        for function in self.module.functions:
+            for node in function.nodes:
+                for name, value in self._bindings(node):
+                    self._note(name, value, function)
+        targets = _closed(self.direct, self.callables)
+        others = {**dict.fromkeys(self.words, frozenset()), **_closed(self.direct, self.words)}
+        words = {
+            name: frozenset().union(*(self.words.get(other, ()) for other in (name, *more)))
+            for name, more in others.items()
+        }
+        choices = {
+            name
+            for name, makers in self.made.items()
+            if len(makers & self.callables) > 1 or makers & targets.keys()
+        }
+        return Aliases(targets, words, frozenset(choices))
+
+    def _bindings(self, node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _named(target, node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            yield from _named(node.target, node.value)
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            yield from _named(node.target, node.iter)
+        elif isinstance(node, ast.Call):
+            yield from self._passed(node)
+
+    def _passed(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        """Arguments by the names of the parameters; what a container takes in."""
+        written = written_by_name(call)
+        if written is not None:
+            yield written[0].attr, written[1]
+            return
+        for word in call.keywords:
+            if word.arg is not None:
+                yield word.arg, word.value
+        names = self.parameters.get(callee_name(call), ())
+        for name, argument in zip(names, call.args):
+            yield name, argument
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
+            for argument in call.args[-1:]:
+                yield from _named(call.func.value, argument)
+
+    def _note(self, name: str, value: ast.expr, function: Function) -> None:
+        for maker in _makers(value):
+            self.made.setdefault(name, set()).add(maker)
+        for part in _parts(value):
+            word = self._bound_event(part, function)
+            if word is not None:
+                self.words.setdefault(name, set()).add(word)
+                continue
+            other = _last(part)
+            if other and other != name:
+                self.direct.setdefault(name, set()).add(other)
+
+    def _bound_event(self, part: ast.expr, function: Function) -> str | None:
+        """The protocol word of `scaler.step`, if the method belongs to a participant."""
+        if not isinstance(part, ast.Attribute) or part.attr not in BOUND_EVENTS:
+            return None
+        if self.roles.is_scaler(part.value, function):
+            return BOUND_EVENTS[part.attr]
+        role = self.roles.role_of(part.value, function)
+        if role is Role.OPTIMIZER or self.roles.is_optimizer(part.value, function):
+            return "plain_step" if part.attr == "step" else BOUND_EVENTS[part.attr]
+        return None
+
+
+def _closed(direct: Mapping[str, set[str]], ends: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Names from which some end can be reached, with these ends."""
+    ends = set(ends)
+    found: dict[str, set[str]] = {}
+    sources: dict[str, set[str]] = {}
+    for name, others in direct.items():
+        for other in others:
+            sources.setdefault(other, set()).add(name)
+            if other in ends:
+                found.setdefault(name, set()).add(other)
+    pending = list(found)
+    while pending:
+        other = pending.pop()
+        for name in sources.get(other, ()):
+            known = found.setdefault(name, set())
+            if not found[other] <= known:
+                known |= found[other]
+                pending.append(name)
+    return {name: frozenset(targets) for name, targets in found.items()}
+
+
+def _parameters_by_name(module: Module) -> dict[str, tuple[str, ...]]:
+    """Positional parameters of the functions of a module, by the name that a call uses."""
+    found: dict[str, tuple[str, ...]] = {}
+    for function in module.functions[1:]:
+        arguments = getattr(function.node, "args", None)
+        if not isinstance(arguments, ast.arguments):
+            continue
+        names = tuple(item.arg for item in (*arguments.posonlyargs, *arguments.args))
+        if function.owner is not None:
+            names = names[1:]
+            if function.name == "__init__":
+                found.setdefault(function.owner.name, names)
+        found.setdefault(function.name, names)
+    return found
+
+
+def _named(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """The last names that an assignment binds, each with what it may come from."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        for index, item in enumerate(target.elts):
+            yield from _named(item, parts[index] if len(parts) == len(target.elts) else value)
+        return
+    while isinstance(target, (ast.Subscript, ast.Starred)):
+        target = target.value
+    name = _last(target)
+    if name:
+        yield name, value
+
+
+def _parts(value: ast.expr) -> Iterator[ast.expr]:
+    """Names and attributes that a value may be, or that its elements may be."""
+    if isinstance(value, (ast.Name, ast.Attribute)):
+        yield value
+    elif isinstance(value, ast.IfExp):
+        yield from _parts(value.body)
+        yield from _parts(value.orelse)
+    elif isinstance(value, (ast.BoolOp, ast.Dict)):
+        for item in value.values:
+            yield from _parts(item)
+    elif isinstance(value, (ast.List, ast.Tuple)):
+        for item in value.elts:
+            yield from _parts(item)
+    elif isinstance(value, (ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr)):
+        yield from _parts(value.value)
+    elif isinstance(value, ast.Call):
+        yield from _parts_of_call(value)
+
+
+def _parts_of_call(call: ast.Call) -> Iterator[ast.expr]:
+    named = read_by_name(call)
+    if named is not None:
+        yield ast.Attribute(named[0], named[1], ast.Load())
+        return
+    name = callee_name(call)
+    if name == "partial":
+        for argument in call.args[:1]:
+            yield from _parts(argument)
+    elif name in _PASSES_ON:
+        if isinstance(call.func, ast.Attribute):
+            yield from _parts(call.func.value)
+        for argument in call.args:
+            yield from _parts(argument)
+
+
+def _makers(value: ast.expr) -> Iterator[str]:
+    """Names of the callees that may give a value."""
+    if isinstance(value, ast.Call):
+        yield callee_name(value)
+    elif isinstance(value, ast.IfExp):
+        yield from _makers(value.body)
+        yield from _makers(value.orelse)
+
+
+def _last(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
