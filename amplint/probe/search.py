@@ -245,12 +245,19 @@ def _progress(trial: Trial) -> int:
 
 
 def _places(trial: Trial) -> dict[str, int]:
-    """Path of a decision -> its place among those that may have stopped the run."""
-    latest = trial.result.decisions[::-1]
-    if trial.result.status == "returned":
-        relevant = [d for d in trial.result.decisions if is_relevant(d, trial)]
-        latest = (*relevant, *(d for d in latest if d not in relevant))
-    return {decision.path: place for place, decision in enumerate(latest)}
+    """Path of a decision -> its place among those that may have stopped the run.
+
+    What the user's own code raises is about something that it has just read. Everything else
+    is about guards. A NaN leads nowhere.
+    """
+    made = trial.result.decisions
+    raised = trial.result.raised
+    guards = [decision for decision in made if is_relevant(decision, trial)]
+    if raised is not None and raised.inside in ("user", "probe"):
+        guards = []
+    order = dict.fromkeys(decision.path for decision in (*guards, *reversed(made)))
+    paths = sorted(order, key=lambda path: path.startswith("nan in "))
+    return {path: place for place, path in enumerate(paths)}
 
 
 def _flips(
