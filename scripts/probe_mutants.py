@@ -125,11 +125,14 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="probe-mutants-") as folder,
         contextlib.closing(Worker(find_interpreter(options.python, os.getcwd()))) as worker,
     ):
-        for mutant in mutants[options.start :: options.every]:
-            root = str(mutant.job.root)
-            if root not in copies:
-                copies[root] = copy_project(Path(root), Path(folder) / str(len(copies)))
-            outcome = judge(mutant, copies[root], worker, options)
+        for number, mutant in enumerate(mutants[options.start :: options.every]):
+            root, path = str(mutant.job.root), Path(folder) / str(number)
+            if root in copies:
+                copies[root].rename(path)  # a warm worker reads a path only once
+            else:
+                copy_project(Path(root), path)
+            copies[root] = path
+            outcome = judge(mutant, path, worker, options)
             outcomes.append(outcome)
             place = mutant.job.path.relative_to(options.checkouts)
             print(f"{outcome.status:<15}{mutant.recipe:<16}{place}:{mutant.row} {outcome.words}")
