@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from amplint.analysis import analyse
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import Evidence, Finding
 from amplint.probe.interpreter import find_interpreter
+from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import predict
 from amplint.probe.prober import Prober, Verdict
@@ -23,6 +26,11 @@ from amplint.probe.process import Worker
 from amplint.project.project import Project
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source
+from amplint.workers import available_processors
+
+#: Findings for each worker that make up for its start, and workers at most: each has some
+#: hundred megabytes.
+EACH, MOST = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +40,26 @@ class Limits:
     Args:
         seconds, runs: for each finding.
         python: the interpreter to use; None looks for one, see `find_interpreter`.
+        workers: how many findings are probed at once; None for as many as pay. A GPU has one.
     """
 
     seconds: float = 10.0
     runs: int = 150
     python: str | None = None
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A finding with its evidence, and the verdict that it comes from."""
+    """A finding with its evidence, and the verdict that it comes from.
+
+    Args:
+        seconds: wall time that the verdict took.
+    """
 
     finding: Finding
     verdict: Verdict
+    seconds: float = 0.0
 
 
 def probe_findings(
@@ -59,30 +74,97 @@ def probe_findings(
         ProbeUnavailable, WorkerFailed: there is nothing to execute it with.
     """
     findings = list(findings)
-    if not any(predict(finding) for finding in findings):
+    probeable = sum(bool(predict(finding)) for finding in findings)
+    if not probeable:
         return [Probed(finding, Verdict(finding.evidence)) for finding in findings]
     interpreter = find_interpreter(limits.python, settings.project_root or os.getcwd())
-    found: list[Probed] = []
-    with contextlib.closing(Worker(interpreter)) as worker:
-        device = _device(worker.hello().devices)
-        for filename, group in groupby(findings, key=lambda finding: finding.filename):
-            builder = plan_builder(filename, settings)
-            for finding in group:
-                verdict = _UNREADABLE
-                if builder is not None:
-                    prober = Prober(
-                        builder,
-                        worker.run,
-                        runs=limits.runs,
-                        seconds=limits.seconds,
-                        torch=worker.hello().torch or interpreter.torch,
-                        device=device,
-                    )
-                    verdict = prober.probe(finding)
-                found.append(Probed(replace(finding, evidence=verdict.evidence), verdict))
-                if progress is not None:
-                    progress(len(found), len(findings))
-    return found
+    with contextlib.ExitStack() as stack:
+        count = limits.workers or min(available_processors(), -(-probeable // EACH), MOST)
+        workers = [
+            stack.enter_context(contextlib.closing(Worker(interpreter))) for _ in range(count)
+        ]
+        device = _device(workers[0].hello().devices)
+        if device != "cpu":
+            workers = workers[:1]
+        session = _Session(findings, settings, limits, device, progress)
+        with ThreadPoolExecutor(len(workers)) as threads:
+            try:
+                for future in [threads.submit(session.work, worker) for worker in workers]:
+                    future.result()
+            except BaseException:
+                for worker in workers:
+                    worker.stop()
+                raise
+    return session.probed()
+
+
+class _Session:
+    """Findings that several threads probe, each with a worker of its own.
+
+    The analysis is not made for threads. A thread holds the lock except while a run goes on.
+    """
+
+    def __init__(
+        self,
+        findings: list[Finding],
+        settings: Settings,
+        limits: Limits,
+        device: str,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._findings = findings
+        self._settings = settings
+        self._limits = limits
+        self._device = device
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._left = iter(range(len(findings)))
+        self._builders: dict[str, PlanBuilder | None] = {}
+        self._probed: dict[int, Probed] = {}
+
+    def work(self, worker: Worker) -> None:
+        """Probe findings until none is left."""
+        torch = worker.hello().torch or worker.interpreter.torch
+        with self._lock:
+            for index in self._left:
+                started = time.monotonic()
+                finding = self._findings[index]
+                verdict = self._probe(finding, worker, torch)
+                finding = replace(finding, evidence=verdict.evidence)
+                self._probed[index] = Probed(finding, verdict, time.monotonic() - started)
+                if self._progress is not None:
+                    self._progress(len(self._probed), len(self._findings))
+
+    def probed(self) -> list[Probed]:
+        """All findings, in the order in which they were given."""
+        return [self._probed[index] for index in sorted(self._probed)]
+
+    def _probe(self, finding: Finding, worker: Worker, torch: str) -> Verdict:
+        if not predict(finding):
+            return Verdict(finding.evidence)
+        name = finding.filename
+        if name not in self._builders:
+            self._builders[name] = plan_builder(name, self._settings)
+        builder = self._builders[name]
+        if builder is None:
+            return _UNREADABLE
+
+        def run(request: Request) -> RunResult:
+            self._lock.release()
+            try:
+                return worker.run(request)
+            finally:
+                self._lock.acquire()
+
+        prober = Prober(
+            builder,
+            run,
+            runs=self._limits.runs,
+            seconds=self._limits.seconds,
+            torch=torch,
+            device=self._device,
+        )
+        return prober.probe(finding)
 
 
 def select(found: Iterable[Probed], *, confirmed_only: bool) -> Iterator[Finding]:

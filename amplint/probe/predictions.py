@@ -85,7 +85,9 @@ _NO_GRADIENT = ("step-without-gradient", "step-after-zero-grad")
 _PLAIN = ("unscale-of-plain", "step-on-mixed")
 
 EXPECTATIONS: dict[str, tuple[Expectation, ...]] = {
-    "AMP101": _of("step-uninitialised", *_NO_GRADIENT, "step-on-spent"),
+    # It may stand at the `unscale_` before the step, and something else may have been scaled.
+    "AMP101": _of("step-uninitialised", *_NO_GRADIENT, "step-on-spent")
+    + _of("unscale-uninitialised", *_PLAIN),
     "AMP102": _of("step-after-zero-grad", "unscale-after-zero-grad"),
     "AMP103": _of(
         *("step-uninitialised", "unscale-uninitialised", *_NO_GRADIENT, "step-on-spent"),

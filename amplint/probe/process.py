@@ -7,6 +7,7 @@ kernel adds stands in `amplint.probe.worker.limits`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -75,6 +76,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._hello = Hello()
         self._pending = b""
+        self._stopped = False
         self._scratch = tempfile.mkdtemp(prefix="amplint-probe-")
 
     def hello(self) -> Hello:
@@ -91,8 +93,10 @@ class Worker:
         """Run one request. Whatever the run does to its worker becomes a status.
 
         Raises:
-            WorkerFailed: the worker cannot be started.
+            WorkerFailed: the worker cannot be started, or has been told to stop.
         """
+        if self._stopped:
+            raise WorkerFailed("the probe was interrupted")
         self.hello()
         line = json.dumps(encode(request)).encode() + b"\n"
         started = time.monotonic()
@@ -108,6 +112,14 @@ class Worker:
             return self._lost("killed", "the run answered without end", started)
         except (ValueError, KeyError, TypeError, OSError) as error:
             return self._lost("failed", f"the worker sent nonsense ({error})", started)
+
+    def stop(self) -> None:
+        """End the run that another thread waits for, and start no other."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the worker and remove its scratch folder."""

@@ -142,8 +142,10 @@ class Devices(TorchFunctionMode):
         self._virtual = virtual
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        if name == "__get__" and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
+            return func(*args)  # `.grad`, `.dtype`: half of all calls
+        kwargs = dict(kwargs or {})
         if self._virtual:
             if name in IDENTITIES and args:
                 return args[0]
