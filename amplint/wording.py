@@ -19,8 +19,11 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 
 from amplint.findings import Finding, Fix
+from amplint.project.layout import layout_of
+from amplint.project.reached_calls import calls_leading_to
 from amplint.protocol import Violation
 from amplint.rule import FileView, Misuse, Rule
+from amplint.values.scaling import scale_words
 
 #: Longest condition that a message quotes, in characters.
 LONGEST_CONDITION = 60
@@ -62,26 +65,41 @@ def fields(view: FileView, misuse: Misuse) -> dict[str, str]:
         call: the offending expression; method: the method it calls; scaler, optimizer: as
         the code writes them; when: " when `condition`" or ""; other: the condition of the
         matching event, quoted; at: " on line 12" (of the related event) or ""; clip: the
-        function that clips; scalers: those that scaled the loss; error: torch's exception
-        and text; consequence: that error, or the measured damage.
+        function that clips; scalers: those that scaled the loss; scale: the loss scale
+        ("65536 at first"); error: torch's exception and text; consequence: that error, or the measured damage.
     """
     details = misuse.details
+    scaler, optimizer = _participants(view, misuse)
     guard, other, line = details.get("guard"), details.get("other_guard"), details.get("line")
     error = error_text(misuse.violation) if misuse.violation else ""
     damage = misuse.violation.damage if misuse.violation else "the step is incomplete"
     return {
         "call": view.source_of(misuse.node),
         "method": called_method(misuse.node) or "step",
-        "scaler": misuse.scaler or "scaler",
-        "optimizer": misuse.optimizer or "optimizer",
+        "scaler": scaler,
+        "optimizer": optimizer,
         "when": f" when `{shorten(guard)}`" if guard else "",
         "other": f"`{shorten(other)}`" if other else "another condition",
         "at": f" on line {line}" if line else "",
         "clip": details.get("norm") or "clip_grad_norm_",
+        "scale": scale_words(view, scaler, misuse.function),
         "scalers": quote_each(details.get("scalers", "")) or "another scaler",
         "error": error,
         "consequence": f"training stops with {error}" if error else damage,
     }
+
+
+def _participants(view: FileView, misuse: Misuse) -> tuple[str, str]:
+    """Scaler and optimizer as the code writes them: of the misuse, else of the step after it."""
+    layout = layout_of(misuse.function)
+    if (misuse.scaler and misuse.optimizer) or misuse.node not in layout:
+        return misuse.scaler or "scaler", misuse.optimizer or "optimizer"
+    steps = list(calls_leading_to(view, "step", misuse.function))
+    after = [call for call in steps if layout.before(misuse.node, call.node)]
+    of_scaler = [call for call in after or steps if misuse.scaler in ("", call.scaler)]
+    scaler = misuse.scaler or next((call.scaler for call in of_scaler), "scaler")
+    optimizer = misuse.optimizer or next((call.given for call in of_scaler), "") or "optimizer"
+    return scaler, optimizer
 
 
 def error_text(violation: Violation) -> str:

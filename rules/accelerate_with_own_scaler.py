@@ -79,6 +79,7 @@ from amplint.project.library_objects import calls_on
 from amplint.project.module import CallSite, Function
 from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
+from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP601",
@@ -91,7 +92,7 @@ ACCELERATOR = "accelerate.Accelerator"
 
 SCALED = (
     "the loss is scaled by hand before `{backward}`, and `{step}` knows nothing of that scaler: "
-    "the update is 65536 times too large"
+    "the update is too large by the loss scale ({scale})"
 )
 NEVER_SCALED = (
     "`{backward}` does not use `{scaler}`, so that scaler has never scaled anything: `{step}` "
@@ -122,7 +123,8 @@ def check(view: FileView) -> Iterator[Finding]:
 def _message(view: FileView, backward: CallSite) -> str | None:
     scaled_by = _scaled_by(view, backward)
     steps = list(_steps_after(view, backward))
-    words = {"backward": view.source_of(backward.node.func), "scaler": scaled_by}
+    scale = scale_words(view, scaled_by, backward.function) if scaled_by else ""
+    words = {"backward": view.source_of(backward.node.func), "scaler": scaled_by, "scale": scale}
     own = [site for site in steps if site.node.args]
     if scaled_by and own:
         return TWICE.format_map(words) if _is_fp16(view, backward) else None

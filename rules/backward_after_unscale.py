@@ -91,13 +91,13 @@ RULE = Rule(
 
 MESSAGES = {
     "": "scaled gradients land on unscaled ones{when}: the step applies them multiplied by the "
-    "loss scale (up to 65536 times too large)",
+    "loss scale ({scale})",
     "backward-after-unscale": "this backward runs after `unscale_`{at}{when}: its gradients are "
-    "applied undivided (32768 times too large), overflows are not skipped",
+    "applied undivided by the loss scale ({scale}), overflows are not skipped",
     "unscale-without-gradient": "nothing to unscale before the backward{when}: the step stops "
     "with `AssertionError: No inf checks were recorded for this optimizer.`",
     "unscale-of-zeros": "`unscale_` runs before the backward{when}: the step applies gradients "
-    "that are 65536 times too large",
+    "that are too large by the loss scale ({scale})",
     "unscale-uninitialised": "`unscale_` runs before `{scaler}` scales any loss{when}: training "
     "stops with {error}",
 }

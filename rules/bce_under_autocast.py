@@ -83,6 +83,7 @@ from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, Regions, regions_of
 from amplint.regions.training import path_to
 from amplint.rule import FileView, Rule
+from amplint.wording import shorten
 
 RULE = Rule(
     code="AMP502",
@@ -99,8 +100,8 @@ MENTIONS = re.compile(r"binary_cross_entropy(?!_with)|BCELoss")
 ASKS = re.compile(r"autocast|amp\b|amp_|half|fp16|mixed", re.IGNORECASE)
 
 MESSAGE = (
-    "`{call}` runs under {device} autocast ({where}), which forbids it: `RuntimeError: … unsafe to "
-    "autocast`, whatever the dtype of its arguments"
+    "`{call}` runs under {device} autocast ({where}){when}, which forbids it: `RuntimeError: … "
+    "unsafe to autocast`, whatever the dtype of its arguments"
 )
 HELP = (
     "use `binary_cross_entropy_with_logits` (`BCEWithLogitsLoss`) without the sigmoid, or call it "
@@ -133,7 +134,12 @@ def _finding(view: FileView, region: Region, item: Inside) -> Finding:
     where = f"line {region.opened.lineno}"
     if region.function.module is not view.module:
         where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
-    words = {"call": view.source_of(item.call.func) + "(...)", "where": where}
+    flag = region.cast.condition
+    words = {
+        "call": view.source_of(item.call.func) + "(...)",
+        "where": where,
+        "when": f" when `{shorten(flag)}`" if flag else "",
+    }
     message = MESSAGE.format(device=DEVICES[device], **words)
     path = path_to(view, region, item, "binary cross entropy runs with autocast still on")
     return view.finding(RULE, item.call, message, HELP.format(device=device), path=path)

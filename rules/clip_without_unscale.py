@@ -106,7 +106,7 @@ RULE = Rule(
 
 MESSAGES = {
     "": "`{clip}` clips gradients that are still multiplied by the loss scale{when}: the threshold "
-    "is about 65536 times too small",
+    "is too small by that factor, {scale}",
 }
 HELPS = {
     "": "call `{scaler}.unscale_({optimizer})` once between the last backward and `{clip}`",

@@ -85,7 +85,7 @@ from amplint.project.module import CallSite, Function
 from amplint.project.roles import enclosing_class, last_name
 from amplint.rule import FileView, Rule
 from amplint.values.provenance import Origin, Standing
-from amplint.values.scaling import TORCH_SCALERS, is_torch_scaler
+from amplint.values.scaling import TORCH_SCALERS, is_torch_scaler, scale_words
 
 RULE = Rule(
     code="AMP118",
@@ -101,8 +101,8 @@ REFUSED = (
     "GradScaler is enabled.`"
 )
 SLIPS_THROUGH = (
-    "the closure's gradients are applied while still multiplied by the loss scale: 65536 times "
-    "the update with SGD, and overflows are not skipped"
+    "the closure's gradients are applied while still multiplied by the loss scale: with SGD the "
+    "update is too large by that factor, {scale}, and overflows are not skipped"
 )
 NO_CLOSURE = (
     "`{optimizer}` is an LBFGS: `TypeError: LBFGS.step() missing 1 required positional argument: "
@@ -130,6 +130,7 @@ def check(view: FileView) -> Iterator[Finding]:
             words = {
                 "scaler": receiver(site.node),
                 "optimizer": view.source_of(site.node.args[0]),
+                "scale": scale_words(view, receiver(site.node), site.function),
             }
             message, help = message.format_map(words), help.format_map(words)
             yield view.finding(RULE, site.node, message, help, path=path)

@@ -91,6 +91,7 @@ from amplint.values.scaling import (
     accelerated_steps,
     scaler_uses,
 )
+from amplint.wording import shorten
 
 RULE = Rule(
     code="AMP401",
@@ -197,6 +198,14 @@ def _finding(view: FileView, anchor: ast.AST, site: CallSite, owned: Owned, half
         Step(site.node, site.function.module, "the scaler steps it"),
     ]
     path = [view.step(step.node, step.module, step.words) for step in steps]
-    when = " on this branch" if half.standing is Standing.CHOICE else ""
-    message = CAST.format(model=view.source_of(owned.module.expression), when=when)
+    message = CAST.format(model=view.source_of(owned.module.expression), when=_when(half))
     return view.finding(RULE, anchor, message, HELP, path=tuple(dict.fromkeys(path)))
+
+
+def _when(half: Half) -> str:
+    """The nearest test that the parameters are float16 under; or that somebody chooses so."""
+    if half.conditions:
+        nearest = half.conditions[0]
+        test = ast.unparse(nearest.test)
+        return f" when `{shorten(test)}`" if nearest.side else f" unless `{shorten(test)}`"
+    return " if that is chosen" if half.standing is Standing.CHOICE else ""

@@ -87,8 +87,8 @@ from amplint.project.gradients import (
     derived_names,
     enters_a_loss,
     is_measured,
-    is_scaled,
     scale_change,
+    scaler_of,
     words_of,
 )
 from amplint.project.layout import Layout, layout_of
@@ -96,6 +96,7 @@ from amplint.project.objects import returned
 from amplint.project.reached_calls import ScalerCall, calls_leading_to
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
+from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP111",
@@ -114,12 +115,12 @@ MAX_READS = 40
 ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 
 SCALED = "the gradients are still multiplied by the loss scale: "
-COMPARED = f"{SCALED}`{{name}}` is about 65536 times too large for the test on line {{row}}"
-LOGGED = f"{SCALED}the `{{name}}` on record is about 65536 times too large"
-PENALTY = f"{SCALED}the penalty made of `{{name}}` is about 65536 times too large"
+COMPARED = f"{SCALED}`{{name}}` is too large by it ({{scale}}) for the test on line {{row}}"
+LOGGED = f"{SCALED}the `{{name}}` on record is too large by it ({{scale}})"
+PENALTY = f"{SCALED}the penalty made of `{{name}}` is too large by it ({{scale}})"
 DIVIDED = (
-    "the gradients are divided by the scale here and again by `{scaler}.step`: 1.5e-5 of the "
-    "update with SGD"
+    "the gradients are divided by the scale here and again by `{scaler}.step`: with SGD the update "
+    "is too small by the loss scale ({scale})"
 )
 
 
@@ -230,31 +231,33 @@ def _may_unscale(view: FileView, layout: Layout, scale: ast.AST, read: ast.AST) 
 
 
 def _used(
-    view: FileView, layout: Layout, read: _Read, scale: ScalerCall, step: ScalerCall
+    view: FileView, layout: Layout, read: _Read, before: ScalerCall, step: ScalerCall
 ) -> Finding | None:
     """A finding where what a statement computed is compared, else where it is recorded."""
     statement = layout.statement(read.node)
     help = f"call `{step.scaler}.unscale_({step.given})` before"
-    path = (*scale.path, *read.path)
+    path = (*before.path, *read.path)
+    scale = scale_words(view, step.scaler, layout.function)
     parent = layout.parents[read.node]
     if isinstance(parent, ast.Compare):
         if not read.path or not _is_threshold_for(layout, parent, read.node):
             return None
         name = view.source_of(read.node)
-        message = COMPARED.format(name=name, row=parent.lineno)
+        message = COMPARED.format(name=name, row=parent.lineno, scale=scale)
         return view.finding(RULE, read.node, message, help, path=path)
     names = derived_names(layout, statement)
     rest = [node for node in layout.nodes if layout.before(statement, node)]
     for test in rest:
         name = _compared(layout, test, names) if isinstance(test, ast.Compare) else ""
         if name:
-            message = COMPARED.format(name=name, row=test.lineno)  # type: ignore[attr-defined]
+            row = test.lineno  # type: ignore[attr-defined]
+            message = COMPARED.format(name=name, row=row, scale=scale)
             return view.finding(RULE, statement, message, help, path=path)
     for call in rest:
         if isinstance(call, ast.Call) and last_name(call.func) in RECORDS:
             shown = names & {name for argument in arguments(call) for name in names_in(argument)}
             if shown:
-                message = LOGGED.format(name=min(shown))
+                message = LOGGED.format(name=min(shown), scale=scale)
                 severity = Severity.INFO
                 return view.finding(RULE, statement, message, help, path=path, severity=severity)
     return None
@@ -296,7 +299,8 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
         ):
             continue
         outputs = [*node.args[:1], *(item.value for item in node.keywords if item.arg == "outputs")]
-        if not outputs or not is_scaled(view, layout, outputs[0]):
+        scaler = scaler_of(view, layout, outputs[0]) if outputs else ""
+        if not scaler:
             continue
         names = derived_names(layout, layout.statement(node))
         if not enters_a_loss(layout, node, names):
@@ -304,8 +308,10 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
         for use in layout.nodes:
             is_later = isinstance(use, ast.Name) and use.id in names and layout.before(node, use)
             if is_later and is_measured(layout, use):
-                message = PENALTY.format(name=use.id)  # type: ignore[attr-defined]
-                help = "divide the gradients by `scaler.get_scale()` before they enter the penalty"
+                name = use.id  # type: ignore[attr-defined]
+                scale = scale_words(view, scaler, layout.function)
+                help = f"divide the gradients by `{scaler}.get_scale()` before the penalty"
+                message = PENALTY.format(name=name, scale=scale)
                 yield view.finding(RULE, node, message, help)
                 break
 
@@ -320,7 +326,10 @@ def _divisions(view: FileView, layout: Layout) -> Iterator[Finding]:
         if step.node.args and layout.reaches(changes[0][0], step.node):
             scaler, optimizer = receiver(step.node), view.source_of(step.node.args[0])
             help = f"call `{scaler}.unscale_({optimizer})` instead of dividing by hand"
-            yield view.finding(RULE, changes[0][0], DIVIDED.format(scaler=scaler), help)
+            message = DIVIDED.format(
+                scaler=scaler, scale=scale_words(view, scaler, layout.function)
+            )
+            yield view.finding(RULE, changes[0][0], message, help)
             return
 
 

@@ -110,9 +110,9 @@ _DISAGREES = "this `{method}` runs{when}, but the call it belongs to needs {othe
 MESSAGES = {
     "": _DISAGREES + "{consequence}",
     "unscale-of-plain": _DISAGREES + "`AssertionError: Attempted {method} but _scale is None.`, or "
-    "an update 65536 times too small",
-    "step-on-mixed": _DISAGREES + "unscaled gradients are divided by 65536",
-    "optimizer-step-on-scaled": _DISAGREES + "the update is 65536 times too large",
+    "an update too small by the loss scale",
+    "step-on-mixed": _DISAGREES + "unscaled gradients are divided by the loss scale ({scale})",
+    "optimizer-step-on-scaled": _DISAGREES + "the update is too large by the loss scale ({scale})",
     "optimizer-step-bypass": _DISAGREES + "inf and NaN gradients reach the weights",
 }
 HELPS = {

@@ -70,6 +70,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from amplint.findings import Edit, Finding, Fix, Severity
 from amplint.fixing.statements import (
@@ -80,6 +81,7 @@ from amplint.fixing.statements import (
     unsafe,
 )
 from amplint.project.dataflow import arguments
+from amplint.project.layout import layout_of
 from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import report
 
@@ -94,21 +96,41 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{call}` applies gradients still multiplied by the loss scale{when}: the update is 65536 "
-    "times too large with SGD, Adam hides it",
+    "": "`{call}` applies gradients still multiplied by the loss scale{when}: with SGD the update "
+    "is too large by that factor, {scale}; Adam hides it",
+    "optimizer-step-on-scaled updates": "`{call}` applies scaled gradients{when}; "
+    "`{scaler}.update()`{at} then stops with `AssertionError: No inf checks were "
+    "recorded prior to update.`",
     "optimizer-step-bypass": "`{call}` bypasses `{scaler}` after `unscale_`{when}: overflows are "
     "not skipped, inf and NaN reach the weights",
     "optimizer-step-on-mixed": "`{call}` applies scaled and unscaled gradients added "
-    "together{when}: the scaled part is 65536 times too large",
+    "together{when}: the scaled part is too large by the loss scale ({scale})",
 }
 HELPS = {
     "": "replace `{call}` by `{scaler}.step({optimizer})`, followed by one `{scaler}.update()`",
+    "optimizer-step-on-scaled updates": "replace `{call}` by `{scaler}.step({optimizer})`",
 }
 
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the plain steps on scaled or unscaled gradients."""
-    return report(view, RULE, MESSAGES, HELPS, _through_scaler)
+    judged = tuple(_with_update(view, misuse) for misuse in view.misuses(RULE.code))
+    return report(replace(view, flow_misuses=judged), RULE, MESSAGES, HELPS, _through_scaler)
+
+
+def _with_update(view: FileView, misuse: Misuse) -> Misuse:
+    """The misuse, with the row of the `update()` that fails because of it, if there is one."""
+    layout = layout_of(misuse.function)
+    slug = misuse.violation.slug if misuse.violation else ""
+    if slug != "optimizer-step-on-scaled" or misuse.node not in layout:
+        return misuse
+    if any(calls_on(view, misuse, "step", "unscale_")):
+        return misuse  # the check of another optimizer may be on record
+    for site in calls_on(view, misuse, "update"):
+        if layout.reaches(misuse.node, site.node) and not arguments(site.node):
+            details = {**misuse.details, "updates": "yes", "line": str(site.node.lineno)}
+            return replace(misuse, details=details)
+    return misuse
 
 
 def _through_scaler(view: FileView, misuse: Misuse) -> Fix | None:

@@ -79,6 +79,7 @@ from amplint.project.layout import layout_of
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 from amplint.values.scaled_losses import Scaling, scalings
+from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP114",
@@ -91,8 +92,8 @@ RULE = Rule(
 )
 
 UNUSED = (
-    "the scaled loss is thrown away, so `{scaler}.step` divides unscaled gradients by the loss "
-    "scale: 1.5e-5 of the update with SGD"
+    "the scaled loss is thrown away, so `{scaler}.step` divides unscaled gradients: with SGD the "
+    "update is too small by the loss scale ({scale})"
 )
 NOT_CALLED = (
     "`backward` is not called: there are no gradients, and `{scaler}.step` raises "
@@ -158,7 +159,9 @@ def _unused(view: FileView, scaling: Scaling) -> Finding:
     return view.finding(
         RULE,
         scaling.node,
-        UNUSED.format(scaler=scaling.scaler),
+        UNUSED.format(
+            scaler=scaling.scaler, scale=scale_words(view, scaling.scaler, scaling.function)
+        ),
         f"call backward on the result: `{view.source_of(scaling.node)}.backward()`",
         path=scaling.path,
         fix=_appended(view, scaling.node, ".backward()") if _is_only_backward(scaling) else None,

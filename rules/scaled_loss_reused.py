@@ -83,6 +83,7 @@ from amplint.project.module import Function
 from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 from amplint.values.scaled_losses import Scaling, scalings
+from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP115",
@@ -104,12 +105,12 @@ WRAPPERS = (
 )  # fmt: skip
 
 WRONG_VALUE = (
-    "`{loss}` is still multiplied by the loss scale: the value used here is about 65536 times the "
-    "loss, and jumps with the scale"
+    "`{loss}` is still multiplied by the loss scale ({scale}): the value used here is too large by "
+    "it, and jumps with it"
 )
 TWICE = (
-    "the loss is multiplied by the loss scale twice: `{scaler}.step` divides once, so the update "
-    "is 65536 times too large with SGD"
+    "the loss is multiplied by the loss scale twice, `{scaler}.step` divides once: with SGD the "
+    "update is too large by it ({scale})"
 )
 
 
@@ -278,7 +279,8 @@ def _twice(
     view: FileView, scaling: Scaling, outer: ast.AST, path: tuple[PathStep, ...] = ()
 ) -> Finding:
     help = f"call `{scaling.scaler}.scale` once, directly before backward"
-    message = TWICE.format(scaler=scaling.scaler)
+    scale = scale_words(view, scaling.scaler, scaling.function)
+    message = TWICE.format(scaler=scaling.scaler, scale=scale)
     return view.finding(RULE, outer, message, help, path=scaling.path + path)
 
 
@@ -291,5 +293,6 @@ def _wrong(
 ) -> Finding:
     loss = view.source_of(scaling.loss)
     help = f"call backward on `{view.source_of(scaling.node)}` and use the unscaled `{loss}` here"
-    message = WRONG_VALUE.format(loss=name or view.source_of(scaling.node))
+    scale = scale_words(view, scaling.scaler, scaling.function)
+    message = WRONG_VALUE.format(loss=name or view.source_of(scaling.node), scale=scale)
     return view.finding(RULE, node, message, help, path=scaling.path + path)

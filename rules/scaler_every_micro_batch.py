@@ -86,15 +86,19 @@ RULE = Rule(
 
 MESSAGES = {
     "": "`{scaler}` steps and updates{when}, but `zero_grad` does not run before the next "
-    "backward: the gradients left in `.grad` are divided by 65536 and lost",
+    "backward: the gradients left in `.grad` are divided by the loss scale ({scale}) and lost",
     "unscale_": "`{scaler}` unscales and updates{when}, but `zero_grad` does not run before the "
-    "next backward: the gradients left in `.grad` are divided by 65536 and lost",
+    "next backward: the gradients left in `.grad` are divided by the loss scale ({scale}) and lost",
+    "step-on-piled flush": "another step{at} leaves its gradients in `.grad`, and `zero_grad` does "
+    "not run before the next backward{when}: they are divided by the loss scale ({scale}) here and "
+    "lost",
 }
 HELPS = {
     "": "call `{scaler}.step({optimizer})` and `{scaler}.update()` only at the end of the window, "
     "or clear the gradients after every step",
     "unscale_": "call `{scaler}.unscale_({optimizer})` and `{scaler}.update()` only at the end of "
     "the window, around the step",
+    "step-on-piled flush": "call `{optimizer}.zero_grad()` after that step, too",
 }
 
 

@@ -109,7 +109,7 @@ MESSAGES = {
     "step-uninitialised": "`{scaler}` steps gradients that {scalers} has scaled{when}: training "
     "stops with {error}",
     "other-object-unscaled": "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: "
-    "the step divides the gradients a second time (update ratio 1.5e-5)",
+    "the step divides the gradients by the loss scale ({scale}) a second time",
 }
 HELPS = {
     "": "use one scaler and one optimizer object for `scale`, `unscale_`, `step` and `update`",

@@ -86,15 +86,15 @@ RULE = Rule(
 
 MESSAGES = {
     "": "gradients that were never scaled are divided by the loss scale{when}: their part of the "
-    "update is 65536 times too small",
+    "update is too small by that factor, {scale}",
     "unscale-of-plain": "this `{method}` divides gradients by the loss scale that the backward{at} "
-    "never scaled{when}: the update is 65536 times too small with SGD",
+    "never scaled{when}: with SGD the update is too small by that factor, {scale}",
     "unscale-of-plain never": "`{scaler}` never scales a loss in this file: training stops here "
     "with `AssertionError: Attempted {method} but _scale is None.`",
     "step-on-mixed": "scaled and plain gradients are added together before this "
-    "`{method}`{when}: the plain part is divided by 65536 and lost",
+    "`{method}`{when}: the plain part is divided by the loss scale ({scale}) and lost",
     "losses-mixed": "a scaled and a plain loss are added together{when}: the plain part is divided "
-    "by 65536 and lost",
+    "by the loss scale ({scale}) and lost",
     "unscale-uninitialised": "`{scaler}` has scaled no loss before this `unscale_`{when}: "
     "training stops with {error}",
 }

@@ -97,9 +97,9 @@ RULE = Rule(
 
 MESSAGES = {
     "": "`{scaler}.update()`{at} changes the loss scale before this `{method}`{when}: the update "
-    "is wrong by a factor of 2 whenever the scale changes",
+    "is wrong by the factor of each change (2 or 0.5 by default)",
     "unscale-again": "`{scaler}.update()`{at} runs before this `{method}`{when}: the gradients "
-    "are divided by the loss scale a second time (update ratio 1.5e-5)",
+    "are divided by the loss scale ({scale}) a second time",
 }
 HELPS = {
     "": "move `{scaler}.update()` behind the last `{scaler}.step` of the iteration",

@@ -44,7 +44,9 @@ def distinct(found: Iterable[Found]) -> list[Found]:
     """One finding per defect: the first report of each cause, one code per place."""
     kept: dict[tuple, Found] = {}
     for item in sorted(found, key=lambda item: (item.site.node.lineno, item.site.node.col_offset)):
-        kept.setdefault((item.verdict.code, cause_of(item.slug, item.site, item.state)), item)
+        cause = cause_of(item.slug, item.site, item.state)
+        # One `unscale_` is missing for each optimizer, however many clips wait for it.
+        kept.setdefault((item.verdict.code, cause, _clipped(item)), item)
     places: dict[int, Found] = {}
     for item in kept.values():
         other = places.get(id(item.site.node))
@@ -55,6 +57,10 @@ def distinct(found: Iterable[Found]) -> list[Found]:
         if cause_of(item.slug, item.site, item.state) not in defects:
             defects[id(item.site.node)] = item
     return list(defects.values())
+
+
+def _clipped(item: Found) -> str:
+    return item.site.optimizer_text if item.slug == "clip-of-scaled" else ""
 
 
 def _priority(item: Found) -> tuple[int, int]:

@@ -12,12 +12,14 @@ import re
 from dataclasses import dataclass, field
 
 from amplint.flow.call import callee_name
+from amplint.flow.conditions import evaluate
 from amplint.flow.events import Site
 from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word, sites_by_word
-from amplint.flow.state import State
+from amplint.flow.reader import Reader
+from amplint.flow.state import State, Step
 from amplint.flow.witness import steps_of
 from amplint.project.module import Function, Module
-from amplint.project.roles import Roles
+from amplint.project.roles import Roles, path_text
 from amplint.protocol import Event
 
 AMP_GUARD = re.compile(
@@ -171,6 +173,8 @@ class Diagnostician:
         cause, function = _cause(slug, site, state)
         if cause is not site.node and function.module is self.module:
             words["line"] = str(cause.lineno)
+        if slug == "step-on-piled":
+            self._describe_pile(site, state, words)
         if slug == "scaler-is-none" and ("flag", "absent") in state.typestate:
             words["absent"] = "yes"
         guards = self.guards_of(site.node)
@@ -179,6 +183,16 @@ class Diagnostician:
         counterpart = COUNTERPART.get(slug)
         if counterpart is not None and counterpart not in self.reach:
             words["never"] = "yes"
+
+    def _describe_pile(self, site: Site, state: State, words: dict[str, str]) -> None:
+        """Which step left its gradients behind, if it is another one than that at fault."""
+        words.pop("line", None)
+        events = [step for step in steps_of(state.trail)[:-1] if step[0] == "event"]
+        steps = [step for step in events if step[3][0] is Event.STEP]
+        if steps and steps[-1][1] is not site.node:
+            words["flush"] = "yes"
+            if steps[-1][2].module is self.module:
+                words["line"] = str(steps[-1][1].lineno)
 
     def _guard_mismatch(self, slug: str, site: Site, state: State) -> dict[str, str] | None:
         """The two guards that disagree, if disagreement is the cause."""
@@ -301,6 +315,7 @@ CAUSES = {
     "unscale-twice": Event.UNSCALE,
     "backward-after-unscale": Event.UNSCALE,
     "unscale-of-plain": Event.PLAIN_BACKWARD,
+    "clip-of-scaled": Event.SCALED_BACKWARD,
     "step-on-piled": Event.SCALED_BACKWARD,
     "stale-scale": Event.UPDATE,
     "unscale-again": Event.UPDATE,
@@ -319,6 +334,34 @@ def _cause(slug: str, site: Site, state: State) -> tuple[ast.expr, Function]:
         if step[0] == "event" and step[3][0] is wanted and step[1] is not site.node:
             return step[1], step[2]
     return site.node, site.function
+
+
+def deciding_flag(reader: Reader, steps: list[Step], scaler: str, state: State) -> str:
+    """The last test of a flag on a path without which there would be no violation; "" if none.
+
+    What is known in a state holds on every path that leads to it.
+
+    Args:
+        steps: of the path, oldest first.
+        scaler: as the code writes it; that there is one goes without saying.
+    """
+    for kind, node, function, holds in reversed(steps):
+        if kind != "assume" or not _is_flag(node) or (scaler and scaler in _text(node)):
+            continue
+        if evaluate(reader.formula(node, state, function), state) is holds:
+            return _condition((node, bool(holds)))
+    return ""
+
+
+def _is_flag(test: ast.expr) -> bool:
+    """A name or attribute, negated or compared with a word or None: no counter, no batch."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_flag(test.operand)
+    if isinstance(test, ast.Compare):
+        other = test.comparators[0]
+        is_word = isinstance(other, ast.Constant) and isinstance(other.value, (str, type(None)))
+        return len(test.ops) == 1 and is_word and _is_flag(test.left)
+    return path_text(test) is not None
 
 
 def _text(test: ast.expr) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
-from amplint.flow.diagnosis import Diagnostician, Verdict
+from amplint.flow.diagnosis import Diagnostician, Verdict, deciding_flag
 from amplint.flow.entries import Entries
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
@@ -282,6 +282,10 @@ class _Engine:
             if verdict is None:
                 return
             place = verdict.site or site
+            steps = relevant_steps(state.trail, slug, place)
+            flag = deciding_flag(interpreter.reader, steps, place.scaler_text, state)
+            if flag:
+                verdict.details.setdefault("guard", flag)
             home = self._home(place, state)
             if home is place:
                 found.append(Found(slug, place, state.copy(), verdict, function))

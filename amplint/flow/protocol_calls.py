@@ -198,7 +198,11 @@ class ProtocolCalls:
             return [(call.state, None)]
         state = call.state.copy()
         only = self._optimizers_over(call.within(state))
-        site = Site(call.node, call.function, details={"norm": call.name})
+        prefix = f"{call.function.label}:"
+        owners = [name for name in only or () if name.startswith(prefix)]
+        text = owners[0].removeprefix(prefix) if len(owners) == 1 else ""
+        details = {"norm": call.name}
+        site = Site(call.node, call.function, optimizer_text=text, details=details)
         self.transitions.clip(state, site, only, frozenset(self.parameters))
         return [(state, None)]
 

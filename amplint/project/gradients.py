@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from amplint.project.dataflow import Binding, bindings_of, names_in
 from amplint.project.layout import Layout
-from amplint.project.module import walk
 from amplint.project.roles import last_name
 
 if TYPE_CHECKING:
@@ -58,19 +57,19 @@ def derived_names(layout: Layout, statement: ast.stmt) -> set[str]:
     return names
 
 
-def is_scaled(view: FileView, layout: Layout, expression: ast.expr) -> bool:
-    """Whether an expression, or the only value of a name, contains `scaler.scale(...)`."""
+def scaler_of(view: FileView, layout: Layout, expression: ast.expr) -> str:
+    """What `scaler.scale(...)` in an expression, or in the only value of a name, is called on."""
     values = [expression]
     if isinstance(expression, ast.Name):
         bindings = bindings_of(layout.function).get(expression.id, [])
         values = [binding.value for binding in bindings if binding.value is not None]
-    return len(values) == 1 and any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "scale"
-        and view.roles.is_scaler(node.func.value, layout.function)
-        for node in walk(values[0])
-    )
+    for node in ast.walk(values[0]) if len(values) == 1 else ():
+        callee = node.func if isinstance(node, ast.Call) else None
+        if not isinstance(callee, ast.Attribute) or callee.attr != "scale":
+            continue
+        if view.roles.is_scaler(callee.value, layout.function):
+            return ast.unparse(callee.value)
+    return ""
 
 
 def enters_a_loss(layout: Layout, call: ast.Call, names: set[str]) -> bool:

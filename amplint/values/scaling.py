@@ -27,6 +27,11 @@ _EVALUATES = re.compile(
 )
 
 
+#: `init_scale` of torch's scalers where none is given.
+_DEFAULT_SCALE = 2.0**16
+_DEFAULT_WORDS = "65536 by default"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalerUse:
     """A call of a scaler's method, with a constructor call that the scaler may come from.
@@ -73,6 +78,45 @@ def enabled_argument(built: Origin) -> ast.expr | None:
     dotted = built.function.module.resolve(call.func)
     index = 4 if dotted in names.DEVICE_GRAD_SCALERS else 5
     return call.args[index] if len(call.args) > index else None
+
+
+def scale_words(view: FileView, scaler: str, function: Function) -> str:
+    """The loss scale that a scaler starts with, in words: "65536 at first", "65536 by default".
+
+    "At first" where each constructor call that the scaler may come from is in sight and gives the
+    same constant; every later `update()` may change the scale.
+
+    Args:
+        scaler: as `function` writes it.
+    """
+    try:
+        expression = ast.parse(scaler, mode="eval").body
+    except SyntaxError:
+        return _DEFAULT_WORDS
+    found = view.values.origins.of(expression, function)
+    built = [item for item in found.origins if isinstance(item.expression, ast.Call)]
+    scales = {_initial_scale(view, item) for item in built}
+    if len(scales) != 1 or None in scales:
+        return _DEFAULT_WORDS
+    return f"{scales.pop():.6g} at first"
+
+
+def _initial_scale(view: FileView, built: Origin) -> float | None:
+    """The constant `init_scale` of a constructor call of torch, written or not; None if unknown."""
+    call = built.expression
+    if not isinstance(call, ast.Call) or not is_torch_scaler(built):
+        return None
+    dotted = built.function.module.resolve(call.func)
+    index = 0 if dotted in names.DEVICE_GRAD_SCALERS else 1
+    given = [item.value for item in call.keywords if item.arg == "init_scale"]
+    given += call.args[index : index + 1]
+    if any(item.arg is None for item in call.keywords):
+        return None
+    if not given:
+        return _DEFAULT_SCALE
+    content = view.values.of(given[0], built.function, built.activation).only()
+    is_number = isinstance(content, (int, float)) and not isinstance(content, bool)
+    return float(content) if is_number else None  # type: ignore[arg-type]
 
 
 def evaluates(function: Function) -> bool:
