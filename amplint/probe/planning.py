@@ -41,6 +41,8 @@ OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "schedule
 
 #: Tests whether something is finite, in the words of a witness.
 _FINITE = re.compile(r"nan|finite|isinf|infinite", re.IGNORECASE)
+#: The mark of such optimizers, and the setting `fused` as a keyword or a key.
+_SCALES_ITSELF = re.compile(r"_step_supports_amp_scaling|\bfused\b['\"]?\]?\s*[=:]")
 _ASSUMED = re.compile(r"^assume `(?P<test>.*)` is (?P<value>true|false)$")
 
 
@@ -135,7 +137,7 @@ class PlanBuilder:
     def may_scale_itself(self) -> bool:
         """Whether an optimizer may take the scale and divide by it: fused, or by declaration."""
         return any(
-            "_step_supports_amp_scaling" in module.source or "fused" in module.source
+            _SCALES_ITSELF.search(module.source) is not None
             for module, _ in self._imported(self.view.module)
         )
 

@@ -47,6 +47,16 @@ _WHOLE_ROUND = frozenset({"scale", "backward", "step", "zero_grad"})
 _WITHOUT_BACKWARD = frozenset({"AMP202"})
 #: Violations by gradients that should have been cleared, which a caller or a hook may do.
 _ABOUT_LEFTOVERS = frozenset({"step-on-piled", "step-on-spent"})
+#: Failures that only depend on which calls of a scaler ran, and in which order: torch raises
+#: them before it looks at the optimizer's class or at a gradient.
+_BY_ORDER = frozenset(
+    {
+        *("step-twice", "unscale-twice", "unscale-after-step"),
+        *("step-uninitialised", "unscale-uninitialised", "update-uninitialised"),
+    }
+)
+#: Notes of a run about optimizers and gradients.
+_ABOUT_GRADIENTS = re.compile(r"optimizer unresolved |connected |an optimizer was given no")
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
 _ABOUT_GRAPHS = frozenset({"AMP123"})
 
@@ -128,8 +138,10 @@ class Judge:
         if not raised.inside.startswith("torch") and raised.type != "AttributeError":
             return None
         words = f"{raised.type}: {raised.message.split('  ')[0].strip()}"
-        shown = Shown(trial, prediction, words, raised.row, tuple(self._doubts(trial)))
         broken = broken_rules(trial.result.events)
+        by_order = bool(expected.slugs and broken) and broken[-1].slug in _BY_ORDER
+        doubts = tuple(self._doubts(trial, by_order=by_order))
+        shown = Shown(trial, prediction, words, raised.row, doubts)
         if expected.cause and not any(
             b.slug == expected.cause and self._is_here(b, trial) for b in broken
         ):
@@ -222,7 +234,12 @@ class Judge:
 
     # -- gates 4 and 5: the ledger -------------------------------------------------------------
 
-    def _doubts(self, trial: Trial) -> Iterator[str]:
+    def _doubts(self, trial: Trial, *, by_order: bool = False) -> Iterator[str]:
+        """Why a run may show what the code does not do.
+
+        Args:
+            by_order: what is shown depends on no optimizer and no gradient.
+        """
         result = trial.result
         for row, reason in result.repairs[:3]:
             yield f"line {row} was skipped ({reason})"
@@ -230,29 +247,34 @@ class Judge:
             if not _HARMLESS.search(name):
                 yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
         for note in result.notes:
-            yield _in_words(note)
+            if not (by_order and _ABOUT_GRADIENTS.match(note)):
+                yield _in_words(note)
         for row in filter(None, map(against_data, result.decisions)):
             yield f"some data make the test in line {row} go that way"
         for name, row in self._builder.calls_with(_owners(trial)):
             if row in result.rows:
                 yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
-        by_hand = self._builder.rows_by_hand.intersection(result.rows)
-        if by_hand:
-            yield f"the gradients made by hand in line {min(by_hand)} are what they should be"
         if trial.plan.repeated and _is_second_call(trial):
             yield "its caller does nothing to scaler or gradients between two calls"
-        if self._builder.may_scale_itself:
-            yield "the optimizer leaves unscaling to the scaler"
-        if _is_never_fed(trial):
-            yield "the backward reaches none of the parameters that the optimizer owns"
-        if _shares_invented_parameters(trial):
-            yield "each optimizer owns the parameters that its name suggests"
+        if not by_order:
+            yield from self._doubts_about_gradients(trial)
         if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):
             yield "the outputs of the real model hang together like those of the stand-in"
         if self._finding.code in _WITHOUT_BACKWARD:
             return
         if not any(event.kind == "backward" for event in result.events):
             yield "no backward is expected before this function is called"
+
+    def _doubts_about_gradients(self, trial: Trial) -> Iterator[str]:
+        by_hand = self._builder.rows_by_hand.intersection(trial.result.rows)
+        if by_hand:
+            yield f"the gradients made by hand in line {min(by_hand)} are what they should be"
+        if self._builder.may_scale_itself:
+            yield "the optimizer leaves unscaling to the scaler"
+        if _is_never_fed(trial):
+            yield "the backward reaches none of the parameters that the optimizer owns"
+        if _shares_invented_parameters(trial):
+            yield "each optimizer owns the parameters that its name suggests"
 
     # -- gate 7: the control -------------------------------------------------------------------
 

@@ -71,3 +71,22 @@ def test_a_witness_about_nan_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> No
         plan = builder.plan(finding, builder.entries(finding)[0]).plan
         declared[finding.code] = [d.path for d in plan.domains if d.path.startswith("nan")]
     assert declared["AMP102"] == ["nan in forward 1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("optimizer = torch.optim.AdamW(model.parameters(), fused=True)", True),
+        ("settings['fused'] = use_fused", True),
+        ('settings = {"fused": True}', True),
+        ("optimizer._step_supports_amp_scaling = True", True),
+        ("hidden = fused_add_multiply(hidden)", False),
+        ("# gradients are fused here", False),
+    ],
+)
+def test_an_optimizer_that_may_unscale_by_itself(tmp_path: Path, line: str, expected: bool) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(f"import torch\n{line}\n")
+    builder = plan_builder(str(path), Settings())
+    assert builder is not None
+    assert builder.may_scale_itself is expected

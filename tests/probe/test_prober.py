@@ -79,7 +79,8 @@ def raised_as(**changes: object) -> Change:
         (when_raised(repairs=((5, "TypeError"),)), "conditional"),
         (when_raised(opaque=(("utils.cancel_gradients", 5),)), "conditional"),
         (when_raised(notes=("scaler subclass Mine",)), "conditional"),
-        (when_raised(notes=("optimizer unresolved Lion",)), "conditional"),
+        # ... but the order of the scaler's calls is the same for every optimizer
+        (when_raised(notes=("optimizer unresolved Lion", "connected features")), "confirmed"),
         (when_raised(opaque=(("logger.info", 5),)), "confirmed"),
         # nothing came to an end
         (lambda r, _: RunResult("timeout", "killed after 4 s"), "inconclusive"),
@@ -94,6 +95,46 @@ def test_gate(tmp_path: Path, change: Change, status: str) -> None:
     else:
         assert evidence.status == status, evidence
     assert (evidence.status == "conditional") == bool(evidence.assumptions)
+
+
+CLEARED = """\
+import torch
+
+def train(model, optimizer, loader, scaler):
+    for inputs in loader:
+        scaler.scale(model(inputs).sum()).backward()
+        optimizer.zero_grad()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("notes", "status"),
+    [((), "confirmed"), (("optimizer unresolved Lion",), "conditional")],
+    ids=["known", "unresolved"],
+)
+def test_gate_4_missing_gradients_depend_on_the_optimizer(
+    tmp_path: Path, notes: tuple[str, ...], status: str
+) -> None:
+    finding, builder, path = prepare(tmp_path, CLEARED)
+    events = (
+        Event("scale", path, 5, 1),
+        Event("forward", path, 5),
+        Event("backward", path, 5, 1, 1, facts={"scaled": True, "optimizers": [1]}),
+        Event("zero_grad", path, 6, 0, 1),
+        Event("step", path, ROW, 1, 1, facts={"gradients": 0, "raised": "AssertionError"}),
+    )
+    message = "No inf checks were recorded for this optimizer."
+    raised = Raised("AssertionError", message, "torch.amp", path, ROW)
+
+    def run(request: Request) -> RunResult:
+        if not request.enabled:
+            return RunResult("returned", rows=(4, 5, 6, ROW), notes=notes)
+        return RunResult("raised", raised=raised, events=events, rows=(4, 5, 6, ROW), notes=notes)
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    assert prober.probe(finding).evidence.status == status
 
 
 def test_gate_5_a_backward_has_to_be_seen(tmp_path: Path) -> None:
