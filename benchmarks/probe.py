@@ -3,7 +3,8 @@
 The findings of the recorded incidents, and the first one of every rule's fixtures, all in one
 probe with its workers in parallel, as `amplint check --probe` does it. The import of torch and
 the warm-up of a worker are given apart, because a run of amplint pays them once. Wall time
-depends on what else the machine does; processor time, of all processes, hardly does.
+depends on what else the machine does; processor time (Linux, all processes of the probe) hardly
+does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import contextlib
 import json
 import os
 import platform
-import resource
 import statistics
 import sys
 import time
@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.findings import Finding
+from amplint.probe import confirmation
 from amplint.probe.confirmation import Limits, probe_findings
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.predictions import EXPECTATIONS, predict
@@ -56,13 +57,13 @@ def main() -> int:
 
 def measure(workers: int, python: str | None) -> dict[str, object]:
     """Seconds and runs of all findings."""
-    start, torch = _start(python)
+    start, start_cpu, torch = _start(python)
     findings = list(_findings())
-    cpu, started = _cpu(), time.perf_counter()
+    confirmation.Worker = _Measured  # type: ignore[misc]
+    own, started = time.process_time(), time.perf_counter()
     found = probe_findings(findings, Settings(), Limits(workers=workers, python=python))
-    # The workers start beside each other.
     elapsed = time.perf_counter() - started - start
-    cpu = _cpu() - cpu
+    cpu = time.process_time() - own + _Measured.used - workers * start_cpu
     seconds = [item.seconds for item in found]
     runs = sum(item.verdict.runs for item in found)
     statuses = [item.finding.evidence.status for item in found]
@@ -81,6 +82,7 @@ def measure(workers: int, python: str | None) -> dict[str, object]:
         "seconds, all": round(elapsed, 2),
         "seconds, for 20": round(elapsed * FINDINGS / len(found), 2),
         "processor seconds, for 20": round(cpu * FINDINGS / len(found), 2),
+        "processor seconds, for each": round(cpu / len(found), 2),
         "runs for each finding": round(runs / len(found)),
         "milliseconds for a run": round(1000 * sum(seconds) / max(runs, 1)),
     }
@@ -100,18 +102,33 @@ def _findings() -> Iterator[Finding]:
                 break
 
 
-def _start(python: str | None) -> tuple[float, str]:
-    """Seconds until a worker is ready, and its torch."""
-    with contextlib.closing(Worker(find_interpreter(python, str(ROOT)))) as worker:
-        started = time.perf_counter()
-        torch = worker.hello().torch
-        return time.perf_counter() - started, torch
+def _start(python: str | None) -> tuple[float, float, str]:
+    """Seconds until a worker is ready, processor seconds that it took, and its torch."""
+    worker = _Measured(find_interpreter(python, str(ROOT)))
+    started = time.perf_counter()
+    torch = worker.hello().torch
+    elapsed = time.perf_counter() - started
+    worker.close()
+    used, _Measured.used = _Measured.used, 0.0
+    return elapsed, used, torch
 
 
-def _cpu() -> float:
-    """Processor seconds of this process and of its children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+class _Measured(Worker):
+    """A worker that says in the end how much processor time it took, its runs included."""
+
+    used = 0.0
+
+    def close(self) -> None:
+        """Add up the times of its session, which are in no account of this process."""
+        if self._process is not None:
+            ticks = os.sysconf("SC_CLK_TCK")
+            for stat in Path("/proc").glob("[0-9]*/stat"):
+                with contextlib.suppress(OSError):
+                    # The name may hold spaces and brackets; the state is first after it.
+                    fields = stat.read_text().rpartition(")")[2].split()
+                    if int(fields[3]) == self._process.pid:
+                        _Measured.used += sum(map(int, fields[11:15])) / ticks
+        super().close()
 
 
 if __name__ == "__main__":
