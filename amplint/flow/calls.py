@@ -14,8 +14,8 @@ from dataclasses import replace
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import CLIP_NAMES
-from amplint.flow.functions import Functions, Run, is_decorated, parameter_names
+from amplint.flow.facts import CLIP_NAMES, parameter_names
+from amplint.flow.functions import Functions, Run, is_decorated
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_own_call
@@ -250,6 +250,8 @@ class Calls:
         name = call.name
         if HARMLESS.search(name):
             return False
+        if self._is_handed_in(call) and SUSPECT.search(name) and not self._computes_loss(call):
+            return True
         if name in RUNNERS or "scaler" in kinds:
             return True
         if "scaled" in kinds and SUSPECT.search(name) and name != "update":
@@ -259,6 +261,11 @@ class Calls:
         return bool(
             is_own_call(call.node.func) and SUSPECT.search(name) and not self._computes_loss(call)
         )
+
+    def _is_handed_in(self, call: Call) -> bool:
+        """A parameter that is called: `unscale_hook(optimizer)`."""
+        callee = call.node.func
+        return isinstance(callee, ast.Name) and callee.id in parameter_names(call.function)
 
     def _computes_loss(self, call: Call) -> bool:
         """A call whose result is backwarded later is a forward, no protocol work."""

@@ -171,8 +171,12 @@ class Entries:
             attribute
             for method in others
             if method.name not in helpers
-            for attribute in self.program.facts(method).self_stores
+            for attribute in self._changed(method)
         }
+
+    def _changed(self, method: Function) -> set[str]:
+        facts = self.program.facts(method)
+        return facts.self_stores | facts.self_fills
 
 
 def first_parameter(function: Function) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from amplint.project.by_name import written_by_name
 from amplint.project.module import CallSite, Function, Module, walk_function
 from amplint.project.names import CLIP_FUNCTIONS
 from amplint.project.roles import Roles, path_text
@@ -43,6 +44,7 @@ class FunctionFacts:
         reach: `words` plus those of every function of the file it may call, by name.
         callees: last names of the functions and methods it calls.
         self_stores: attributes of `self` that it assigns.
+        self_fills: attributes of `self` that it puts something into, or takes something out of.
         settles: attributes of its parameters that it assigns, `self` included, or that a
             function of the file which it may call assigns, by name.
         generator: whether it yields.
@@ -55,6 +57,7 @@ class FunctionFacts:
     self_stores: set[str]
     settles: set[str]
     generator: bool = False
+    self_fills: set[str] = field(default_factory=set)
 
     @property
     def interesting(self) -> bool:
@@ -137,6 +140,11 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
     return FunctionFacts(own, words, set(), set(), stores, settles | stores, generator=generator)
 
 
+def parameter_names(function: Function) -> frozenset[str]:
+    """All parameter names of a function."""
+    return frozenset(_parameters(function.node))
+
+
 def _parameters(node: ast.AST) -> list[str]:
     arguments = getattr(node, "args", None)
     if not isinstance(arguments, ast.arguments):
@@ -146,9 +154,20 @@ def _parameters(node: ast.AST) -> list[str]:
     return [argument.arg for argument in (*plain, *starred)]
 
 
+#: Methods that change a container.
+_CHANGES = frozenset({"append", "insert", "extend", "add", "remove", "pop", "clear"})
+
+
 def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
     if site.method:
         found.callees.add(site.method)
+    if site.method in _CHANGES:
+        place = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
+        if isinstance(place, ast.Attribute) and path_text(place.value) == "self":
+            found.self_fills.add(place.attr)
+    written = written_by_name(site.node)
+    if written is not None and path_text(written[0].value) == "self":
+        found.self_stores.add(written[0].attr)
     word = protocol_word(site.node, site.method, site.function, roles)
     if word is not None:
         found.words.add(word)

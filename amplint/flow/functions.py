@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import evaluate, forget, mentions
-from amplint.flow.facts import FunctionFacts
+from amplint.flow.facts import FunctionFacts, parameter_names
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge
-from amplint.flow.values import NONE, Value
-from amplint.project.module import Class, Function, walk
+from amplint.flow.values import CALLABLE_KINDS, NONE, Value, kind_of
+from amplint.project.module import Class, Function
+from amplint.project.records import fields_of, is_record
 from amplint.project.roles import Role, enclosing_class
 
 Valued = list[tuple[State, Value]]
@@ -63,11 +65,35 @@ class Functions:
         """`Class(...)`: run the constructor of classes that reach the protocol."""
         instance = ("instance", owner, f"{owner.label}@{call.node.lineno}")
         constructor = self.program.find_method(owner, "__init__")
+        if constructor is None and is_record(owner):
+            return self._fill_record(owner, instance, call)
         decides = self.program.is_interesting(owner) or self.program.stores_tested(owner)
         if constructor is None or not decides:
             return [(call.state, instance)]
         results = self.invoke(constructor, call, instance, force=True) or [(call.state, None)]
         return [(after, instance) for after, _ in results]
+
+    def _fill_record(self, owner: Class, instance: Value, call: Call) -> Valued:
+        """A dataclass or named tuple: its fields are what the call passes.
+
+        Defaults are not taken over: somebody may choose otherwise.
+        """
+        assert instance is not None
+        state = call.state.copy()
+        fields = [
+            name for item in reversed(self.program.ancestry(owner)) for name in fields_of(item)
+        ]
+        for name, value in self._actuals(list(dict.fromkeys(fields)), call).items():
+            location = f"{instance[2]}.{name}"
+            forget(location, state)
+            if value is not None and name in fields:
+                state.values[location] = value
+        after = self.program.find_method(owner, "__post_init__")
+        if after is None:
+            return [(state, instance)]
+        bare = ast.copy_location(ast.Call(call.node.func, [], []), call.node)
+        results = self.invoke(after, replace(call.within(state), node=bare), instance, force=True)
+        return [(later, instance) for later, _ in results or [(state, None)]]
 
     def super_method(self, call: Call) -> tuple[Function, Value] | None:
         """The method that `super().name(...)` runs, with its instance."""
@@ -93,6 +119,7 @@ class Functions:
         if is_stub(function):
             return None
         decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
+        decides = decides or (bool(facts.self_fills) and _hands_over(call))
         if not facts.interesting and not decides:
             return self._pass_over(facts, instance, call.state)
         frame = call.frame
@@ -133,10 +160,11 @@ class Functions:
 
     def _pass_over(self, facts: FunctionFacts, instance: Value, state: State) -> Valued:
         """A function without events: only what it stores on `self` matters."""
-        if instance is None or not facts.self_stores:
+        changed = facts.self_stores | facts.self_fills
+        if instance is None or not changed:
             return [(state, None)]
         state = state.copy()
-        for attribute in facts.self_stores:
+        for attribute in changed:
             forget(f"{instance[2]}.{attribute}", state)
         return [(state, None)]
 
@@ -200,14 +228,6 @@ class Functions:
         return call.values.get(argument)
 
 
-def parameter_names(function: Function) -> frozenset[str]:
-    """All parameter names of a function."""
-    arguments = getattr(function.node, "args", None)
-    if not isinstance(arguments, ast.arguments):
-        return frozenset()
-    return frozenset(node.arg for node in walk(arguments) if isinstance(node, ast.arg))
-
-
 def drop_locals(state: State, prefix: str) -> None:
     """Forget, in place, every local of a function that was left."""
     values = state.values
@@ -259,6 +279,11 @@ def is_stub(function: Function) -> bool:
             continue
         return False
     return True
+
+
+def _hands_over(call: Call) -> bool:
+    """Whether a call is given something to be called later."""
+    return any(kind_of(value) in CALLABLE_KINDS for value in call.values.values())
 
 
 def _spreads(node: ast.Call) -> bool:

@@ -11,18 +11,20 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from amplint.flow.call import Frame
+from amplint.flow.call import Frame, callee_name
 from amplint.flow.conditions import advanced, forget
 from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Expressions, Valued
 from amplint.flow.facts import ZERO_GRAD
+from amplint.flow.loops import HOOKS
 from amplint.flow.places import item_location
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container
 from amplint.flow.state import State, merge
-from amplint.flow.values import NONE, POSITIVE, ZERO, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
+from amplint.project.by_name import written_by_name
 from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
@@ -116,8 +118,14 @@ class Interpreter(Expressions):
         return handler(self, node, states, frame) if handler else Outcome(normal=states)
 
     def _expression_statement(self, node: ast.Expr, states: list[State], frame: Frame) -> Outcome:
-        if fills_container(node):
-            states = [self._filled(node, state, frame) for state in states]
+        if fills_container(node) and isinstance(node.value, ast.Call):
+            return Outcome(
+                normal=[after for state in states for after in self._fill(node.value, state, frame)]
+            )
+        written = written_by_name(node.value)
+        if written is not None:
+            target, value = written
+            return self._assign(ast.copy_location(ast.Assign([target], value), node), states, frame)
         return Outcome(
             normal=[after for state in states for after in self._run(node, state, frame)]
         )
@@ -151,15 +159,20 @@ class Interpreter(Expressions):
                 normal.append(after)
         return Outcome(normal=normal)
 
-    def _filled(self, node: ast.Expr, state: State, frame: Frame) -> State:
+    def _fill(self, call: ast.Call, state: State, frame: Frame) -> list[State]:
         """`pending.append(x)`: the container is not empty any more."""
-        place = node.value.func.value  # type: ignore[attr-defined]
-        location = self.reader.locate(place, state, frame.function)
-        if location is None or state.values.get(location) not in (ZERO, POSITIVE):
-            return state
-        state = state.copy()
-        state.values[location] = POSITIVE
-        return state
+        place = call.func.value  # type: ignore[attr-defined]
+        appends = callee_name(call) == "append" and len(call.args) == 1
+        part = call.args[0] if appends else call
+        filled = []
+        for after, item in self.expression(part, state, frame, binding=True):
+            location = self.reader.locate(place, after, frame.function)
+            known = after.values.get(location) if location is not None else None
+            if location is not None and known is not None:
+                after = after.copy()
+                _put_into(location, known, item if appends else None, after)
+            filled.append(after)
+        return filled
 
     def _bind_items(self, target: ast.expr, node: ast.Dict, state: State, frame: Frame) -> None:
         """Remember what a dict display holds under constant keys."""
@@ -247,6 +260,15 @@ class Interpreter(Expressions):
         ]
         if shape.container:
             return self._container_loop(node, states, frame)
+        hooks = [
+            state
+            for state in states
+            if not shape.trains and self.loops.runs_through(node, state, frame)
+        ]
+        states = [state for state in states if state not in hooks] if hooks else states
+        ran = self._container_loop(node, hooks, frame) if hooks else Outcome()
+        if hooks and not states:
+            return ran
         surely = shape.trains or (isinstance(node.iter, (ast.Tuple, ast.List)) and node.iter.elts)
         outcome = Outcome(normal=[] if surely else list(states))
         heads = []
@@ -257,7 +279,10 @@ class Interpreter(Expressions):
         exits = self._rounds(
             node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
         )
-        return self._leave_loop(node, shape, exits, frame, outcome)
+        outcome = self._leave_loop(node, shape, exits, frame, outcome)
+        outcome.absorb(ran)
+        outcome.normal += ran.normal
+        return outcome
 
     def _next_item(
         self, node: ast.For, ends: list[State], frame: Frame
@@ -445,6 +470,15 @@ def interpreter_for(
 def silent_interpreter(program: Program, function: Function) -> Interpreter:
     """An interpreter that is asked only for the states that a function leaves behind."""
     return interpreter_for(program, function, lambda *_: None, frozenset())
+
+
+def _put_into(location: str, known: Value, item: Value, state: State) -> None:
+    """Put something into a container, in place; a list of functions keeps its order."""
+    assert known is not None
+    held = known[1] if known[0] == "tuple" else ()
+    if known in (ZERO, POSITIVE) or all(kind_of(part) in CALLABLE_KINDS for part in held):
+        extends = kind_of(item) in CALLABLE_KINDS and known != POSITIVE and len(held) < HOOKS
+        state.values[location] = ("tuple", (*held, item)) if extends else POSITIVE
 
 
 def _is_new(state: State, guards: frozenset[str], seen: set[tuple]) -> bool:

@@ -20,7 +20,7 @@ from amplint.flow.facts import (
 )
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
-from amplint.flow.values import Value
+from amplint.flow.values import CALLABLE_KINDS, Value
 from amplint.project.module import Function, walk
 
 #: Calls whose result yields the same elements.
@@ -39,6 +39,8 @@ TRANSPARENT = frozenset(
         "log_every",
     }
 )
+#: Longer lists of hooks are not followed one by one.
+HOOKS = 8
 PER_OPTIMIZER = frozenset({STEP, UNSCALE, UPDATE, ZERO_GRAD, PLAIN_STEP})
 
 
@@ -187,6 +189,15 @@ class LoopReader:
         if counter is not None:
             state.facts[("last", counter)] = True
 
+    def runs_through(self, node: ast.For, state: State, frame) -> bool:
+        """Whether a loop takes functions, or objects, out of a list in a known order."""
+        value = self.reader.value(_inner_iterable(node.iter), state, frame.function)
+        if value is None or value[0] != "tuple" or node.orelse:
+            return False
+        return 0 < len(value[1]) <= HOOKS and all(
+            item is not None and item[0] in CALLABLE_KINDS for item in value[1]
+        )
+
     def elements(self, node: ast.For, state: State, frame) -> list[Value]:
         """The values the target takes: each one of a display, else one for all."""
         value = self.reader.value(_inner_iterable(node.iter), state, frame.function)
@@ -217,7 +228,9 @@ class LoopReader:
 
 def _is_place(value: Value) -> bool:
     """Whether a display's element names a participant; keys and numbers stand for all."""
-    return value is not None and value[0] in ("path", "optimizer", "scaler", "instance", "tuple")
+    return value is not None and (
+        value[0] in ("path", "optimizer", "scaler", "tuple") or value[0] in CALLABLE_KINDS
+    )
 
 
 def _clears_gradients(statement: ast.stmt, targets: set[str]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -23,10 +24,13 @@ from amplint.flow.slice import Slice, Slicer
 from amplint.flow.values import Value
 from amplint.project.module import Class, Function, Module
 from amplint.project.project import Project
+from amplint.project.records import fields_of, is_record
 from amplint.project.roles import Roles
 
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 20
+#: Names of classes that hold options.
+CONFIGURATION = re.compile(r"config|cfg|arg|option|setting|param|^opts?$", re.IGNORECASE)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,10 +69,11 @@ class Program:
         self._slices: dict[Function, Slice] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
         self._tested: set[str] = set()
+        self._handed: set[str] = set()
 
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
-        slicer = Slicer(roles, self._tested)
+        slicer = Slicer(roles, self._tested, self._handed)
         imported = self._imported_reach(module)
         aliases = find_aliases(module, roles, imported)
         unit = Unit(module, roles, {}, slicer, {}, aliases)
@@ -93,6 +98,7 @@ class Program:
         unit.reach.update(_joined(unit.reach, others))
         unit.slicer.interesting |= {*self._interesting_names(unit), *completed, *others}
         unit.slicer.lasting_names |= {*others, *unit.aliases.choices}
+        self._handed |= {*others, *self._handed_on(unit)}
         self._slices.clear()
 
     def _complete_bases(self, owner: Class) -> None:
@@ -109,6 +115,12 @@ class Program:
             close_over_calls(unit.facts, unit.aliases.targets)
             self._index_names(unit, words)
 
+    def _handed_on(self, unit: Unit) -> Iterator[str]:
+        """Methods that reach the protocol: another module may call them on what it is given."""
+        for function, facts in unit.facts.items():
+            if function.owner is not None and facts.reach and not function.name.startswith("__"):
+                yield function.name
+
     def _interesting_names(self, unit: Unit) -> Iterator[str]:
         """Names whose call may reach the protocol, or decide a test about it."""
         yield from self._imported_reach(unit.module)
@@ -121,10 +133,14 @@ class Program:
             if self.is_interesting(owner) or self.stores_tested(owner):
                 yield owner.name
         for name in sorted(unit.module.imports.aliases):
-            found = self._imported(ast.Name(name, ast.Load()), unit.module, anywhere=False)
+            anywhere = CONFIGURATION.search(name) is not None  # does not mention the protocol
+            found = self._imported(ast.Name(name, ast.Load()), unit.module, anywhere=anywhere)
+            if found is None:
+                continue
             if isinstance(found, Class):
-                found = self.find_method(found, "__init__")
-            if found is not None and self.settles_test(found):
+                if self.is_interesting(found) or self.stores_tested(found):
+                    yield name
+            elif self.settles_test(found):
                 yield name
 
     def settles_test(self, function: Function) -> bool:
@@ -135,6 +151,10 @@ class Program:
     def stores_tested(self, owner: Class) -> bool:
         """Whether running the constructor of a class may decide a test."""
         constructor = self.find_method(owner, "__init__")
+        if constructor is None and is_record(owner):
+            return any(
+                not self._tested.isdisjoint(fields_of(item)) for item in self.ancestry(owner)
+            )
         return constructor is not None and self.settles_test(constructor)
 
     def knows(self, function: Function) -> bool:

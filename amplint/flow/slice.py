@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.flow.call import callee_name
-from amplint.flow.facts import protocol_word
+from amplint.flow.facts import parameter_names, protocol_word
+from amplint.project.by_name import written_by_name
 from amplint.project.module import Function, walk
 from amplint.project.roles import Role, Roles, scaler_name
 
@@ -69,14 +70,17 @@ class Slicer:
         roles: roles of the module.
         tested: attributes that functions with protocol calls test, in any module of the
             program; filled while it grows.
+        handed: names of methods and other names of functions that reach the protocol, in any
+            module of the program; filled likewise.
 
     Attributes:
         interesting: names of functions and classes that reach the protocol.
         lasting_names: names under which values stay apart in every function.
     """
 
-    def __init__(self, roles: Roles, tested: set[str]) -> None:
+    def __init__(self, roles: Roles, tested: set[str], handed: set[str]) -> None:
         self.roles = roles
+        self.handed = handed
         self.interesting: frozenset[str] = frozenset()
         self.lasting_names = self._lasting_names(roles)
         self.tested = tested
@@ -142,6 +146,10 @@ class Slicer:
         name = callee_name(call)
         if name in self.interesting or name in RUNNERS or name == "__init__":
             return True  # a base class's constructor may build the scaler
+        if isinstance(callee, ast.Subscript):
+            return True  # a table of functions, of this file or another
+        if self._is_handed_in(callee, name, function):
+            return True
         if is_own_call(callee) and SUSPECT.search(name):
             return True
         if CLIP_HELPER.search(name):
@@ -152,6 +160,13 @@ class Slicer:
             return True
         arguments = (*call.args, *(keyword.value for keyword in call.keywords))
         return any(self._is_participant(argument, function) for argument in arguments)
+
+    def _is_handed_in(self, callee: ast.expr, name: str, function: Function) -> bool:
+        """Whether a call runs a parameter, or a method that some class of the program has."""
+        if isinstance(callee, ast.Name):
+            suspect = name in self.handed or SUSPECT.search(name) is not None
+            return suspect and name in parameter_names(function)
+        return name in self.handed
 
     def _is_participant(self, expression: ast.expr, function: Function) -> bool:
         if not isinstance(expression, (ast.Name, ast.Attribute, ast.Subscript)):
@@ -279,9 +294,15 @@ class _Work:
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
         return any(
-            names_in(target) & self.relevant or _is_gradient(target)
-            for target, _ in assignments_of(statement)
+            names_in(target) & self.relevant or _is_gradient(target) or self._keeps(target, value)
+            for target, value in assignments_of(statement)
         )
+
+    def _keeps(self, target: ast.expr, value: ast.expr | None) -> bool:
+        """`self.trainer = trainer`: another file may reach the protocol through the object."""
+        if self.function.name != "__init__" or not isinstance(value, ast.Name):
+            return False
+        return isinstance(target, ast.Attribute) and value.id in parameter_names(self.function)
 
 
 def fills_container(statement: ast.stmt) -> bool:
@@ -343,6 +364,10 @@ def assignments_of(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | N
         for item in statement.items:
             if item.optional_vars is not None:
                 yield item.optional_vars, item.context_expr
+    elif isinstance(statement, ast.Expr):
+        written = written_by_name(statement.value)
+        if written is not None:
+            yield written
     for expression in expressions_of(statement):
         for node in walk(expression):
             if isinstance(node, ast.NamedExpr):
