@@ -4,8 +4,8 @@ Mixed precision is switched on by a constant, while the device is chosen at run 
 
 ## What it does
 Flags a float16 `autocast` around a training step that follows a device which can also be the CPU,
-beside a GradScaler for CUDA: there autocast stays on and the scaler turns itself off. As advice, it
-also flags autocast and scaler for CUDA that nothing but CUDA's absence switches off.
+beside a GradScaler for CUDA: where there is no CUDA, autocast stays on and the scaler turns itself
+off. As advice, it also flags autocast and scaler for CUDA that nothing but CUDA's absence switches off.
 
 ## Why is this bad?
 `GradScaler()` is a CUDA scaler: without CUDA it warns once and passes everything through. The
@@ -101,12 +101,12 @@ RULE = Rule(
 )
 
 STAYS_ON = (
-    "this float16 autocast follows a device that can be `{device}`, where the CUDA scaler of line "
-    "{row} turns itself off: float16 gradients below 6e-8 become zero"
+    "this float16 autocast follows a device that can be `{device}`: without CUDA it stays on while "
+    "the scaler of line {row} turns itself off, and float16 gradients below 6e-8 become zero"
 )
 TURNS_OFF = (
-    "AMP is always on, but the device can be `{device}`: there autocast and the scaler of line "
-    "{row} only warn and turn themselves off, and training runs in float32"
+    "AMP is always on, but the device can be `{device}`: without CUDA, autocast and the scaler of "
+    "line {row} only warn and turn themselves off, and training runs in float32"
 )
 HELP = "give both `enabled=use_amp`, where `use_amp` says that the device is CUDA"
 #: The code is for CUDA alone, or does not go on without it.

@@ -14,8 +14,9 @@ setting `target-torch`, else what the project requires (`pyproject.toml`, `setup
 oldest of these versions. Without any requirement the newest torch counts.
 
 ## Why is this bad?
-Since torch 2.4 every use warns: "FutureWarning: `torch.cuda.amp.autocast(args...)` is deprecated.
-Please use `torch.amp.autocast('cuda', args...)` instead." The old names are bound to one device, so
+Since torch 2.4 calls, decorators and subclasses warn: "FutureWarning:
+`torch.cuda.amp.autocast(args...)` is deprecated. Please use `torch.amp.autocast('cuda', args...)`
+instead." The old names are bound to one device, so
 the code cannot move to another one, and they will be removed.
 
 ## Example
@@ -70,7 +71,9 @@ do not.
 
 ## Known limits
 Branches for an older torch (`except ImportError`, tests of versions, `hasattr(torch.amp, ...)`) are
-left alone in files that also know the newer interface. Names in strings are not seen, and other
+left alone in files that also know the newer interface; branches of a test that surely reads
+`torch.__version__`, through whatever function of the project, and imports with a class or function
+of its own as fallback are left alone everywhere. Names in strings are not seen, and other
 files of the project are searched for uses of a name only up to 5,000 files. A module alias that is
 an attribute (`self.amp = torch.cuda.amp`) is not followed.
 
@@ -97,6 +100,7 @@ from amplint.project.old_amp import (
     SINCE,
     Old,
     Use,
+    asks_version,
     is_fallback,
     is_newer,
     is_old,
@@ -118,10 +122,9 @@ RULE = Rule(
     fix="safe",
 )
 
-MESSAGE = (
-    "`{old}` is deprecated since torch 2.4 and warns at every use: `{new}` does the same for any "
-    "device"
-)
+MESSAGE = "`{old}` is deprecated since torch 2.4{warns}: `{new}` does the same for any device"
+#: What torch 2.4 and newer say, by kind of use; an annotation or an import warns of nothing.
+WARNS = {"call": ", which warns at each call", "base": ", which warns for subclasses", "": ""}
 STAR = "`from {module} import *` brings in the deprecated interface of torch < 2.4"
 HELP = "write `{call}`"
 SHORT = {
@@ -171,16 +174,20 @@ def _judge(view: FileView, rewriter: _Rewriter, imported: Imported) -> Iterator[
     uses = rewriter.uses(imported)
     for use in uses:
         if rewriter.is_wrong(use):
-            yield _finding(view, use.node, use.old, rewriter.help(use), rewriter.fix(use))
+            help, fix = rewriter.help(use), rewriter.fix(use)
+            yield _finding(view, use.node, use.old, help, fix, rewriter.kind(use))
     old = MEMBERS.get(imported.dotted)
     if old is not None and not rewriter.is_read(imported) and rewriter.is_available(old):
         fix = rewriter.import_fix(imported)
         yield _finding(view, imported.alias, old, SHORT[old.name].format(device=old.device), fix)
 
 
-def _finding(view: FileView, node: ast.AST, old: Old, call: str, fix: Fix | None) -> Finding:
-    names = {"old": f"torch.{old.device}.amp.{old.name}", "new": f"torch.amp.{old.name}"}
-    return view.finding(RULE, node, MESSAGE.format(**names), HELP.format(call=call), fix=fix)
+def _finding(
+    view: FileView, node: ast.AST, old: Old, call: str, fix: Fix | None, kind: str = ""
+) -> Finding:
+    words = {"old": f"torch.{old.device}.amp.{old.name}", "new": f"torch.amp.{old.name}"}
+    message = MESSAGE.format(**words, warns=WARNS[kind])
+    return view.finding(RULE, node, message, HELP.format(call=call), fix=fix)
 
 
 def _is_star(node: ast.AST) -> TypeGuard[ast.ImportFrom]:
@@ -243,12 +250,32 @@ class _Rewriter:
             return True
         return not all(self._only_without(imported, rival) for rival in others)
 
+    def kind(self, use: Use) -> str:
+        """How a name is used: a key of `WARNS`."""
+        parent = self._references.parents.get(use.node)
+        if isinstance(parent, ast.Call) and parent.func is use.node:
+            return "call"
+        if use.node in getattr(parent, "decorator_list", ()):
+            return "call"
+        return "base" if isinstance(parent, ast.ClassDef) and use.node in parent.bases else ""
+
     def is_wrong(self, use: Use) -> bool:
         """Whether a use is to be reported."""
         return self.is_available(use.old) and not self._is_fallback(use.node)
 
     def _is_fallback(self, node: ast.AST) -> bool:
-        return is_fallback(node, self._references, self._view.module.source)
+        return is_fallback(node, self._references, self._view.module.source, self._asks_version)
+
+    def _asks_version(self, test: ast.expr) -> bool:
+        return asks_version(self._view.objects, test, self._function_around(test))
+
+    def _function_around(self, node: ast.AST) -> Function:
+        """The function that evaluates a node, or the module body."""
+        functions: dict[ast.AST, Function] = {
+            function.node: function for function in self._view.module.functions
+        }
+        around = (functions.get(outer) for outer in self._references.ancestors(node))
+        return next(filter(None, around), self._view.module.body)
 
     def _dotted(self, binder: ast.AST) -> str | None:
         """What an import binds; None for any other binding."""
@@ -256,7 +283,13 @@ class _Rewriter:
         return next(found, None)
 
     def _only_without(self, imported: Imported, rival: ast.AST) -> bool:
-        """Whether a rival binds the name only where the import has failed."""
+        """Whether a rival binds the name only where the import has failed.
+
+        A class or function of its own does not count: such a project runs where there is no AMP
+        at all, and would take it instead of the newer interface on all versions between.
+        """
+        if isinstance(rival, (ast.ClassDef, ast.FunctionDef)):
+            return False
         for outer in self._references.ancestors(imported.statement):
             if isinstance(outer, ast.Try) and imported.statement in outer.body:
                 return any(handler in self._around(rival) for handler in outer.handlers)

@@ -5,7 +5,9 @@ A model is trained under float16 autocast and nothing scales its loss.
 ## What it does
 Flags a float16 autocast region whose loss goes into a plain `backward()` before an optimizer step,
 in the same function or in one that gets the loss returned, if neither these files nor their callers
-mention a gradient scaler or a training library that brings one.
+mention a gradient scaler or a training library that brings one. As advice, where there is a scaler:
+a forward that one branch of a training step runs outside autocast, while the other one runs it
+inside.
 
 ## Why is this bad?
 Gradients inside the region are float16: what is smaller than 6e-8 becomes zero on its way back. In
@@ -57,8 +59,8 @@ its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scal
 
 ## Known limits
 Only where the dtype is surely float16: given so, or left to CUDA's default. The loss is followed
-through plain assignments. A file with a name that speaks of a scaler is not flagged. A forward
-outside autocast on one branch only is not looked for.
+through plain assignments. A file with a name that speaks of a scaler is not flagged. Branches are
+compared within one function, and not under tests about AMP, precision or the device.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
@@ -74,7 +76,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from amplint.findings import Finding, Severity
-from amplint.project.layout import layout_of
+from amplint.project.dataflow import scaler_calls
+from amplint.project.layout import Layout, layout_of
 from amplint.project.module import Function, Module, walk
 from amplint.project.objects import Objects, returned
 from amplint.project.roles import enclosing_class, last_name, path_text
@@ -106,6 +109,14 @@ MESSAGE = (
     "the model trains under float16 autocast{condition} and nothing scales the loss: gradients below "
     "6e-8 become zero"
 )
+ONE_BRANCH = (
+    "this branch runs `{call}` outside autocast, the other one inside (line {row}): the same step "
+    "trains in two precisions"
+)
+HELP_BRANCH = "open one autocast around both branches, or `enabled=False` where float32 is meant"
+#: Names of models; words of a test that decides about precision.
+MODEL = re.compile(r"(?:^|[._])(?:model|net|network|module)(?:$|_)", re.IGNORECASE)
+SWITCH = re.compile(r"amp|fp16|fp32|half|float|dtype|precision|autocast|scal|cuda|device", re.I)
 HELP = (
     "scale the loss: `scaler.scale({loss}).backward()`, `scaler.step({optimizer})`, "
     "`scaler.update()`; or use `dtype=torch.bfloat16`"
@@ -122,8 +133,12 @@ class Training:
 
 
 def check(view: FileView) -> Iterator[Finding]:
-    """Report float16 regions whose loss is trained on without a scaler, once for each step."""
+    """Report float16 regions whose loss is trained on without a scaler, once for each step.
+
+    Where there is a scaler: forwards that one branch of a training step runs outside autocast.
+    """
     if _can_scale(view.module):
+        yield from _branches_without(view)
         return
     reported: set[ast.Call] = set()
     for region in file_regions(view):
@@ -151,6 +166,54 @@ def _finding(view: FileView, region: Region, training: Training) -> Finding:
     )
     message = MESSAGE.format(condition=f" (where `{condition}`)" if condition else "")
     return view.finding(RULE, region.opened, message, HELP.format_map(words), path=path)
+
+
+def _branches_without(view: FileView) -> Iterator[Finding]:
+    """Forwards of a model that another branch of the same training step runs in a region."""
+    reported: set[ast.Call] = set()
+    for region in file_regions(view):
+        always_on = region.cast.enabled is True and not region.conditional
+        if not always_on or region.opened not in layout_of(region.function):
+            continue
+        for call, inside in _outside(view, region):
+            if call not in reported:
+                reported.add(call)
+                words = {"call": view.source_of(call.func), "row": inside.lineno}
+                path = (view.step(inside, view.module, "here it runs under autocast"),)
+                message, severity = ONE_BRANCH.format_map(words), Severity.INFO
+                yield view.finding(RULE, call, message, HELP_BRANCH, path=path, severity=severity)
+
+
+def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """Calls outside a region that exclude one inside it, of the same model, for one backward."""
+    layout = layout_of(region.function)
+    inside = [
+        node for part in region.parts for node in layout.inside(part) if isinstance(node, ast.Call)
+    ]
+    scales = [site.node for site in scaler_calls(view, "scale", within=region.function)]
+    for first in inside if scales else ():
+        name = path_text(first.func)
+        for other in layout.nodes:
+            if not isinstance(other, ast.Call) or name is None or path_text(other.func) != name:
+                continue
+            if not layout.exclusive(first, other) or _is_cast(layout, other):
+                continue
+            model = view.objects.class_of(first.func, region.function)
+            is_model = model is not None and view.objects.is_module(model)
+            if not is_model and not MODEL.search(name):
+                continue
+            if any(layout.reaches(first, s) and layout.reaches(other, s) for s in scales):
+                yield other, first
+
+
+def _is_cast(layout: Layout, call: ast.Call) -> bool:
+    """Whether a call is meant as it is: under a context of its own, or a test about AMP."""
+    blocks = (
+        node for node in layout.ancestors(call) if isinstance(node, (ast.With, ast.AsyncWith))
+    )
+    contexts = [item.context_expr for block in blocks for item in block.items]
+    tests = " ".join(ast.unparse(test) for test in layout.conditions(call))
+    return bool(contexts) or SWITCH.search(tests) is not None
 
 
 def _without_gradients(region: Region) -> bool:

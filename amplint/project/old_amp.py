@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from amplint.project.module import Function
+from amplint.project.objects import Objects
 from amplint.project.references import Imported, References
 from amplint.project.target_torch import Version
 
@@ -72,6 +74,7 @@ _VERSION_TEST = re.compile(
     r"version|hasattr|getattr|signature|torch_?\d|torch_(?:ge|gt|le|lt)|_available_in|\bTORCH",
     re.IGNORECASE,
 )
+_READS_VERSION = re.compile(r"\btorch\.(?:__version__|version\.__version__|torch_version)\b")
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -123,30 +126,58 @@ def is_newer(dotted: str) -> bool:
     return _NEWER.match(dotted) is not None
 
 
-def is_fallback(node: ast.AST, references: References, source: str) -> bool:
+def is_fallback(
+    node: ast.AST,
+    references: References,
+    source: str,
+    asks_version: Callable[[ast.expr], bool],
+) -> bool:
     """Whether a place is the branch for a torch that lacks the newer interface.
 
     That is a branch of a test or a `try` that has the newer one in another branch, and any
     branch, or what follows an early exit, that is about versions in a file that knows the
     newer one.
+
+    Args:
+        asks_version: whether a test surely asks for the version of torch. Code under one is
+            written for more than one torch, whether or not the file knows the newer interface.
     """
     knows_newer = bool(_NEWER.search(source))
-    if not knows_newer:
-        return False
     inner = node
     for outer in references.ancestors(node):
         if isinstance(outer, (ast.If, ast.IfExp)) and inner is not outer.test:
+            if asks_version(outer.test):
+                return True
             test = ast.unparse(outer.test)
             others = [part for part in _branches(outer) if not _holds(part, inner)]
-            if _VERSION_TEST.search(test) or _mention_newer([*others, [outer.test]]):
+            if knows_newer and (
+                _VERSION_TEST.search(test) or _mention_newer([*others, [outer.test]])
+            ):
                 return True
-        elif isinstance(outer, ast.Try):
+        elif knows_newer and isinstance(outer, ast.Try):
             others = [part for part in _branches(outer) if not _holds(part, inner)]
             if inner not in outer.finalbody and _mention_newer(others):
                 return True
-        if isinstance(inner, ast.stmt) and _follows_version_exit(outer, inner):
+        if knows_newer and isinstance(inner, ast.stmt) and _follows_version_exit(outer, inner):
             return True
         inner = outer
+    return False
+
+
+def asks_version(objects: Objects, test: ast.expr, function: Function, depth: int = 3) -> bool:
+    """Whether a test reads torch's version in the end, through names and functions of the project."""
+    if _READS_VERSION.search(ast.unparse(test)):
+        return True
+    for node in ast.walk(test) if depth else ():
+        if isinstance(node, ast.Call):
+            helper = objects.callee(node, function)
+            if helper is not None and _READS_VERSION.search(ast.unparse(helper.node)):
+                return True
+        elif isinstance(node, ast.Name):
+            bound = objects.bindings(node, function) or []
+            values = [(item.value, item.function) for item in bound if item.value is not None]
+            if any(asks_version(objects, value, there, depth - 1) for value, there in values):
+                return True
     return False
 
 
