@@ -116,7 +116,9 @@ ONE_BRANCH = (
 HELP_BRANCH = "open one autocast around both branches, or `enabled=False` where float32 is meant"
 #: Names of models; words of a test that decides about precision.
 MODEL = re.compile(r"(?:^|[._])(?:model|net|network|module)(?:$|_)", re.IGNORECASE)
-SWITCH = re.compile(r"amp|fp16|fp32|half|float|dtype|precision|autocast|scal|cuda|device", re.I)
+SWITCH = re.compile(
+    r"amp|fp16|fp32|half|float|dtype|precision|autocast|scal|cuda|device", re.IGNORECASE
+)
 HELP = (
     "scale the loss: `scaler.scale({loss}).backward()`, `scaler.step({optimizer})`, "
     "`scaler.update()`; or use `dtype=torch.bfloat16`"
