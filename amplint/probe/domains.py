@@ -79,15 +79,20 @@ def domains_of(
         matters: the statements of a function that can decide about events; None for all.
         things: paths of scalers, optimizers, models: objects, not values.
     """
+    functions = list(functions)
+    opened = {path for function in functions for path in _opened(function)}
     found: dict[str, Domain] = {}
     for index, function in enumerate(functions):
-        bound = set(bindings_of(function))
-        if index == 0 or function.name == "__init__":
-            bound -= set(parameters(function))  # of the others, the code itself passes them
+        passed = set(parameters(function))
+        is_input = index == 0 or (function.name == "__init__" and functions[0].owner is not None)
+        bound = set(bindings_of(function)) - passed
+        if not is_input:
+            bound |= passed
         for path, (node, use) in _uses(function, matters(function)).items():
             # What the code itself computes is no input.
             if path in found or path in things or path in bound:
                 continue
+            use.opened = path in opened
             domain = _domain(path, node, use, function, objects, options)
             if domain is not None:
                 found[path] = domain
@@ -175,16 +180,20 @@ def _uses(
             use_of(node.right).counted = True
         elif isinstance(node, ast.keyword) and node.arg == "enabled":
             use_of(node.value).tested = True
-    for node in function.nodes:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
-            path = path_text(node.value)
-            if path in found:
-                found[path][1].opened = True
     return {
         path: item
         for path, item in found.items()
         if item[1].tested or item[1].compared or item[1].counted
     }
+
+
+def _opened(function: Function) -> Iterator[str]:
+    """The paths of which a function reads attributes."""
+    for node in function.nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+            path = path_text(node.value)
+            if path is not None:
+                yield path
 
 
 def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:

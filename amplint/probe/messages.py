@@ -19,6 +19,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: A value that an assignment may have: layers of torch.nn are made smaller than the code says,
+#: and loops are left early.
+SMALL = "torch.nn is small"
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -109,7 +113,7 @@ class Plan:
         domains: of free inputs; every other one is invented when it is first read.
         predictions: any of them confirms.
         slice_rows: rows of the checked file that matter to scalers, optimizers, losses and
-            their guards; statements outside may be repaired, those inside never.
+            their guards; of the statements there, those that touch them are never skipped.
         prefer: path of a decision -> the value with which a run is to start.
     """
 
@@ -154,7 +158,8 @@ class Request:
         enabled: False builds every scaler disabled, whatever the code asks for: a control run.
         device: "cpu", "cuda:0".
         seconds: wall time after which the run is killed.
-        repair: whether statements outside the slice that raise may be skipped.
+        repair: whether statements that raise may be skipped, but those that do something to
+            scalers, gradients or optimizers.
     """
 
     plan: Plan
@@ -162,7 +167,7 @@ class Request:
     init_scale: float = 1024.0
     enabled: bool = True
     device: str = "cpu"
-    seconds: float = 6.0
+    seconds: float = 4.0
     repair: bool = False
 
 

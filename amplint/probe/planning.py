@@ -7,8 +7,9 @@ A plan is that knowledge as plain data, for a worker that knows nothing of the p
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,14 @@ OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "schedule
 _FINITE = re.compile(r"nan|finite|isinf|infinite", re.IGNORECASE)
 #: The mark of such optimizers, and the setting `fused` as a keyword or a key.
 _SCALES_ITSELF = re.compile(r"_step_supports_amp_scaling|\bfused\b['\"]?\]?\s*[=:]")
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
 _ASSUMED = re.compile(r"^assume `(?P<test>.*)` is (?P<value>true|false)$")
 
 
@@ -331,7 +340,7 @@ class PlanBuilder:
 
     def _preferences(self, finding: Finding, domains: Iterable[Domain]) -> dict[str, Any]:
         """Values under which the path of the finding is taken, as far as its tests say so."""
-        wanted: dict[str, bool | object] = {}
+        wanted: dict[str, _Truth | _Compared] = {}
         for test, holds in (*self._assumptions(finding), *self._guards(finding)):
             for path, value in _demands(test, holds):
                 wanted.setdefault(path, value)
@@ -436,7 +445,23 @@ class _Truth:
         self.holds = holds
 
 
-def _demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, object]]:
+class _Compared:
+    """A value is wanted with which a comparison holds, or does not."""
+
+    def __init__(self, compare: Callable[[Any, Any], Any], other: Any, holds: bool) -> None:
+        self._compare = compare
+        self._other = other
+        self._holds = holds
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value is wanted."""
+        try:
+            return bool(self._compare(value, self._other)) is self._holds
+        except TypeError:
+            return False
+
+
+def _demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, _Truth | _Compared]]:
     """What has to be true of paths so that a test holds, or does not."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _demands(test.operand, not holds)
@@ -449,20 +474,18 @@ def _demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, object]]:
         constant = test.comparators[0]
         if path is None or not isinstance(constant, ast.Constant):
             return
-        equal = isinstance(test.ops[0], (ast.Eq, ast.Is))
         if constant.value is None:
+            equal = isinstance(test.ops[0], (ast.Eq, ast.Is))
             yield path, _Truth(equal is not holds)
-        elif isinstance(test.ops[0], (ast.Gt, ast.GtE)):
-            yield path, _Truth(holds)
-        elif equal and holds:
-            yield path, constant.value
+        elif type(test.ops[0]) in _COMPARISONS:
+            yield path, _Compared(_COMPARISONS[type(test.ops[0])], constant.value, holds)
     else:
         path = path_text(test)
         if path is not None:
             yield path, _Truth(holds)
 
 
-def _fits(value: Any, wanted: object) -> bool:
+def _fits(value: Any, wanted: _Truth | _Compared) -> bool:
     if isinstance(wanted, _Truth):
         return bool(value) is wanted.holds
-    return bool(value == wanted) and type(value) is type(wanted)
+    return isinstance(wanted, _Compared) and wanted.fits(value)

@@ -39,7 +39,7 @@ from amplint.project.module import Function
 #: its callers.
 ROUNDS = (10, 40)
 #: Runs for each entry in which statements that fail are skipped.
-REPAIRED_RUNS = 6
+REPAIRED_RUNS = 4
 #: Functions that are called for one finding.
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
@@ -128,6 +128,9 @@ class Prober:
             for planned in plans.values():
                 exploration = self._explore(planned, budget, judge, limit)
                 searched.append((planned, exploration))
+                if limit == ROUNDS[0] and not any(map(_reaches, _all(searched, repaired))):
+                    again = self._explore(planned, budget, judge, REPAIRED_RUNS, repair=True)
+                    repaired.append((planned, again))
                 if exploration.shown is None:
                     continue
                 case = _Case(planned, exploration, exploration.shown)
@@ -136,8 +139,6 @@ class Prober:
                     if not case.doubts:
                         return self._confirmed(case, budget)
                 cases.append(case)
-            if not repaired and not any(_reaches(exploration) for _, exploration in searched):
-                repaired += self._repaired(plans.values(), budget, judge)
             if cases or all(exploration.exhausted for _, exploration in searched):
                 break
         cases += [_Case(*item, item[1].shown) for item in repaired if item[1].shown is not None]
@@ -166,16 +167,6 @@ class Prober:
             level = [f for entry in level for f in self._builder.callers(entry) if f not in found]
             found = list(dict.fromkeys((*found, *level)))
         return found[:ENTRY_LIMIT]
-
-    def _repaired(
-        self, plans: Iterable[Planned], budget: Budget, judge: Judge
-    ) -> Iterator[tuple[Planned, Exploration]]:
-        """Searches in which statements that fail are skipped, until one reaches the line."""
-        for planned in plans:
-            exploration = self._explore(planned, budget, judge, REPAIRED_RUNS, repair=True)
-            yield planned, exploration
-            if _reaches(exploration):
-                return
 
     def _explore(
         self,
@@ -343,6 +334,10 @@ class Prober:
 
 #: Statuses of runs that say nothing about the code.
 _WITHOUT_RESULT = frozenset({"timeout", "killed", "failed"})
+
+
+def _all(*searched: list[tuple[Planned, Exploration]]) -> Iterator[Exploration]:
+    return (exploration for found in searched for _, exploration in found)
 
 
 def _reaches(exploration: Exploration) -> bool:

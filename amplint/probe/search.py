@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amplint.probe.inputs import is_remarkable
-from amplint.probe.messages import Decision, Plan, Request, RunResult
+from amplint.probe.messages import SMALL, Decision, Plan, Request, RunResult
 
 Runner = Callable[[Request], RunResult]
 
@@ -31,6 +31,9 @@ _LOST = frozenset({"timeout", "killed", "failed"})
 _LOST_LIMIT = 3
 #: Runs that come no farther before the entry is given up.
 _BLIND_RUNS = 12
+
+
+_FARTHEST = 1_000_000
 
 
 class BudgetSpent(Exception):
@@ -191,6 +194,8 @@ def _search(
                 found.shown = shown
             if enough(shown):
                 return
+        if trial.result.status == "timeout":
+            agenda.add_first({**assignment, SMALL: True})
         agenda.add(trial, assignment)
     found.exhausted = lost == 0
 
@@ -232,6 +237,13 @@ class _Agenda:
             if key not in self._seen:
                 self._seen.add(key)
                 self._push(cost, (-_progress(trial), places[path]), flipped)
+
+    def add_first(self, assignment: dict[str, Any]) -> None:
+        """Add an assignment that is run next."""
+        key = _key(assignment)
+        if key not in self._seen:
+            self._seen.add(key)
+            self._push((-1, 0), (-_FARTHEST, 0), assignment)
 
     def _push(self, near: tuple[int, int], far: tuple[int, int], made: dict[str, Any]) -> None:
         number = next(self._order)

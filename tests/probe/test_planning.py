@@ -90,3 +90,57 @@ def test_an_optimizer_that_may_unscale_by_itself(tmp_path: Path, line: str, expe
     builder = plan_builder(str(path), Settings())
     assert builder is not None
     assert builder.may_scale_itself is expected
+
+
+def plan_of(folder: Path, source: str, code: str):
+    """The plan for the first finding of a source with a code."""
+    path = folder / "train.py"
+    path.write_text(source)
+    settings = Settings(project_root=str(folder))
+    builder = plan_builder(str(path), settings)
+    assert builder is not None
+    found = check_paths([str(path)], settings).findings
+    finding = next(finding for finding in found if finding.code == code)
+    return builder.plan(finding, builder.entries(finding)[0]).plan
+
+
+SOURCE = """\
+import torch
+
+def pick(device=""):
+    if device == "cpu":
+        return "cpu"
+    return "cuda"
+
+def train(model, optimizer, loader, scaler, config, writer, device):
+    pick(device)
+    for batch in loader:
+        scaler.scale(model(batch).sum()).backward()
+        if config.accumulation > 1 and config.mode != "plain":
+            scaler.step(optimizer)
+        if writer:
+            writer.add_scalar("loss", 1)
+"""
+
+
+def test_comparisons_around_the_line_say_which_values_lead_there(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, SOURCE, "AMP105")
+    assert plan.prefer["config.accumulation"] > 1
+    assert plan.prefer["config.mode"] != "plain"
+
+
+def test_what_callees_are_passed_and_what_has_attributes_is_no_free_value(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, SOURCE, "AMP105")
+    paths = {domain.path for domain in plan.domains}
+    assert "device" not in paths, "its default in `pick` is not what `train` gets"
+    assert "writer" not in paths, "an object is no truth value"
+    assert {"config.accumulation", "config.mode"} <= paths
+
+
+def test_an_option_may_default_to_a_list(tmp_path: Path) -> None:
+    options = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--sizes", default=[1, 2], choices=[[1, 2], [3]])
+"""
+    assert plan_of(tmp_path, SOURCE + options, "AMP105").entry == "train"

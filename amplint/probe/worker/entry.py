@@ -106,6 +106,8 @@ class Entry:
             reason = f"{type(error).__name__}: {error}"[:120]
             self._run.remark(f"{kind.__name__}.__init__ did not finish: {reason}")
         self._set_later(made, kind)
+        if isinstance(made, torch.nn.Module) and next(made.parameters(), None) is None:
+            values.fill(made)
         return made
 
     def _set_later(self, made: Any, kind: type) -> None:

@@ -41,7 +41,7 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return decorated(args[0]) if isinstance(args[0], types.FunctionType) else args[0]
     if name in MAPPING and not args:
         return _mapping(path, name)
-    if name in ("get", "pop", "setdefault") and len(args) == 2 and _is_plain(args[1]):
+    if name in ("get", "pop", "setdefault") and len(args) == 2 and _is_default(args[1]):
         return args[1]
     passed = [*args, *kwargs.values()]
     if SCALER.search(name):
@@ -169,6 +169,13 @@ def _hanging_on(path: str, tensors: list[Any], modules: list[Any]) -> Any:
     if guessed and not LOSS.search(path):
         result.grad_fn.metadata[GUESS_MARK] = path
     return result
+
+
+def _is_default(value: Any) -> bool:
+    """Whether a mapping may well answer with this: a value, or a few of them."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(_is_plain(entry) for entry in value)
+    return _is_plain(value)
 
 
 def _is_plain(value: Any) -> bool:

@@ -119,6 +119,9 @@ class Project:
     def __init__(self, sources: tuple[Source, ...]) -> None:
         self.checked = sources[0].filename
         self._names = {source.filename: source.module for source in sources}
+        self._by_name: dict[str, list[str]] = {}
+        for source in sources:
+            self._by_name.setdefault(source.module, []).append(source.filename)
         self._folders = {
             str(parent) for filename in self._names for parent in Path(filename).parents
         }
@@ -156,13 +159,16 @@ class Project:
         A folder stands for a package whose `__init__.py` is not among the sources.
         """
         parents = [str(parent) for parent in Path(importer).parents]
+        named = self._by_name.get(dotted, ())
+        if not level and len(named) == 1:
+            return named[0]
         if level:
             roots = parents[level - 1 : level]
         else:
             roots = parents + [str(parent) for parent in Path(self.checked).parents]
         for root in roots:
             found = self._below(root, dotted)
-            if found is not None:
+            if found is not None and found != importer:
                 return found
         return None
 

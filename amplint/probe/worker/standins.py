@@ -8,6 +8,7 @@ decides what it is, and that is a decision of the run.
 from __future__ import annotations
 
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -21,6 +22,10 @@ from amplint.probe.worker.context import current
 from amplint.probe.worker.soft import is_freed
 
 UNBOUND = object()
+#: What classes are called that are modules of torch, whoever made them.
+MODEL = re.compile(
+    r"(Module|Model|Net|Network|Layer|Block|Encoder|Decoder|Backbone|Transformer|Head|Criterion)$"
+)
 #: An attribute that only one kind of object has.
 TELLING = {
     "zero_grad": "optimizer",
@@ -114,6 +119,42 @@ class StandInBase:
         except Exception:  # noqa: BLE001 -- whatever the user's own __setattr__ raises
             current().remark(f"self.{name} could not be kept")
         return value
+
+    def __contains__(self, entry: Any) -> bool:
+        path = f"contains(self, {entry!r})" if isinstance(entry, (str, int)) else "contains(self)"
+        return bool(current().choose(path, (True, False)))
+
+    def __getitem__(self, index: Any) -> Any:
+        return getattr(self, index) if isinstance(index, str) else values.make("self[...]")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, str):
+            setattr(self, index, value)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Swallows nothing."""
+
+
+class StandInModule(StandInBase, torch.nn.Module):
+    """The base of a class whose unknown base has the name of a model."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        current().note(f"connected {type(self).__name__}")
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return torch.nn.Module.__getattr__(self, name)
+        except AttributeError:
+            if name in ("_parameters", "_buffers", "_modules"):
+                raise
+        return super().__getattr__(name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return torch.nn.Module.__call__(self, *args, **kwargs)
 
 
 class StandIn:
@@ -269,7 +310,13 @@ class StandIn:
         own = [base for base in bases if isinstance(base, type)]
         known = any(issubclass(base, StandInBase) for base in own)
         first = next(base for base in bases if isinstance(base, StandIn))
-        return (StandInBase,) if first is self and not known else ()
+        if first is not self or known:
+            return ()
+        if MODEL.search(get(self, "_path")) and not any(
+            issubclass(base, torch.nn.Module) for base in own
+        ):
+            return (StandInModule,)
+        return (StandInBase,)
 
     def __instancecheck__(self, instance: Any) -> bool:
         if not isinstance(instance, StandIn):

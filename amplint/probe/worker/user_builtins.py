@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from amplint.probe.messages import SMALL
 from amplint.probe.worker import standins, values
 from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import is_amp_failure
@@ -32,7 +33,9 @@ ROWS = 1500
 FEWEST = 4
 #: A `while` loop is left after this many rounds.
 ROUNDS = 48
-
+#: Any loop is left after this many rounds, in a run that has to be short and in others.
+FEW_ROUNDS = 6
+ANY_ROUNDS = 1_000_000
 
 CONTAINERS = (tuple, list, dict, Mapping, Sequence)
 
@@ -43,6 +46,7 @@ class UserBuiltins:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rounds: dict[int, tuple[int, int]] = {}
+        self._most = FEW_ROUNDS if run.request.assignment.get(SMALL) else ANY_ROUNDS
 
     def table(self, loading: Loading) -> dict[str, Any]:
         """Names that differ from Python's own."""
@@ -88,7 +92,8 @@ class UserBuiltins:
         """The items of a `for` loop, as many as the budget allows."""
         before = self._run.lines
         for count, item in enumerate(items):
-            if count >= FEWEST and self._run.lines - before > ROWS:
+            long = self._run.lines - before > ROWS
+            if count >= self._most or (count >= FEWEST and long):
                 self._run.note(f"loop in row {row} left after {count} rounds")
                 return
             yield item
@@ -105,7 +110,7 @@ class UserBuiltins:
         rounds, lines = self._rounds.get(row, (0, self._run.lines))
         self._rounds[row] = rounds + 1, lines
         tired = rounds >= FEWEST and self._run.lines - lines > ROWS
-        if rounds >= ROUNDS or tired:
+        if rounds >= min(ROUNDS, self._most) or tired:
             if never_ends:
                 raise StopRun("timeout", f"the loop in line {row} does not end")
             self._run.note(f"loop in row {row} left after {rounds} rounds")

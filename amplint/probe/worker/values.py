@@ -72,6 +72,15 @@ MAKERS: dict[str, Callable[[Run, str], Any]] = {
 }
 
 
+def fill(module: Any) -> Any:
+    """The layer of a module whose class leaves its layers to subclasses that are not here."""
+    path = f"{type(module).__name__}.forward"
+    if path not in module._modules:
+        current().note(f"connected {path}")
+        module._modules[path] = world(current()).model(path)
+    return module._modules[path]
+
+
 def bind(path: str, kind: str, owner: Any) -> Any:
     """What a stand-in becomes once it is used as this kind of thing."""
     run = current()

@@ -190,3 +190,133 @@ def train(data, model, optimizer):
         scaler.step(optimizer)
 """
     assert steps(probe_source(source)) >= 1
+
+
+def test_a_base_class_that_is_not_there_may_be_a_module(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+from library import BaseModel
+
+class Net(BaseModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.layer(x) * self.config.width
+
+def train(config):
+    model = Net(config).cuda().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert len(optimizer.param_groups[0]["params"]) == 2
+"""
+        + STEP
+    )
+    result = probe_source(source)
+    assert steps(result) == 3
+    assert "connected Net" in result.notes
+
+
+def test_a_class_may_be_a_mapping_by_its_base(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+from library import Options
+
+class Settings(Options):
+    clip = 1.0
+
+def train(model, optimizer):
+    settings = Settings()
+    settings["extra"] = 2
+    if "clip" in settings and settings["clip"] > 0 and settings["extra"] == 2:
+        pass
+"""
+        + STEP
+    )
+    assert steps(probe_source(source)) == 3
+
+
+def test_a_trainer_that_is_a_module_without_layers_of_its_own(probe_source: Probe) -> None:
+    source = """
+import torch
+
+class Trainer(torch.nn.Module):
+    def forward(self, x):
+        return super().forward(x)
+
+    def fit(self, loader):
+        device = next(self.parameters()).device
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            scaler.scale(self(batch.to(device)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+"""
+    result = probe_source(source, entry="Trainer.fit")
+    assert steps(result) == 4
+    assert "connected Trainer.forward" in result.notes
+
+
+def test_a_module_with_the_name_of_its_package_is_not_the_package(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+from fit.parts import rate
+"""
+        + """
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate())
+    assert rate() == 0.25
+"""
+        + STEP
+    )
+    files = {
+        "fit/__init__.py": "",
+        "fit/parts/__init__.py": "from .fit import rate",
+        "fit/parts/fit.py": "from fit.numbers import quarter\ndef rate():\n    return quarter()\n",
+        "fit/numbers.py": "def quarter():\n    return 0.25\n",
+    }
+    assert steps(probe_source(source, files=files)) == 3
+
+
+def test_a_model_that_is_too_large_is_run_with_small_layers(probe_source: Probe) -> None:
+    source = """
+import torch
+from torch import nn
+
+def train(x):
+    attention = nn.MultiheadAttention(768, 12)
+    model = nn.Sequential(nn.Embedding(5000, 768), nn.Linear(768, 40), nn.GroupNorm(8, 40))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert [tuple(p.shape) for p in model.parameters()][:2] == [(12, 12), (12, 12)]
+    for _ in range(40):
+        attention.train()
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale(model(torch.full((2, 3), 99)).sum()).backward()
+    scaler.step(optimizer)
+"""
+    result = probe_source(source, assignment={"torch.nn is small": True})
+    assert steps(result) == 1, result
+    assert "the layers are smaller than the code says" in result.notes
+    assert any("left after 6 rounds" in note for note in result.notes)
+
+
+def test_a_graph_whose_shapes_do_not_fit_still_feeds_its_parameters(probe_source: Probe) -> None:
+    source = """
+import torch
+
+def train(model, optimizer, x):
+    total = torch.zeros(3)
+    out = model(x) * torch.ones(3)
+    squares = out * out
+    out += 1
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale((squares + total).sum()).backward()
+    scaler.step(optimizer)
+"""
+    result = probe_source(source)
+    assert steps(result) == 3
+    assert "connected the loss" in result.notes
