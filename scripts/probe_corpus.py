@@ -8,14 +8,15 @@ checkouts laid out as `DIR/<owner>__<name>@<commit12>`. With "lines", the first 
 function, only its calls are.
 
 Every function that runs a backward is executed under many inputs. After each run, every rule
-that the probe can confirm is asked about every scaler call of the file, as if the static
-analysis had reported it there. What a run seems to show is then probed in full, with all
-gates. The exit status is 1 if anything is confirmed.
+that the probe can confirm is asked about every scaler call of the file, and every cast, grad
+mode and region, as if the static analysis had reported it there. What a run seems to show is
+then probed in full, with all gates. The exit status is 1 if anything is confirmed.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import json
 import os
@@ -37,9 +38,19 @@ from amplint.probe.search import Budget, Trial, explore
 from amplint.probe.verdicts import Judge, Shown
 from amplint.project.dataflow import expects_error
 from amplint.project.project import Project
+from amplint.project.roles import last_name
 from amplint.rule import FileView
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source
+
+#: Calls besides those of the protocol that a rule may point at.
+SUSPECT = frozenset(
+    [
+        *("no_grad", "inference_mode", "set_grad_enabled", "enable_grad", "autocast"),
+        *("detach", "item", "tensor", "half", "float", "to", "long", "int", "type"),
+        *("GradScaler", "Adam", "AdamW", "SGD", "masked_fill", "masked_fill_", "clamp"),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,7 @@ def ask(job: Job, worker: Worker, runs: int, seconds: float) -> Asked | None:
     project = Project(job.root)
     view = analyse(filename, source.text, tree, path=os.path.realpath(path), project=project)
     builder = PlanBuilder(view, os.path.realpath(path))
-    rows = tuple(row for row in sorted(_protocol_rows(view)) if job.first <= row <= job.last)
+    rows = tuple(row for row in sorted(_rows(view)) if job.first <= row <= job.last)
     suspects = [_finding(filename, code, row) for row in rows for code in sorted(EXPECTATIONS)]
     if not suspects:
         return None
@@ -169,14 +180,22 @@ def _shows(suspect: Finding, trial: Trial, builder: PlanBuilder, budget: Budget)
     return shown if shown is not None and shown.proves else None
 
 
-def _protocol_rows(view: FileView) -> set[int]:
-    found = set()
+def _rows(view: FileView) -> set[int]:
+    """Rows of scaler calls, and of whatever else a rule may point at; none without a scaler."""
+    protocol, others = set(), set()
     for site in view.module.calls:
         if expects_error(site):
             continue
         if protocol_word(site.node, site.method, site.function, view.roles) in EVENT_WORDS:
-            found.add(site.node.lineno)
-    return found
+            protocol.add(site.node.lineno)
+        elif last_name(site.node.func) in SUSPECT:
+            others.add(site.node.lineno)
+    others |= {
+        node.lineno
+        for node in ast.walk(view.module.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "data"
+    }
+    return protocol | others if protocol else set()
 
 
 def _finding(filename: str, code: str, row: int) -> Finding:

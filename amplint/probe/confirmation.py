@@ -20,8 +20,8 @@ from amplint.findings import Evidence, Finding
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
-from amplint.probe.predictions import predict
-from amplint.probe.prober import Prober, Verdict
+from amplint.probe.predictions import EXPECTATIONS, can_show
+from amplint.probe.prober import Prober, Verdict, not_probed
 from amplint.probe.process import Worker
 from amplint.project.project import Project
 from amplint.source.parsing import parse
@@ -74,9 +74,10 @@ def probe_findings(
         ProbeUnavailable, WorkerFailed: there is nothing to execute it with.
     """
     findings = list(findings)
-    probeable = sum(bool(predict(finding)) for finding in findings)
+    probeable = sum(finding.code in EXPECTATIONS for finding in findings)
     if not probeable:
-        return [Probed(finding, Verdict(finding.evidence)) for finding in findings]
+        verdicts = [not_probed(finding) for finding in findings]
+        return [Probed(replace(f, evidence=v.evidence), v) for f, v in zip(findings, verdicts)]
     interpreter = find_interpreter(limits.python, settings.project_root or os.getcwd())
     with contextlib.ExitStack() as stack:
         count = limits.workers or min(available_processors(), -(-probeable // EACH), MOST)
@@ -140,8 +141,8 @@ class _Session:
         return [self._probed[index] for index in sorted(self._probed)]
 
     def _probe(self, finding: Finding, worker: Worker, torch: str) -> Verdict:
-        if not predict(finding):
-            return Verdict(finding.evidence)
+        if not can_show(finding.code, self._device):
+            return not_probed(finding)
         name = finding.filename
         if name not in self._builders:
             self._builders[name] = plan_builder(name, self._settings)

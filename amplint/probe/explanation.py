@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from amplint.probe.messages import Event
 from amplint.protocol import Event as Word
-from amplint.protocol import Pair, Violation, advance
+from amplint.protocol import Gradient, Pair, Stage, Violation, advance
 from amplint.protocol.machine import UNCHECKED, UNINITIALISED
 from amplint.protocol.violations import VIOLATIONS
 
@@ -52,26 +52,28 @@ def protocol_events(events: Iterable[Event]) -> tuple[Event, ...]:
 def broken_rules(events: Iterable[Event]) -> tuple[Broken, ...]:
     """Everything that the events of a run break, in order.
 
-    Runs with several scalers are not judged, because which of them an optimizer belongs to
-    is not in every event: nothing is explained then.
+    Stages belong to a scaler and an optimizer, gradients to an optimizer alone. An event
+    that names no scaler (a clip, a plain step) concerns the one that the optimizer was last
+    used with.
     """
-    events = protocol_events(events)
-    if len({event.scaler for event in events if event.scaler}) > 1:
-        return ()
-    replay = _Replay({event.optimizer for event in events if event.optimizer})
+    replay = _Replay()
     found = []
-    for index, event in enumerate(events):
+    for index, event in enumerate(protocol_events(events)):
         for violation in replay.apply(event):
             found.append(Broken(violation.slug, event, index))
     return tuple(found)
 
 
 class _Replay:
-    """The typestates of one scaler and all optimizers of a run."""
+    """The typestates of all scalers and optimizers of a run."""
 
-    def __init__(self, optimizers: set[int]) -> None:
-        self.initialised = False
-        self.pairs = {number: Pair() for number in sorted(optimizers)}
+    def __init__(self) -> None:
+        self._initialised: set[int] = set()
+        self._gradients: dict[int, Gradient] = {}
+        #: Stage, and whether an inf check is on record, of each (scaler, optimizer).
+        self._stages: dict[tuple[int, int], tuple[Stage, bool]] = {}
+        #: The scaler that an optimizer's gradients, or its last call, belong to.
+        self._partner: dict[int, int] = {}
 
     def apply(self, event: Event) -> Iterator[Violation]:
         """Advance by one event; the rules that it breaks."""
@@ -81,28 +83,46 @@ class _Replay:
         word = _word(event)
         if word is None:
             return
-        if word in UNINITIALISED and not self.initialised:
+        if word in UNINITIALISED and event.scaler not in self._initialised:
             yield VIOLATIONS[UNINITIALISED[word]]
+        elif word is Word.SCALE:
+            self._initialised.add(event.scaler)
+        elif word is Word.UPDATE:
+            yield from self._update(event.scaler)
+        else:
+            if event.scaler:
+                self._partner[event.optimizer] = event.scaler
+            yield from self._advance(event.optimizer, word, bool(event.facts.get("raised")))
+
+    def _update(self, scaler: int) -> Iterator[Violation]:
+        checked = any(c for (own, _), (_, c) in self._stages.items() if own == scaler)
+        if not checked:
+            yield VIOLATIONS[UNCHECKED[Word.UPDATE]]
             return
-        if word is Word.UPDATE and not any(pair.checked for pair in self.pairs.values()):
-            yield VIOLATIONS[UNCHECKED[word]]
-            return
-        if word is Word.SCALE:
-            self.initialised = True
-        concerned = [event.optimizer] if event.optimizer else list(self.pairs)
-        for number in concerned:
-            yield from self._advance(number, word)
+        for own, optimizer in list(self._stages):
+            if own == scaler and self._partner.get(optimizer) == scaler:
+                yield from self._advance(optimizer, Word.UPDATE)
+            elif own == scaler:
+                self._stages[own, optimizer] = (Stage.READY, False)
 
     def _backward(self, event: Event) -> Iterator[Violation]:
         if event.facts.get("raised"):
             return
         word = Word.SCALED_BACKWARD if event.facts.get("scaled") else Word.PLAIN_BACKWARD
-        for number in event.facts.get("optimizers", list(self.pairs)):
-            yield from self._advance(number, word)
+        for optimizer in event.facts.get("optimizers", ()):
+            if event.scaler:
+                self._partner[optimizer] = event.scaler
+            yield from self._advance(optimizer, word)
 
-    def _advance(self, number: int, word: Word) -> Iterator[Violation]:
-        outcome = advance(self.pairs.get(number, Pair()), word)
-        self.pairs[number] = outcome.pair
+    def _advance(self, optimizer: int, word: Word, raised: bool = False) -> Iterator[Violation]:
+        key = (self._partner.get(optimizer, 0), optimizer)
+        stage, checked = self._stages.get(key, (Stage.READY, False))
+        gradient = self._gradients.get(optimizer, Gradient.NONE)
+        outcome = advance(Pair(stage, gradient, checked), word)
+        if raised and not (outcome.violation and outcome.violation.raises):
+            return  # for another reason than the protocol's: torch has left the stage as it was
+        self._stages[key] = (outcome.pair.stage, outcome.pair.checked)
+        self._gradients[optimizer] = outcome.pair.gradient
         if outcome.violation is not None:
             yield outcome.violation
 

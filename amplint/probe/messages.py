@@ -79,13 +79,12 @@ class Prediction:
     """What the finding says will happen.
 
     Args:
-        kind: "raises", or "gradients" (those that reach `optimizer.step` change with the loss
-            scale), "no-gradient" (a trainable parameter is left without one), "dtype" (a
-            parameter or loss has that dtype), "region" (an event happens inside autocast).
+        kind: "raises", "gradients" (those that reach `optimizer.step` change with the loss
+            scale), or another key of `amplint.probe.measurements.MEASURES`.
         exception: its class name, for "raises".
         pattern: regular expression that its message matches, "" for any.
         rows: of the checked file, where it is raised or seen.
-        detail: the dtype, the parameter or the event that is meant.
+        detail: the violation of the protocol that causes it, if one does.
     """
 
     kind: str
@@ -148,6 +147,24 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
+class Omission:
+    """Something that a counterfactual run leaves out, with everything else as it was.
+
+    Args:
+        kind: "grad-modes" (`no_grad`, `inference_mode` and `set_grad_enabled(False)` change
+            nothing), "copies" (`detach`, `data`, `item` and `torch.tensor` return the tensor
+            itself), "casts" (tensors and models keep their dtype), "clips" (gradients are not
+            clipped), "inference-mode" (it is `no_grad`), "autocast-cache" (every weight is
+            cast anew).
+        rows: of the checked file; what happens on these rows, or in calls that are made
+            there, is left out. Empty for everywhere.
+    """
+
+    kind: str
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One run.
 
@@ -160,6 +177,11 @@ class Request:
         seconds: wall time after which the run is killed.
         repair: whether statements that raise may be skipped, but those that do something to
             scalers, gradients or optimizers.
+        omissions: what is left out: a counterfactual run, to see what causes what.
+        trainable_inputs: whether every tensor that is invented for a parameter or attribute
+            requires a gradient, as if somebody trained it.
+        exaggerate: whether every optimizer step changes the weights far more than it should,
+            so that whoever reads them afterwards shows it.
     """
 
     plan: Plan
@@ -169,6 +191,9 @@ class Request:
     device: str = "cpu"
     seconds: float = 4.0
     repair: bool = False
+    omissions: tuple[Omission, ...] = ()
+    trainable_inputs: bool = False
+    exaggerate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +224,8 @@ class Event:
 
     Args:
         kind: a word of the protocol ("scale", "backward", "unscale_", "clip", "step", "update",
-            "zero_grad", "plain-step") or "forward", "autocast-enter", "autocast-exit".
+            "zero_grad", "plain-step") or "forward", "autocast-enter", "autocast-exit",
+            "scaler" or "optimizer" (one was built), "operation" (on float16, on a target row).
         filename, row: the user's innermost line.
         scaler, optimizer: running numbers of the objects, 0 for none.
         state: the typestate after the event, in the protocol's words.
@@ -208,7 +234,11 @@ class Event:
             backward: "scaled", and "optimizers", the numbers of those whose parameters it
             reached. Of a zero_grad: "keep", for `set_to_none=False`. Of unscale_, step, clip
             and plain-step: "gradients", how many parameters had one. Of all: "autocast", whether
-            it was enabled.
+            it was enabled. Of what was built: "class", "stands-for", the path of an object
+            that the probe made up; of a scaler "enabled" and "scale"; of an optimizer
+            "trainable", the indices of the parameters that require a gradient. Of a forward:
+            "model", its class. Of a region: "device", "dtype", "enabled", "explicit" (the code
+            names the dtype), and at its end "leaks": autocast is not as it was before.
     """
 
     kind: str
@@ -302,6 +332,9 @@ def decode_request(data: dict[str, Any]) -> Request:
     return Request(
         **{
             **data,
+            "omissions": tuple(
+                Omission(item["kind"], tuple(item["rows"])) for item in data["omissions"]
+            ),
             "plan": Plan(
                 **{
                     **plan,

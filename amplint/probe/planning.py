@@ -104,12 +104,14 @@ class PlanBuilder:
         return [target]
 
     def function_at(self, row: int) -> Function:
-        """The innermost function that holds a row; a nested one stands for its outermost."""
+        """The innermost function that holds a row, in its decorators, too; a nested one stands
+        for its outermost."""
         found = self.view.module.body
         for function in self.view.module.functions[1:]:
             node = function.node
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                inside = node.lineno <= row <= (node.end_lineno or node.lineno)
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                inside = first <= row <= (node.end_lineno or node.lineno)
                 if inside and function.parent is None:
                     found = function
         return found
@@ -130,6 +132,17 @@ class PlanBuilder:
             for node in ast.walk(self.view.module.tree)
             if _is_by_hand(node)
             for row in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        )
+
+    @cached_property
+    def rows_that_filter(self) -> frozenset[int]:
+        """Rows of the checked file that ask a parameter whether it is trained."""
+        return frozenset(
+            node.lineno
+            for node in ast.walk(self.view.module.tree)
+            if isinstance(node, ast.Attribute)
+            and node.attr == "requires_grad"
+            and isinstance(node.ctx, ast.Load)
         )
 
     def calls_with(self, owners: Collection[str]) -> Iterator[tuple[str, int]]:

@@ -17,7 +17,7 @@ from amplint.findings import Evidence, Finding
 from amplint.probe.domains import OTHER
 from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
-from amplint.probe.predictions import predict
+from amplint.probe.predictions import can_show, why_not
 from amplint.probe.replay import replay
 from amplint.probe.search import (
     Budget,
@@ -85,6 +85,11 @@ class _Silent:
     complete: bool
 
 
+def not_probed(finding: Finding) -> Verdict:
+    """The verdict on a finding that no run can show, with the reason."""
+    return Verdict(Evidence("not-probed", detail=why_not(finding.code)))
+
+
 class Prober:
     """Probes the findings of one file.
 
@@ -114,8 +119,8 @@ class Prober:
 
     def probe(self, finding: Finding) -> Verdict:
         """The evidence that executing the finding's code gives."""
-        if not predict(finding):
-            return Verdict(finding.evidence)
+        if not can_show(finding.code, self._device):
+            return not_probed(finding)
         entries = self._builder.entries(finding)
         plans = {entry: self._builder.plan(finding, entry) for entry in self._above(entries)}
         # Planning reads files; the clock is for the runs.
@@ -281,7 +286,7 @@ class Prober:
         inputs = [
             describe(need, case.planned.options)
             for need in case.needed
-            if is_remarkable(need.decision)
+            if is_remarkable(need.decision) and need.decision.origin != "role"
         ]
         return f"{story}; needs {', '.join(inputs)}" if inputs else story
 

@@ -92,7 +92,8 @@ def _identity(request: Request) -> str:
     inputs = sorted((path, repr(value)) for path, value in request.assignment.items())
     entry = (plan.entry_source, plan.entry, plan.target_rows, plan.prefer)
     mode = (request.init_scale, request.enabled, request.device, request.repair)
-    return repr((entry, inputs, mode))
+    counterfactual = (request.omissions, request.trainable_inputs, request.exaggerate)
+    return repr((entry, inputs, mode, counterfactual))
 
 
 @dataclass(frozen=True, slots=True)

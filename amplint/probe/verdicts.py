@@ -7,7 +7,6 @@ is a doubt, and one doubt is enough for `conditional`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,9 +14,16 @@ from dataclasses import dataclass, replace
 from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data, root_of
-from amplint.probe.messages import Prediction, Request, Role, RunResult
+from amplint.probe.measurements import MEASURES, UNSTEADY, Place, difference, repeats
+from amplint.probe.messages import Prediction, Raised, Request, Role, RunResult
 from amplint.probe.planning import PlanBuilder
-from amplint.probe.predictions import EXPECTATIONS, SCALE_DEPENDENT, Expectation, slugs_of
+from amplint.probe.predictions import (
+    EXPECTATIONS,
+    SCALE_DEPENDENT,
+    Expectation,
+    rows_of,
+    slugs_of,
+)
 from amplint.probe.search import Budget, Trial
 
 #: Initial scales of the metamorphic test: a run is compared at the first of them with itself
@@ -25,14 +31,6 @@ from amplint.probe.search import Budget, Trial
 #: vanishes beside a large scale; and a large one, because a threshold may not be reached by
 #: small gradients.
 SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
-#: Relative difference of gradients from which two runs are not the same training. Rounding in
-#: half precision stays below a hundredth.
-DIFFERENCE = 0.1
-#: Gradients that are smaller than this may underflow in half precision; they are not compared.
-SMALLEST = 1e-4
-#: Runs of one request repeat themselves up to this relative difference.
-REPEATABLE = 1e-5
-
 #: Functions that may be handed anything without touching it, by how they are called.
 _HARMLESS = re.compile(
     r"(?:^|[._])(?:log|print|info|debug|warn|warning|write|add_scalar|record|track|report|save|"
@@ -57,8 +55,15 @@ _BY_ORDER = frozenset(
 )
 #: Notes of a run about optimizers and gradients.
 _ABOUT_GRADIENTS = re.compile(r"optimizer unresolved |connected |an optimizer was given no")
+#: Codes about which parameters are trained: of a stand-in for a model, all are.
+_ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
 _ABOUT_GRAPHS = frozenset({"AMP123"})
+
+
+#: Characters of torch's text that are always printed.
+MESSAGE = 120
+_OF_THE_PROTOCOL = Expectation("gradients")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,9 @@ class Judge:
         self._builder = builder
         self._path = builder.path
         self._budget = budget
+        self._expectations = EXPECTATIONS.get(finding.code, ())
         self._slugs = slugs_of(finding.code)
+        self._place = Place(self._path, frozenset(rows_of(finding)), budget)
         self._rows = {
             finding.span.start.row,
             *(step.row for step in finding.path if step.filename == finding.filename),
@@ -111,13 +118,16 @@ class Judge:
         Raises:
             BudgetSpent: a measurement needed more runs than are left.
         """
-        expectations = EXPECTATIONS.get(self._finding.code, ())
         artefact = None
-        for prediction, expected in zip(trial.plan.predictions, expectations):
+        for prediction, expected in zip(trial.plan.predictions, self._expectations):
+            if not expected.fits(trial.request.device):
+                continue
             if prediction.kind == "raises":
                 shown = self._raised(trial, prediction, expected)
-            else:
+            elif prediction.kind == "gradients":
                 shown = self._scale_dependent(trial, prediction)
+            else:
+                shown = self._measured(trial, prediction, expected)
             if shown is not None and not shown.artefact:
                 return shown
             artefact = artefact or shown
@@ -127,21 +137,28 @@ class Judge:
 
     def _raised(self, trial: Trial, prediction: Prediction, expected: Expectation) -> Shown | None:
         raised = trial.result.raised
-        if raised is None or raised.type != prediction.exception:
+        if raised is None or raised.type not in prediction.exception.split("|"):
             return None
-        if not re.search(prediction.pattern, raised.message) or raised.filename != self._path:
+        if not re.search(prediction.pattern, raised.message):
+            return None
+        if raised.filename != self._path and not expected.without:
             return None
         if prediction.rows and raised.row not in prediction.rows:
             return None
         if expected.anywhere and not trial.reached:
             return None
-        if not raised.inside.startswith("torch") and raised.type != "AttributeError":
+        if not _is_torchs(raised) and not (expected.without or expected.relies_on == "place"):
             return None
-        words = f"{raised.type}: {raised.message.split('  ')[0].strip()}"
+        words = f"{raised.type}: {_first_line(raised.message)}"
         broken = broken_rules(trial.result.events)
         by_order = bool(expected.slugs and broken) and broken[-1].slug in _BY_ORDER
-        doubts = tuple(self._doubts(trial, by_order=by_order))
+        doubts = tuple(self._doubts(trial, expected, by_order=by_order))
         shown = Shown(trial, prediction, words, raised.row, doubts)
+        if expected.without and not self._is_gone_without(trial, expected):
+            other = f"nothing but line {min(rows_of(self._finding))} causes it"
+            return replace(shown, doubts=(*doubts, other))
+        if expected.without:
+            return shown if self._is_whatever_is_trained(trial) else _if_nothing_else_is(shown)
         if expected.cause and not any(
             b.slug == expected.cause and self._is_here(b, trial) for b in broken
         ):
@@ -152,6 +169,31 @@ class Judge:
             else self._explained_without_protocol(trial.result)
         )
         return shown if explained else replace(shown, artefact=True)
+
+    def _is_gone_without(self, trial: Trial, expected: Expectation) -> bool:
+        """Whether the same run gets past the place where it failed if the rows do nothing."""
+        raised = trial.result.raised
+        assert raised is not None
+        other = self._place.without(trial, expected.without, everywhere=expected.everywhere)
+        if other.status not in ("returned", "raised", "stopped"):
+            return False
+        again = other.raised
+        return again is None or (
+            again.type != raised.type
+            or again.message != raised.message
+            or (again.filename, again.row) != (raised.filename, raised.row)
+        )
+
+    def _is_whatever_is_trained(self, trial: Trial) -> bool:
+        """Whether it is the same if everything that was invented for inputs is trained."""
+        raised = trial.result.raised
+        other = self._budget.run(replace(trial.request, trainable_inputs=True)).raised
+        return (
+            raised is not None
+            and other is not None
+            and (other.type, other.filename, other.row)
+            == (raised.type, raised.filename, raised.row)
+        )
 
     def _is_here(self, broken: Broken, trial: Trial) -> bool:
         """Whether an event stands where the finding does."""
@@ -170,7 +212,18 @@ class Judge:
             )
         if self._finding.code == "AMP123":
             return any(e.kind == "backward" and not e.facts.get("raised") for e in result.events)
-        return result.raised.inside == "torch.amp"
+        return _is_torchs(result.raised) or self._finding.code == "AMP209"
+
+    # -- what raises nothing -------------------------------------------------------------------
+
+    def _measured(
+        self, trial: Trial, prediction: Prediction, expected: Expectation
+    ) -> Shown | None:
+        found = MEASURES[expected.kind](trial, expected, self._place)
+        if found is None:
+            return None
+        doubts = (*self._doubts(trial, expected), *map(_in_words, found.doubts))
+        return Shown(trial, prediction, found.words, found.row, doubts)
 
     # -- gate 3: the metamorphic test ----------------------------------------------------------
 
@@ -185,7 +238,7 @@ class Judge:
         larger, result, (row, before, after) = measured
         doubts = list(self._doubts(trial))
         if not repeats(result, self._budget.run_again(larger)):
-            doubts.append("two runs with the same inputs gave different gradients")
+            doubts.append(UNSTEADY)
         if cause.slug in _ABOUT_LEFTOVERS and not _clears(trial):
             doubts.append("nothing else clears the gradients")
         earlier = self._earlier_cause(trial.result, cause)
@@ -234,7 +287,13 @@ class Judge:
 
     # -- gates 4 and 5: the ledger -------------------------------------------------------------
 
-    def _doubts(self, trial: Trial, *, by_order: bool = False) -> Iterator[str]:
+    def _doubts(
+        self,
+        trial: Trial,
+        expected: Expectation = _OF_THE_PROTOCOL,
+        *,
+        by_order: bool = False,
+    ) -> Iterator[str]:
         """Why a run may show what the code does not do.
 
         Args:
@@ -243,14 +302,24 @@ class Judge:
         result = trial.result
         for row, reason in result.repairs[:3]:
             yield f"line {row} was skipped ({reason})"
+        for row in filter(None, map(against_data, result.decisions)):
+            yield f"some data make the test in line {row} go that way"
+        if expected.relies_on == "place":
+            return
         for name, row in result.opaque:
             if not _HARMLESS.search(name):
                 yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
         for note in result.notes:
             if not (by_order and _ABOUT_GRADIENTS.match(note)):
                 yield _in_words(note)
-        for row in filter(None, map(against_data, result.decisions)):
-            yield f"some data make the test in line {row} go that way"
+        filtered = self._builder.rows_that_filter.intersection(result.rows)
+        if filtered and self._finding.code in _ABOUT_PARAMETERS and _has_model_of_ours(result):
+            yield f"the test in line {min(filtered)} keeps all parameters of the real model"
+        if expected.relies_on == "protocol":
+            yield from self._doubts_about_the_protocol(trial, by_order)
+
+    def _doubts_about_the_protocol(self, trial: Trial, by_order: bool) -> Iterator[str]:
+        result = trial.result
         for name, row in self._builder.calls_with(_owners(trial)):
             if row in result.rows:
                 yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
@@ -287,8 +356,15 @@ class Judge:
         Raises:
             BudgetSpent: no run was left for the last of them.
         """
-        if shown.prediction.kind == "gradients":
-            return True  # the repeated run is its control: see `_scale_dependent`
+        if shown.prediction.kind != "raises":
+            return True  # a second run, or the event itself, is its control
+        expected = next(
+            e
+            for e in self._expectations
+            if e.pattern == shown.prediction.pattern and e.exception == shown.prediction.exception
+        )
+        if expected.without or expected.relies_on == "place":
+            return True  # the counterfactual run got past it; wrong arguments are wrong always
         if self._succeeded_before(shown.trial.result):
             return True
         if any(self._passes(trial.result, shown) for trial in trials):
@@ -327,6 +403,22 @@ def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectati
         and last.event.row == result.raised.row
         and last.index == len(protocol_events(result.events)) - 1
     )
+
+
+def _if_nothing_else_is(shown: Shown) -> Shown:
+    doubt = "no other input of the function is trained"
+    return replace(shown, doubts=(*shown.doubts, doubt))
+
+
+def _is_torchs(raised: Raised) -> bool:
+    """Whether torch raised it, or Python about a None that stands for a scaler."""
+    return raised.inside.startswith("torch") or raised.type == "AttributeError"
+
+
+def _first_line(message: str) -> str:
+    """The first sentence or line of what torch says; hints follow after two spaces."""
+    line = message.strip().split("\n")[0].split("  ")[0].strip()
+    return line if len(line) <= MESSAGE else line.split(". ")[0]
 
 
 def _clears(trial: Trial) -> bool:
@@ -391,35 +483,6 @@ def _shares_invented_parameters(trial: Trial) -> bool:
     return trial.plan.entry != "<module>" and any(
         role.kind == "optimizer" and role.origin != "constructor" for role in trial.plan.roles
     )
-
-
-def repeats(one: RunResult, other: RunResult) -> bool:
-    """Whether two runs of the same request took the same steps with the same gradients."""
-    rows = [[row for row, _ in result.steps] for result in (one, other)]
-    return rows[0] == rows[1] and difference(one, other, REPEATABLE) is None
-
-
-def difference(
-    one: RunResult, other: RunResult, threshold: float = DIFFERENCE
-) -> tuple[int, float, float] | None:
-    """The first gradient norm in which two runs differ: row of the step, both norms.
-
-    None as well where the runs cannot be compared, because their steps are not the same.
-    """
-    if [row for row, _ in one.steps] != [row for row, _ in other.steps]:
-        return None
-    for (row, norms), (_, others) in zip(one.steps, other.steps):
-        if len(norms) != len(others):
-            return None
-        for before, after in zip(norms, others):
-            if before is None or after is None:
-                continue
-            if not (math.isfinite(before) and math.isfinite(after)):
-                return None
-            size = max(abs(before), abs(after))
-            if size > SMALLEST and abs(before - after) > threshold * size:
-                return row, before, after
-    return None
 
 
 def _in_words(note: str) -> str:

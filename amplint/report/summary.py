@@ -66,8 +66,7 @@ def summarise_evidence(findings: Iterable[Finding]) -> str:
     counts = Counter(finding.evidence.status for finding in findings)
     if not any(counts[status] for status in EVIDENCE_WORD):
         return ""
-    words = {**EVIDENCE_WORD, "static": "not probed"}
-    parts = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
+    parts = [f"{counts[status]} {word}" for status, word in EVIDENCE_WORD.items() if counts[status]]
     return f"{_plural(len(findings), 'finding')}: {', '.join(parts)}."
 
 

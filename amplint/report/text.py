@@ -36,6 +36,7 @@ EVIDENCE_WORD = {
     "not-reproduced": "not reproduced",
     "not-reached": "not reached",
     "inconclusive": "inconclusive",
+    "not-probed": "not probed",
     "observed": "observed",
 }
 

@@ -165,17 +165,39 @@ def _clips(monitor: Monitor, patches: Patches) -> None:
 def _autocast(monitor: Monitor, patches: Patches) -> None:
     region_class = torch.amp.autocast_mode.autocast
 
+    #: The state before the outermost entry of each region that is active, and how often it is.
+    active: dict[int, list[tuple[bool, str]]] = {}
+
     def enter(original: Callable[..., Any], self: Any) -> Any:
+        before = active.setdefault(id(self), [])
+        before.append(_autocast_state(self.device))
         result = original(self)
-        monitor.enter_autocast(self.device, str(self.fast_dtype), bool(self._enabled))
+        explicit = bool(getattr(self, "_amp_explicit", True))
+        facts = {"device": self.device, "dtype": str(self.fast_dtype), "explicit": explicit}
+        monitor.enter_autocast({**facts, "again": len(before) > 1}, bool(self._enabled))
         return result
 
     def leave(original: Callable[..., Any], self: Any, *error: Any) -> Any:
-        monitor.exit_autocast()
-        return original(self, *error)
+        result = original(self, *error)
+        before = active.pop(id(self), [])
+        outermost = before.pop() if before else None
+        if before:
+            active[id(self)] = before
+        leaks = not before and outermost is not None
+        monitor.exit_autocast(leaks and _autocast_state(self.device) != outermost)
+        return result
 
     patches.wrap(region_class, "__enter__", enter)
     patches.wrap(region_class, "__exit__", leave)
+
+
+def _autocast_state(device: str) -> tuple[bool, str]:
+    """Whether autocast is on in this thread, and its dtype."""
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.is_autocast_enabled(device), str(torch.get_autocast_dtype(device))
+    if device == "cpu":  # before torch 2.4
+        return torch.is_autocast_cpu_enabled(), str(torch.get_autocast_cpu_dtype())
+    return torch.is_autocast_enabled(), str(torch.get_autocast_gpu_dtype())
 
 
 def _is_optimizer(thing: Any) -> bool:

@@ -223,16 +223,21 @@ class Monitor:
         scaler = scaler_of(roots)
         self._tell("grad", scaler=scaler, facts={"scaled": bool(scaler)})
 
-    def enter_autocast(self, device: str, dtype: str, enabled: bool) -> None:
-        """An autocast region begins."""
-        self.regions.append(f"{device} {dtype}" if enabled else "")
-        self._tell("autocast-enter", facts={"device": device, "dtype": dtype, "enabled": enabled})
+    def enter_autocast(self, facts: dict[str, Any], enabled: bool) -> None:
+        """An autocast region begins, of the device and dtype in `facts`."""
+        self.regions.append(f"{facts['device']} {facts['dtype']}" if enabled else "")
+        self._tell("autocast-enter", facts={**facts, "enabled": enabled})
 
-    def exit_autocast(self) -> None:
-        """The innermost autocast region ends."""
+    def exit_autocast(self, leaks: bool = False) -> None:
+        """The innermost autocast region has ended; it `leaks` if autocast is not as before."""
         if self.regions:
             self.regions.pop()
-        self._tell("autocast-exit")
+        self._tell("autocast-exit", facts={"leaks": True} if leaks else {})
+
+    @property
+    def in_region(self) -> bool:
+        """Whether the innermost autocast region is enabled."""
+        return bool(self.regions and self.regions[-1])
 
     # -- states
 
@@ -333,7 +338,7 @@ class Monitor:
         place: Place | None = None,
     ) -> None:
         filename, row = place or self._place()
-        facts = {**(facts or {}), "autocast": bool(self.regions and self.regions[-1])}
+        facts = {**(facts or {}), "autocast": self.in_region}
         partner = scaler or self._partner.get(optimizer, 0)
         state = self._state(partner, optimizer)
         self._listener(Observation(kind, filename, row, scaler, optimizer, state, violation, facts))

@@ -30,6 +30,9 @@ FOOLED = (
     "AMP123/good_one_of_each.py",  # optimizers that no backward feeds
     "AMP123/good_two_outputs.py",  # graphs that only the stand-in shares
     "silent/13_extended_scaler/own_amp_support.py",  # an optimizer that unscales by itself
+    "AMP302/good_copies.py",  # a parameter that belongs to an unknown object
+    "AMP401/good_adapters.py",  # a filter of parameters that keeps all of a stand-in's
+    "AMP401/good_casts.py",  # half weights that are meant
     "AMP501/good_outside.py",  # gradients that nobody clears
 )
 

@@ -8,7 +8,15 @@ import pytest
 
 from amplint import rules
 from amplint.findings import Finding, Position, Severity, Span
-from amplint.probe.predictions import EXPECTATIONS, Expectation, predict, rows_of
+from amplint.probe.measurements import MEASURES
+from amplint.probe.predictions import (
+    EXPECTATIONS,
+    NOT_PROBED,
+    Expectation,
+    can_show,
+    predict,
+    rows_of,
+)
 from amplint.protocol import VIOLATIONS
 
 
@@ -42,10 +50,28 @@ def test_rows() -> None:
 
 
 def test_a_prediction_is_about_the_finding_s_rows() -> None:
-    (prediction,) = predict(finding("AMP104"))
+    prediction = predict(finding("AMP104"))[0]
     assert (prediction.kind, prediction.exception) == ("raises", "RuntimeError")
     assert prediction.rows == (3,)
 
 
 def test_rules_that_no_run_can_show_are_not_probed() -> None:
-    assert predict(finding("AMP119")) == ()
+    assert predict(finding("AMP120")) == ()
+
+
+def test_every_rule_is_shown_or_says_why_not() -> None:
+    for code in rules.TABLE:
+        assert (code in EXPECTATIONS) != (code in NOT_PROBED) or code == "AMP502", code
+    for reason in NOT_PROBED.values():
+        assert not reason.endswith(".")
+
+
+def test_what_needs_a_gpu_is_not_probed_without() -> None:
+    assert not can_show("AMP502", "cpu")
+    assert can_show("AMP502", "cuda:0")
+    assert can_show("AMP101", "cpu")
+
+
+def test_every_measure_exists() -> None:
+    kinds = {item.kind for items in EXPECTATIONS.values() for item in items}
+    assert kinds == {"raises", "gradients", *MEASURES}

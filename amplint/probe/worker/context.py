@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from amplint.probe.messages import Event, Plan, Request, Role
 from amplint.probe.worker.decisions import Decisions
+from amplint.probe.worker.omissions import Omissions
 from amplint.probe.worker.sources import Project
 from amplint.probe.worker.uses import Use
 
 if TYPE_CHECKING:
     from amplint.probe.worker.world import World
 
+#: Predictions about single operations.
+OPERATIONS = frozenset({"vanishing"})
 #: How often a target row is passed before a run that goes well has seen enough.
 ENOUGH = 10
 
@@ -38,6 +41,11 @@ class Run:
         #: The small real objects; set before the run begins.
         self.world: World
         self.decisions = Decisions(request)
+        self.omissions = Omissions(self)
+        #: Whether operations on float16 matter that stand on a target row.
+        self.watches_operations = any(
+            prediction.kind in OPERATIONS for prediction in self.plan.predictions
+        )
         self.uses = project.uses()
         self.events: list[Event] = []
         self.steps: list[tuple[int, tuple[float | None, ...]]] = []
@@ -48,6 +56,8 @@ class Run:
         self.rows: dict[int, int] = {}
         self.lines = 0
         self.virtual_cuda = not request.device.startswith("cuda")
+        #: Told the leaves of each graph that a backward went through.
+        self.after_backward: Callable[[list[Any]], None] = lambda leaves: None
         self._roles = {role.path: role for role in self.plan.roles}
 
     def choose(self, path: str, options: Iterable[Any], origin: str = "invented") -> Any:

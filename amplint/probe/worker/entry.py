@@ -181,7 +181,9 @@ class Entry:
         kind = _kind_of_annotation(annotation)
         if kind == "tensor":
             is_loss = words.kind_of(path, set()) == "loss"
-            return values.make(path) if is_loss else soft()
+            if is_loss:
+                return values.make(path)
+            return values.tensor(path) if run.request.trainable_inputs else soft()
         if kind is not None and role is None:
             built = self._of_kind(kind, path, annotation)
             if built is not None:

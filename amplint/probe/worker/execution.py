@@ -8,10 +8,10 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from amplint.probe.messages import Event, Request, RunResult
-from amplint.probe.worker import torch_patches
+from amplint.probe.worker import omissions, torch_patches
 from amplint.probe.worker.context import ENOUGH, Run, StopRun, begin
 from amplint.probe.worker.entry import Entry, EntryError
 from amplint.probe.worker.failures import describe
@@ -44,6 +44,7 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
     torch.default_generator.manual_seed(0)
     _watch(run)
     torch_patches.install(run)
+    omissions.install(run)
     watched = torch_patches.watched()
     loading: Loading | None = None
     status, reason, raised = "returned", "", None
@@ -94,6 +95,8 @@ def _watch(run: Run) -> None:
         facts = dict(seen.facts)
         if seen.violation is not None:
             facts["violation"] = seen.violation.slug
+        if seen.filename != run.project.checked:
+            facts["through"] = run.row()
         run.events.append(
             Event(
                 seen.kind,
@@ -110,13 +113,68 @@ def _watch(run: Run) -> None:
     monitor = Monitor(listen, place)
     instrument(monitor)
     run.world.known_optimizers = monitor.known_optimizers
+    run.after_backward = _Graphs(run, monitor).after_backward
+    _watch_constructions(run, monitor, place)
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         norms = tuple(_norm(parameter.grad) for parameter in parameters_of(optimizer))
         run.steps.append((place()[1], norms))
 
     register_optimizer_step_pre_hook(before_step)
-    _Forwards(run, place).watch()
+    _Forwards(run, place, monitor).watch()
+
+
+class _Graphs:
+    """Tells of each backward which parameters are in the graph of its loss."""
+
+    def __init__(self, run: Run, monitor: Monitor) -> None:
+        self._run = run
+        self._monitor = monitor
+
+    def after_backward(self, leaves: list[Any]) -> None:
+        """The backward that has just been recorded started from the graph of these leaves."""
+        events = self._run.events
+        if not events or events[-1].kind != "backward":
+            return
+        reached = {id(leaf) for leaf in leaves}
+        graph = {}
+        for optimizer in self._monitor.known_optimizers():
+            owned = enumerate(parameters_of(optimizer))
+            indices = [index for index, parameter in owned if id(parameter) in reached]
+            if indices:
+                graph[str(self._monitor.optimizer_number(optimizer))] = indices
+        events[-1].facts["graph"] = graph
+
+
+def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
+    """Record which scalers and optimizers are built where, and what the probe made up."""
+    scaler_class = torch.amp.GradScaler
+    scaler_init, optimizer_init = scaler_class.__init__, Optimizer.__init__
+
+    def add(kind: str, built: Any, number: int, facts: dict[str, Any]) -> None:
+        facts["class"] = type(built).__name__
+        if run.world.inventing:
+            facts["stands-for"] = run.world.inventing
+        filename, row = place()
+        scaler, optimizer = (number, 0) if kind == "scaler" else (0, number)
+        run.events.append(Event(kind, filename, row, scaler, optimizer, facts=facts))
+
+    def new_scaler(self: Any, *args: Any, **kwargs: Any) -> None:
+        scaler_init(self, *args, **kwargs)
+        scale = getattr(self, "_init_scale", 1.0)
+        facts = {"enabled": self.is_enabled(), "scale": float(scale)}
+        facts["bools"] = getattr(self, "_amp_bools", {})
+        add("scaler", self, monitor.scaler_number(self), facts)
+
+    def new_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
+        optimizer_init(self, *args, **kwargs)
+        owned = enumerate(parameters_of(self))
+        trainable = [index for index, parameter in owned if parameter.requires_grad]
+        facts = {"trainable": trainable, "eps": self.defaults.get("eps")}
+        add("optimizer", self, monitor.optimizer_number(self), facts)
+
+    scaler_class.__init__ = new_scaler  # type: ignore[method-assign]
+    Optimizer.__init__ = new_optimizer  # type: ignore[method-assign]
 
 
 def _norm(gradient: Any) -> float | None:
@@ -129,9 +187,10 @@ def _norm(gradient: Any) -> float | None:
 class _Forwards:
     """Sees the outermost forward of each model, and puts NaN into it where that is decided."""
 
-    def __init__(self, run: Run, place: Any) -> None:
+    def __init__(self, run: Run, place: Any, monitor: Monitor) -> None:
         self._run = run
         self._place = place
+        self._monitor = monitor
         self._depth = 0
         self._count = 0
 
@@ -150,9 +209,8 @@ class _Forwards:
             return None
         self._count += 1
         filename, row = self._place()
-        self._run.events.append(
-            Event("forward", filename, row, facts={"model": type(module).__name__})
-        )
+        facts = {"model": type(module).__name__, "autocast": self._monitor.in_region}
+        self._run.events.append(Event("forward", filename, row, facts=facts))
         if self._count > FORWARDS:
             return None
         if not self._run.choose(f"nan in forward {self._count}", (False, True)):

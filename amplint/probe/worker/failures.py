@@ -12,6 +12,7 @@ from amplint.probe.messages import Raised
 
 TORCH = str(Path(torch.__file__).parent)
 PROBE = str(Path(__file__).parent)
+SOFT = str(Path(PROBE) / "soft.py")
 AMP = f"{TORCH}/amp/"
 AUTOGRAD = f"{TORCH}/autograd/"
 
@@ -48,8 +49,14 @@ def _inside(error: BaseException) -> str:
     if any(name.startswith(AUTOGRAD) for name in files):
         return "torch.autograd"
     innermost = files[-1] if files else ""
-    if innermost.startswith(TORCH):
+    if innermost.startswith(TORCH) or _is_call(error):
         return "torch"
     if innermost.startswith(PROBE):
         return "probe"
     return "user"
+
+
+def _is_call(error: BaseException) -> bool:
+    """Whether torch's C++, which has no frames, raised it where a soft tensor calls it."""
+    code = frames_of(error)[-1][0].f_code
+    return code.co_filename == SOFT and code.co_name == "call"

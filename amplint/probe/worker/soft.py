@@ -10,12 +10,14 @@ operation would have had.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
+from amplint.probe.worker import operations
 from amplint.probe.worker.arity import unpacked
 from amplint.probe.worker.context import current
 
@@ -64,9 +66,36 @@ LOWER = frozenset(
         "bilinear",
     ]
 )
-#: Operations that autocast runs in float32.
+#: Operations that autocast runs in float32 on CUDA; on the CPU some of them stay in half.
 FULL = frozenset(
     [
+        "acos",
+        "asin",
+        "cosh",
+        "erfinv",
+        "sinh",
+        "tan",
+        "softmin",
+        "__rpow__",
+        "__rtruediv__",
+        "__rdiv__",
+        "normalize",
+        "binary_cross_entropy_with_logits",
+        "cosine_embedding_loss",
+        "cross_entropy",
+        "hinge_embedding_loss",
+        "kl_div",
+        "l1_loss",
+        "margin_ranking_loss",
+        "mse_loss",
+        "multilabel_margin_loss",
+        "multi_margin_loss",
+        "nll_loss",
+        "pdist",
+        "poisson_nll_loss",
+        "smooth_l1_loss",
+        "soft_margin_loss",
+        "triplet_margin_loss",
         "softmax",
         "log_softmax",
         "exp",
@@ -152,6 +181,10 @@ FACTORIES = frozenset(
 )
 #: These may never be replaced by an approximation: their failure is what a probe looks for.
 STRICT = frozenset({"backward", "grad", "unscale_"})
+#: Operations whose second argument is a mask.
+MASKED = frozenset({"masked_fill", "masked_fill_"})
+#: What torch says about a dtype whatever the shapes are.
+ABOUT_DTYPES = re.compile("without overflow|unsafe to autocast")
 
 
 class SoftSize(tuple):  # type: ignore[type-arg]
@@ -263,6 +296,8 @@ class SoftTensor(torch.Tensor):
 
     def item(self) -> Any:
         """A Python number, as torch gives it."""
+        if current().omissions.applies("copies"):
+            return self
         return float(self) if self.is_floating_point() else int(self)
 
     def tolist(self) -> Any:
@@ -484,18 +519,33 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     """Run a torch function; soft and stand-in arguments let it fail without harm."""
     name = getattr(func, "__name__", "")
     run = current()
+    if run.omissions:
+        kept = run.omissions.instead(func, name, args, kwargs)
+        if kept is not None:
+            return kept
     args, kwargs, loose = _concrete(name, args, kwargs)
+    if name in MASKED and len(args) > 2 and isinstance(args[1], SoftTensor):
+        args = (args[0], args[1].bool(), *args[2:])  # data that are a mask are boolean
     try:
         with without_overrides():
             result = func(*args, **kwargs)
-    except Exception:  # whatever torch says about shapes that were invented; all else is raised
+    except Exception as error:  # about shapes that were invented; all else is raised
+        if ABOUT_DTYPES.search(str(error)):
+            operations.doubt(run, args)
+            raise
         if name == "__len__":
             return LENGTH  # of a number that would be a sequence if data were real
         if name in STRICT or not (loose or name in FACTORIES):
             raise
         run.remark("shapes of tensors are not followed")
         result = connected([args, kwargs], name)
+        operations.trace(name, args, result)
         return result.detach() if name in INDEXES else result
+    if run.virtual_cuda and name in FULL:
+        result = _in_full_precision(result)
+    operations.trace(name, args, result)
+    if run.watches_operations:
+        operations.watch(run, name, args, kwargs)
     if not loose or name == "__set__":
         return result
     if any(result is argument for argument in args):
@@ -504,6 +554,15 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     if name in EXACT and isinstance(result, SoftTensor):
         result._amp_exact = True
     return result
+
+
+def _in_full_precision(result: Any) -> Any:
+    """What autocast on CUDA would have computed in float32."""
+    lower = autocast_dtype()
+    if lower is None or not isinstance(result, torch.Tensor) or result.dtype != lower:
+        return result
+    with without_overrides():
+        return result.float()
 
 
 def _concrete(name: str, args: Any, kwargs: Any) -> tuple[Any, Any, bool]:

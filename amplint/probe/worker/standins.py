@@ -205,7 +205,8 @@ class StandIn:
         if value is not UNBOUND:
             return value
         if position == 1 and (function.startswith("__") or function in ARITHMETIC):
-            return self._amp_bind("number")
+            trained = current().request.trainable_inputs
+            return self._amp_bind("tensor" if trained else "number")
         if position < 3:
             return self._amp_bind("tensor")
         return self._amp_bind("number")
@@ -446,7 +447,8 @@ def operand(thing: Any, other: Any) -> Any:
         return str(thing)
     if isinstance(other, (list, tuple)):
         return type(other)()
-    if isinstance(other, torch.Tensor) and get(thing, "_owner") is not None:
+    trained = get(thing, "_owner") is not None or current().request.trainable_inputs
+    if isinstance(other, torch.Tensor) and trained:
         return thing._amp_bind("tensor")
     return number(thing)
 

@@ -18,7 +18,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from amplint.probe.messages import SMALL
-from amplint.probe.worker import opaque_calls, small_layers, standins, values
+from amplint.probe.worker import opaque_calls, operations, small_layers, standins, values
 from amplint.probe.worker.context import Run, current
 from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.soft import (
@@ -105,6 +105,8 @@ WEIGHT = 0.05
 ABOUT_SHAPES = re.compile(r"inplace operation|invalid gradient|shape|size|dimension")
 #: Settings of optimizers that nobody knows.
 ORDINARY: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "eps": 1e-8, "betas": (0.9, 0.999)}
+#: Nodes between a scaled loss and the loss: a product, and what casts it.
+MULTIPLE_DEPTH = 4
 #: Functions of torch that return their first argument.
 IDENTITIES = frozenset({"cuda", "pin_memory", "record_stream", "share_memory_"})
 
@@ -210,10 +212,12 @@ def _scalers(run: Run) -> None:
         kind = "cpu" if run.virtual_cuda or not isinstance(device, str) else device
         if type(self).__module__.split(".")[0] != "torch":
             run.note(f"scaler subclass {type(self).__qualname__}")
+        given = {"device": device, "init_scale": init_scale}
+        self._amp_bools = {key: value for key, value in given.items() if isinstance(value, bool)}
         init(
             self,
             kind,
-            init_scale=run.request.init_scale,
+            init_scale=init_scale if isinstance(init_scale, bool) else run.request.init_scale,
             growth_factor=_number(growth_factor, 2.0),
             backoff_factor=_number(backoff_factor, 0.5),
             growth_interval=int(_number(growth_interval, 2000)),
@@ -260,7 +264,7 @@ def _gradients() -> None:
         tensors = standins.concrete(tensors, "loss")
         with torch._C.DisableTorchFunction():
             roots = [_scalar(tensor) for tensor in tensors_in(tensors)]
-            _link(roots)
+            leaves = _link(roots)
             try:
                 original(roots, *args, **kwargs)
             except RuntimeError as error:
@@ -268,6 +272,8 @@ def _gradients() -> None:
                     raise
                 roots = [_substitute(roots)]
                 original(roots, *args, **kwargs)
+            finally:
+                current().after_backward(leaves)
             keeps = kwargs.get("retain_graph", args[1] if len(args) > 1 else False)
             for name in mark_freed(roots, frees=not keeps):
                 current().note(f"connected {name}")
@@ -297,13 +303,30 @@ def _substitute(roots: list[Any]) -> Any:
     return torch.stack([leaf.float().mean() for leaf in leaves]).sum() * scale
 
 
-def _link(roots: list[Any]) -> None:
+def _link(roots: list[Any]) -> list[Any]:
+    """The leaves of the graph; an optimizer that was made up may get them."""
     run = current()
     leaves = leaves_of(roots)
     known = [leaf for leaf in leaves if leaf is not run.world.ghost]
-    run.world.link(known or leaves)
+    copies = _next_to(roots)
+    run.world.link([leaf for leaf in known or leaves if id(leaf) not in copies])
     if leaves and not known:
         run.note("connected the functions that the loss comes from")
+    return leaves
+
+
+def _next_to(roots: list[Any]) -> set[int]:
+    """Leaves that are the loss itself, or that it is a multiple of: nobody trains those."""
+    found = set()
+    for node in (root.grad_fn for root in roots):
+        for _ in range(MULTIPLE_DEPTH):
+            following = [inner for inner, _ in getattr(node, "next_functions", ()) if inner]
+            if len(following) != 1:
+                break
+            node = following[0]
+            if hasattr(node, "variable"):
+                found.add(id(node.variable))
+    return found
 
 
 def _scalar(tensor: torch.Tensor) -> torch.Tensor:
@@ -511,7 +534,10 @@ def _layers() -> None:
                 raise
             current().remark("shapes of tensors are not followed")
             parameters = list(self.parameters())
-            return connected([args, kwargs, parameters], type(self).__name__.lower())
+            name = type(self).__name__.lower()
+            result = connected([args, kwargs, parameters], name)
+            operations.trace(name, args, result)
+            return result
 
     _replace(torch.nn.Module, "__call__", new_call)
     _replace(torch.nn.Module, "forward", _forward)  # of base classes: subclasses have one
@@ -622,20 +648,23 @@ def _virtual_autocast() -> None:
 
     def new_init(
         self: Any,
-        device_type: Any = "cuda",
+        device_type: Any,
         dtype: Any = None,
         enabled: Any = True,
         cache_enabled: Any = None,
     ) -> None:
-        if isinstance(device_type, bool):  # torch.autocast(enabled) is an error; be lenient
-            device_type, enabled = "cuda", device_type
+        if isinstance(device_type, (bool, torch.dtype, types.FunctionType)):
+            wrong: Any = device_type
+            init(self, wrong)  # torch's own words about that
         on_cuda = not isinstance(device_type, str) or device_type.startswith("cuda")
-        if not isinstance(dtype, torch.dtype):
-            dtype = torch.float16 if on_cuda else None
         kind = "cpu" if on_cuda else device_type
         enabled = bool(standins.concrete(enabled, "flag"))
+        self._amp_explicit = isinstance(dtype, torch.dtype)
+        if not self._amp_explicit:
+            dtype = torch.float16 if on_cuda else None
         init(self, kind, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
+    new_init.__qualname__ = "autocast.__init__"  # for torch's own words about arguments
     _replace(region, "__init__", new_init)
 
 

@@ -102,11 +102,17 @@ def bind(path: str, kind: str, owner: Any) -> Any:
     return MAKERS[kind](run, path)
 
 
+def tensor(path: str) -> Any:
+    """A tensor that stands at a path, of which nothing else is known."""
+    return _tensor(current(), path, None)
+
+
 def _tensor(run: Run, path: str, owner: Any) -> Any:
     if isinstance(owner, torch.nn.Module):
         return derived(owner())
     # A function that nobody has may well have parameters.
-    ghost = [world(run).ghost] if "()" in path and torch.is_grad_enabled() else []
+    trained = ("()" in path and torch.is_grad_enabled()) or run.request.trainable_inputs
+    ghost = [world(run).ghost] if trained else []
     return connected([soft(), *ghost])
 
 

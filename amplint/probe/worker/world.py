@@ -144,6 +144,8 @@ class World:
         self._scalers: dict[str, Any] = {}
         #: Optimizers that were made before any model was seen take every later one.
         self._open: list[Any] = []
+        #: The path of the object that is being made up; "" while nothing is.
+        self.inventing = ""
         #: All optimizers of the run, the user's own included; set by whoever watches them.
         self.known_optimizers: Callable[[], list[Any]] = list
 
@@ -166,7 +168,8 @@ class World:
             unknown = not owned
             if unknown:
                 owned = self._parameters_for(path)
-            optimizer = torch.optim.SGD(owned, lr=1e-3)
+            with self._invents(path):
+                optimizer = torch.optim.SGD(owned, lr=1e-3)
             self._optimizers[path] = optimizer
             if unknown:
                 self._open.append(optimizer)
@@ -193,8 +196,17 @@ class World:
         """The scaler that stands at this path."""
         if path not in self._scalers:
             kind = self.device.split(":", 1)[0]
-            self._scalers[path] = torch.amp.GradScaler(kind, enabled=enabled)
+            with self._invents(path):
+                self._scalers[path] = torch.amp.GradScaler(kind, enabled=enabled)
         return self._scalers[path]
+
+    @contextlib.contextmanager
+    def _invents(self, path: str) -> Iterator[None]:
+        self.inventing = path
+        try:
+            yield
+        finally:
+            self.inventing = ""
 
     def _parameters_for(self, path: str) -> list[Any]:
         models = list(self.models.values()) or [self.model()]
