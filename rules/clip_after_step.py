@@ -52,7 +52,9 @@ for inputs, targets in loader:
 Executing the function with and without the clip moves the parameters by the same amount.
 
 ## Fix safety
-No fix is offered: the clip has to move together with a new `unscale_`.
+Unsafe: steps become smaller where the clip has been without effect. The clip moves in front of the
+only `scaler.step` of its block, behind a new `unscale_` if the function has none. No fix where the
+step stands elsewhere, or where anything but plain calls lies between.
 
 ## Known limits
 A clip with an infinite threshold only measures the norm and is silent.
@@ -64,10 +66,19 @@ A clip with an infinite threshold only measures the norm and is silent.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.findings import Finding, Fix, Severity
+from amplint.fixing.statements import (
+    block_of,
+    calls_on,
+    is_unconditional,
+    move_before,
+    own_statement,
+    unsafe,
+)
+from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import report
 
 RULE = Rule(
@@ -77,6 +88,7 @@ RULE = Rule(
     effect="silent",
     summary="gradients clipped after the step that applied them",
     facts=("C04",),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -90,4 +102,25 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the clips of gradients that are spent."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _clip_before)
+
+
+def _clip_before(view: FileView, misuse: Misuse) -> Fix | None:
+    """Move the clip in front of the step, and unscale there if nothing does.
+
+    Only where both stand in one block with nothing but plain calls between.
+    """
+    statement = own_statement(misuse, view)
+    if not isinstance(statement, ast.Expr) or not is_unconditional(misuse):
+        return None
+    block = block_of(misuse, statement)
+    before = block[: block.index(statement)]
+    steps = {site.node for site in calls_on(view, misuse, "step")}
+    found = [other for other in before if getattr(other, "value", None) in steps]
+    if len(found) != 1:
+        return None
+    if not all(isinstance(other, ast.Expr) for other in before[before.index(found[0]) :]):
+        return None
+    unscaled = any(calls_on(view, misuse, "unscale_"))
+    first = "" if unscaled else f"{misuse.scaler}.unscale_({misuse.optimizer})"
+    return unsafe(*move_before(view, statement, found[0], first))

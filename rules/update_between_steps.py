@@ -65,8 +65,9 @@ Executing the function with the scaler on and off moves the parameters by differ
 example the head moves half as far, because the scale doubles before its step.
 
 ## Fix safety
-No fix is offered: with several optimizers only the place after the last step is right, and that
-can be in another function.
+Unsafe: the size of updates changes. The early `update()` moves behind the step, or goes where
+another one follows. Only where both stand in one block, behind a `step` or `unscale_` of the same
+block, and under no condition: elsewhere the right place can be in another function.
 
 ## Known limits
 With several optimizers the rule needs to see that one backward feeds both: an `update()` between
@@ -80,11 +81,22 @@ the phases of a GAN, each with its own backward, is right.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
-from amplint.wording import report
+from amplint.findings import Finding, Fix, Severity
+from amplint.fixing.statements import (
+    block_of,
+    calls_on,
+    insert_after,
+    is_unconditional,
+    own_statement,
+    remove,
+    unsafe,
+)
+from amplint.project.dataflow import arguments
+from amplint.rule import FileView, Misuse, Rule
+from amplint.wording import called_method, report
 
 RULE = Rule(
     code="AMP107",
@@ -93,8 +105,10 @@ RULE = Rule(
     effect="silent",
     summary="`scaler.update()` between two calls that need the same loss scale",
     facts=("S30", "P09", "P11"),
+    fix="unsafe",
 )
 
+METHODS = ("step", "unscale_", "update")
 MESSAGES = {
     "": "`{scaler}.update()`{at} changes the loss scale before this `{method}`{when}: the update "
     "is wrong by the factor of each change (2 or 0.5 by default)",
@@ -108,4 +122,34 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the calls that meet a scaler updated too early."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _update_later)
+
+
+def _update_later(view: FileView, misuse: Misuse) -> Fix | None:
+    """Move the update behind the step, or drop it where another one follows there.
+
+    Only where update and step stand in one block, and the block itself steps or unscales before
+    the update: then no step of an earlier round waits for it.
+    """
+    statement = own_statement(misuse, view)
+    if statement is None or called_method(misuse.node) != "step" or not is_unconditional(misuse):
+        return None
+    block = block_of(misuse, statement)
+    methods = {site.node: site.method for site in calls_on(view, misuse, *METHODS)}
+    words = [methods.get(getattr(other, "value", None), "") for other in block]  # type: ignore[arg-type]
+    place = block.index(statement)
+    before, after = words[:place], words[place + 1 :]
+    if before.count("update") != 1 or ("step" in after and "update" not in after):
+        return None
+    early = before.index("update")
+    if not {"step", "unscale_"} & {*before[:early]} or _has_argument(block[early]):
+        return None
+    edits = [remove(view, block[early])]
+    if "update" not in after:
+        edits.append(insert_after(view, statement, f"{misuse.scaler}.update()"))
+    return unsafe(*edits)
+
+
+def _has_argument(statement: ast.stmt) -> bool:
+    call = getattr(statement, "value", None)
+    return not isinstance(call, ast.Call) or bool(arguments(call))

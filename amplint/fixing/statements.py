@@ -51,6 +51,27 @@ def remove(view: FileView, statement: ast.stmt) -> Edit | None:
     return Edit(Span(Position(span.start.row, 1), Position(span.end.row + 1, 1)), "")
 
 
+def move_before(
+    view: FileView, statement: ast.stmt, target: ast.stmt, first: str = ""
+) -> list[Edit | None]:
+    """Edits that move a statement of one line, with its comment, in front of another one.
+
+    Args:
+        first: a line of code to put in front of both; "" for none.
+    """
+    lines, span = _lines(view), view.span_of(statement)
+    row = span.start.row
+    line, start = lines.line(row), view.span_of(target).start
+    rest = line[span.end.column - 1 :].strip()
+    if span.end.row != row or line[: span.start.column - 1].strip():
+        return [None]
+    if (rest and not rest.startswith("#")) or row >= len(lines.lines):
+        return [None]
+    code, indent = line[span.start.column - 1 :].rstrip(), lines.line(start.row)[: start.column - 1]
+    inserted = insert_before(view, target, f"{first}\n{indent}{code}" if first else code)
+    return [inserted, Edit(Span(Position(row, 1), Position(row + 1, 1)), "")]
+
+
 def unsafe(*edits: Edit | None) -> Fix | None:
     """A fix that changes what training does; None if one of its edits cannot be made."""
     known = [edit for edit in edits if edit is not None]

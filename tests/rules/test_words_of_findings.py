@@ -1,0 +1,118 @@
+"""What findings say about one program: the scale, the flag that decides, the names of the code."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from .page_examples import findings_of
+
+LOOP = """
+import torch
+import torch.nn.functional as F
+
+def train(model, loader, opt_d, cfg, {parameters}):
+    {setup}
+    for inputs, targets in loader:
+        opt_d.zero_grad()
+        loss = F.mse_loss(model(inputs), targets)
+{body}
+"""
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+WRONG_CLIP = f"scaler.scale(loss).backward()\n{CLIP}\nscaler.step(opt_d)\nscaler.update()"
+
+
+def program(body: str, setup: str = "pass", parameters: str = "scaler") -> str:
+    text = textwrap.indent(textwrap.dedent(body), " " * 8)
+    return LOOP.format(body=text, setup=setup, parameters=parameters)
+
+
+def built(arguments: str) -> str:
+    return program(WRONG_CLIP, f"scaler = torch.amp.GradScaler('cuda'{arguments})", "scale=2.0")
+
+
+def messages(source: str, code: str) -> list[str]:
+    return [finding.message for finding in findings_of(source, code) if finding.code == code]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (built(""), "65536 at first"),
+        (built(", init_scale=1024.0"), "1024 at first"),
+        (built(", 2.0**10"), "1024 at first"),
+        (built(", init_scale=cfg.scale"), "65536 by default"),
+        (program(WRONG_CLIP), "65536 by default"),
+    ],
+)
+def test_the_scale_is_that_of_the_constructor(source: str, words: str) -> None:
+    (message,) = messages(source, "AMP110")
+    assert message.endswith(words)
+
+
+def test_a_flag_that_decides_is_named() -> None:
+    body = """
+        scaler.scale(loss).backward()
+        if cfg.early:
+            scaler.unscale_(opt_d)
+        scaler.unscale_(opt_d)
+        scaler.step(opt_d)
+        scaler.update()
+    """
+    (message,) = messages(program(body), "AMP108")
+    assert "when `cfg.early`" in message
+
+
+def test_a_flag_that_does_not_decide_is_not_named() -> None:
+    body = """
+        scaler.scale(loss).backward()
+        if cfg.verbose:
+            scaler.unscale_(opt_d)
+        else:
+            scaler.unscale_(opt_d)
+        scaler.unscale_(opt_d)
+        scaler.step(opt_d)
+        scaler.update()
+    """
+    (message,) = messages(program(body), "AMP108")
+    assert "cfg.verbose" not in message
+
+
+def test_an_update_behind_a_plain_step_is_what_fails() -> None:
+    body = "scaler.scale(loss).backward()\nopt_d.step()\nscaler.update()"
+    (message,) = messages(program(body), "AMP112")
+    assert "`scaler.update()` on line 12 then stops with `AssertionError" in message
+    (message,) = messages(program("scaler.scale(loss).backward()\nopt_d.step()"), "AMP112")
+    assert "AssertionError" not in message
+
+
+def test_the_help_names_the_optimizer_of_the_step() -> None:
+    (finding,) = [f for f in findings_of(program(WRONG_CLIP), "AMP110") if f.code == "AMP110"]
+    assert "`scaler.unscale_(opt_d)`" in finding.help
+
+
+def test_clips_that_wait_for_one_unscale_are_one_finding() -> None:
+    twice = WRONG_CLIP.replace(CLIP, f"{CLIP}\n{CLIP.replace('model', 'model.head')}")
+    assert len(messages(program(twice), "AMP110")) == 1
+
+
+def test_a_step_elsewhere_that_leaves_its_gradients_is_told() -> None:
+    source = """
+import torch.nn.functional as F
+
+def train(model, loader, optimizer, scaler, window):
+    optimizer.zero_grad()
+    for epoch in range(3):
+        for index, (inputs, targets) in enumerate(loader):
+            scaler.scale(F.mse_loss(model(inputs), targets)).backward()
+            if (index + 1) % window == 0:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+        if len(loader) % window != 0:
+            scaler.step(optimizer)
+            scaler.update()
+"""
+    (message,) = messages(source, "AMP116")
+    assert message.startswith("another step on line 14 leaves its gradients in `.grad`")
