@@ -27,9 +27,9 @@ from amplint.probe.search import (
     Runner,
     Trial,
     explore,
+    is_default,
     minimise,
     needs,
-    same,
 )
 from amplint.probe.verdicts import Judge, Shown
 from amplint.project.dataflow import parameters
@@ -79,10 +79,12 @@ class _Silent:
     Args:
         reaching: one that came to the line, "" if none did.
         complete: all of them came there, with all inputs that there are.
+        cut: there was no time to see what they do.
     """
 
     reaching: str
     complete: bool
+    cut: bool
 
 
 def not_probed(finding: Finding) -> Verdict:
@@ -205,18 +207,16 @@ class Prober:
             return shown is not None and shown.proves and shown.row == case.shown.row
 
         trial, _ = minimise(case.shown.trial, holds, budget)
-        needed, complete = needs(trial, holds, budget)
-        case = replace(case, shown=replace(case.shown, trial=trial), needed=needed)
+        case = replace(case, shown=replace(case.shown, trial=trial))
         try:
             if not judge.controlled(case.shown, case.exploration.trials):
                 return replace(case, doubts=("no input was found with which the line succeeds",))
         except BudgetSpent:
             return replace(case, doubts=("no run was left for a control",))
-        if not complete:
-            return replace(case, doubts=("no run was left to see which inputs matter",))
+        case = replace(case, needed=needs(trial, holds, budget))
         invented = [
             need
-            for need in needed
+            for need in case.needed
             if need.decision.choice == OTHER or _invents_none(need, case.planned)
         ]
         if invented:
@@ -245,12 +245,14 @@ class Prober:
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted
             else:
-                silent = _Silent(reaching, refused == len(callers))
+                silent = _Silent(reaching, refused == len(callers), budget.is_spent)
                 return case, silent if callers else None
         return case, None
 
     def _feasible(self, case: _Case, silent: _Silent) -> _Case:
         """The case, with a doubt if no caller is known to produce its inputs."""
+        if silent.cut:
+            return replace(case, doubts=("no run was left for its callers",))
         own = [need for need in case.needed if _is_own(need, case.planned)]
         if not own:
             if not silent.reaching:
@@ -269,8 +271,7 @@ class Prober:
         leaf = decision.path.rpartition(".")[2]
         if "." in decision.path and leaf in planned.options:
             return True
-        is_default = decision.origin == "default" and same(decision.choice, decision.options[0])
-        return is_default and not self._builder.is_passed(leaf, planned.function)
+        return is_default(decision) and not self._builder.is_passed(leaf, planned.function)
 
     # -- words ---------------------------------------------------------------------------------
 
@@ -286,9 +287,12 @@ class Prober:
         inputs = [
             describe(need, case.planned.options)
             for need in case.needed
-            if is_remarkable(need.decision) and need.decision.origin != "role"
+            if is_remarkable(need.decision) and need.decision.origin != "role" and need.tried
         ]
-        return f"{story}; needs {', '.join(inputs)}" if inputs else story
+        if inputs:
+            story += f"; needs {', '.join(inputs)}"
+        left = sum(not need.tried for need in case.needed)
+        return f"{story}; {left} more inputs were not varied" if left else story
 
     def _unconfirmed(
         self,
@@ -353,6 +357,8 @@ def _invents_none(need: Need, planned: Planned) -> bool:
     """Whether a need is that a parameter is None, and nothing declares that it may be."""
     path = need.decision.path.removesuffix(" is None")
     if path == need.decision.path or not need.decision.choice:
+        return False
+    if need.decision.origin == "default":
         return False
     _, default = parameters(planned.function).get(path, (None, None))
     return not (isinstance(default, ast.Constant) and default.value is None)

@@ -58,6 +58,11 @@ class Budget:
         self._known: dict[str, RunResult] = {}
         self.used = 0
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing new can be run."""
+        return self._left <= 0 or time.monotonic() >= self._deadline
+
     def run(self, request: Request) -> RunResult:
         """The result of one request; it gets no more wall time than is left.
 
@@ -78,9 +83,9 @@ class Budget:
         Raises:
             BudgetSpent: nothing is left.
         """
-        seconds = self._deadline - time.monotonic()
-        if self._left <= 0 or seconds <= 0:
+        if self.is_spent:
             raise BudgetSpent
+        seconds = self._deadline - time.monotonic()
         self._left -= 1
         self.used += 1
         return self._runner(replace(request, seconds=min(request.seconds, max(seconds, 0.1))))
@@ -333,43 +338,47 @@ class Need:
 
     Args:
         holding: the options under which the outcome stays, the chosen one first.
+        tried: whether that was seen. What could not be tried counts as needed.
     """
 
     decision: Decision
     holding: tuple[Any, ...]
+    tried: bool = True
 
 
-def needs(
-    trial: Trial, holds: Callable[[Trial], bool], budget: Budget
-) -> tuple[tuple[Need, ...], bool]:
+def needs(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> tuple[Need, ...]:
     """The decisions that an outcome depends on, each found by flipping it alone.
 
-    Returns:
-        the needs, and whether every decision could be tried. A decision that was not tried
-        counts as needed.
+    Those that nobody has declared to be so come first, in case that the budget is soon spent.
     """
-    found = []
-    complete = True
-    for decision in trial.result.decisions:
-        if not is_remarkable(decision):
-            continue
-        options = [option for option in decision.options if not same(option, decision.choice)]
-        if not options:
-            continue
-        holding = [decision.choice]
-        tried = True
-        for option in options:
-            assignment = {**_pinned(trial), decision.path: option}
-            request = replace(trial.request, assignment=assignment)
-            try:
-                if holds(Trial(request, budget.run(request))):
-                    holding.append(option)
-            except BudgetSpent:
-                tried = complete = False
-                break
-        if not tried or len(holding) <= len(options):
-            found.append(Need(decision, tuple(holding)))
-    return tuple(found), complete
+    decisions = [decision for decision in trial.result.decisions if is_remarkable(decision)]
+    flipped = {
+        decision.path: _need(decision, trial, holds, budget)
+        for decision in sorted(decisions, key=is_default)
+    }
+    in_order = (flipped[decision.path] for decision in decisions)
+    return tuple(need for need in in_order if need is not None)
+
+
+def _need(
+    decision: Decision, trial: Trial, holds: Callable[[Trial], bool], budget: Budget
+) -> Need | None:
+    options = [option for option in decision.options if not same(option, decision.choice)]
+    holding = [decision.choice]
+    for option in options:
+        assignment = {**_pinned(trial), decision.path: option}
+        request = replace(trial.request, assignment=assignment)
+        try:
+            if holds(Trial(request, budget.run(request))):
+                holding.append(option)
+        except BudgetSpent:
+            return Need(decision, tuple(holding), tried=False)
+    return Need(decision, tuple(holding)) if len(holding) <= len(options) else None
+
+
+def is_default(decision: Decision) -> bool:
+    """Whether a value is the one that is declared where nobody sets another."""
+    return decision.origin == "default" and same(decision.choice, decision.options[0])
 
 
 def _pinned(trial: Trial) -> dict[str, Any]:

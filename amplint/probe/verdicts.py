@@ -35,7 +35,9 @@ SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
 _HARMLESS = re.compile(
     r"(?:^|[._])(?:log|print|info|debug|warn|warning|write|add_scalar|record|track|report|save|"
     r"state_dict|load|checkpoint|restore|resume|eval|evaluate|validate|summary|watch|len|type|id|"
-    r"isinstance|hasattr|repr|str|count_parameters)\w*(?:\(\))?$",
+    r"isinstance|hasattr|repr|str|count_parameters)\w*(?:\(\))?$"
+    # Averages of weights have weights of their own.
+    r"|(?:^|[._])ema(?:_\w+)?\.(?:update|step|copy_to|store|restore)\w*$",
     re.IGNORECASE,
 )
 #: What a function has to do itself so that nothing is left to its caller.
@@ -54,7 +56,9 @@ _BY_ORDER = frozenset(
     }
 )
 #: Notes of a run about optimizers and gradients.
-_ABOUT_GRADIENTS = re.compile(r"optimizer unresolved |connected |an optimizer was given no")
+_ABOUT_GRADIENTS = re.compile(
+    r"optimizer unresolved |connected |an optimizer was given no|skipped in a forward"
+)
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.

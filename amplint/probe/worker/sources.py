@@ -38,7 +38,9 @@ class ModuleSource:
         self.filename = filename
         self.name = name or Path(filename).stem
         self._codes: dict[tuple[int, bool, object], CodeType] = {}
-        self.tree = ast.parse(Path(filename).read_bytes(), filename)
+        data = Path(filename).read_bytes()
+        self.mentions_scaler = b"scaler" in data.lower()
+        self.tree = ast.parse(data, filename)
         self.statements = list(_top_level(self.tree.body))
         self.bindings: dict[str, list[int]] = {}
         self.stars: list[ast.ImportFrom] = []

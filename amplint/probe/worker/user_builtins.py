@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -37,6 +39,9 @@ ROUNDS = 48
 FEW_ROUNDS = 6
 ANY_ROUNDS = 1_000_000
 
+#: The note on a statement that was skipped inside a forward.
+FORWARD = "skipped in a forward"
+MODULE_CALLS = (torch.nn.Module._call_impl.__code__,)
 CONTAINERS = (tuple, list, dict, Mapping, Sequence)
 
 
@@ -172,7 +177,21 @@ class UserBuiltins:
         endless = isinstance(error, (StopIteration, GeneratorExit, RecursionError))
         if endless or is_amp_failure(error):
             raise error
+        if self._is_in_a_forward(sys._getframe(1)):
+            self._run.note(f"{FORWARD}: line {row} ({type(error).__name__}: {error})"[:160])
+            return
         self._run.repairs.setdefault((row, f"{type(error).__name__}: {error}"[:120]), None)
+
+    def _is_in_a_forward(self, frame: FrameType | None) -> bool:
+        """Whether a model computes its output here, in a file that knows of no scaler."""
+        source = self._run.project.module(frame.f_code.co_filename) if frame else None
+        if source is None or source.mentions_scaler:
+            return False
+        while frame is not None:
+            if frame.f_code in MODULE_CALLS:
+                return True
+            frame = frame.f_back
+        return False
 
     def isinstance(self, thing: Any, kinds: Any) -> bool:
         """Whether invented data are a container is a decision."""

@@ -460,3 +460,34 @@ class Trainer:
     result = probe_source(source, "Trainer.step")
     assert result.status == "returned", result
     assert [event.kind for event in result.events].count("step") == 1
+
+
+FORWARD = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, inputs):
+        sizes = {}
+        width = sizes["width"]
+        return self.layer(inputs)
+"""
+
+
+@pytest.mark.parametrize("mention", ["", "# beside the scaler\n"], ids=["plain", "scaler"])
+def test_what_is_skipped_in_a_forward_is_about_gradients(probe_source: Probe, mention: str) -> None:
+    source = (
+        "from net import Net\n"
+        "def train(inputs, optimizer, scaler):\n"
+        "    model = Net()\n"
+        "    scaler.scale(model(inputs).sum()).backward()\n"
+    )
+    files = {"net.py": FORWARD + mention}
+    result = probe_source(source, files=files, plan={"slice_rows": (4,)}, repair=True)
+    assert result.status == "returned", result
+    assert (result.repairs == ()) == (mention == "")
+    notes = [note for note in result.notes if note.startswith("skipped in a forward")]
+    assert bool(notes) == (mention == "")
