@@ -16,6 +16,7 @@ from amplint.flow.conditions import Formula
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import CLIP_NAMES, parameter_names
 from amplint.flow.functions import Functions, Run, is_decorated
+from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_own_call
@@ -35,6 +36,8 @@ HARMLESS = re.compile(
     r"mean|all_reduce|reduce|barrier|broadcast|get_scale|is_enabled|checkpoint|dict|tuple|list|zip|"
     r"partial|Lambda|lr_scheduler|LR$|Scheduler",
 )
+#: Methods of what a library has taken over that may change gradients.
+FOREIGN_STEPS = frozenset({"step", "backward", "zero_grad"})
 #: Callees that may step or clear an optimizer that they are given.
 STEPPERS = re.compile(r"step|backward|zero|train|clip|scal", re.IGNORECASE)
 
@@ -56,6 +59,7 @@ class Calls:
         self.transitions = transitions
         self.evaluate = evaluate
         self.events = ProtocolCalls(reader, transitions)
+        self.libraries = LibraryCalls(self.events)
         self.functions = Functions(reader, run, self.events.havoc, scope=lambda: self.events.scope)
         self._loss_calls: dict[Function, frozenset[int]] = {}
 
@@ -87,7 +91,9 @@ class Calls:
 
     def _dispatch(self, call: Call) -> Valued:
         is_method = isinstance(call.node.func, ast.Attribute)
-        done = self._method(call) if is_method else self._plain(call)
+        done = self.libraries.call(call)
+        if done is None:
+            done = self._method(call) if is_method else self._plain(call)
         return done if done is not None else self._unknown(call)
 
     # -- methods -----------------------------------------------------------------------------
@@ -155,6 +161,8 @@ class Calls:
             return self.events.scaler_is_none(call)
         if kind == "scaler":
             return self.events.scaler_method(call, receiver[1])
+        if kind == "foreign":
+            return self.events.havoc(call.state) if call.name in FOREIGN_STEPS else None
         if kind in ("scaled", "opaque") and call.name != "backward":
             return [(call.state, receiver)]
         if kind == "optimizer" and call.name == "step":

@@ -12,7 +12,7 @@ from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
-from amplint.flow.values import Value, is_truthy
+from amplint.flow.values import FOREIGN, Value, is_truthy
 from amplint.project.module import walk
 
 Valued = list[tuple[State, Value]]
@@ -39,8 +39,9 @@ class Expressions:
         """Assign, in place: forget the old value, remember the new one."""
         if isinstance(target, (ast.Tuple, ast.List)):
             parts = value[1] if value is not None and value[0] == "tuple" else ()
+            rest = value if value == FOREIGN else None
             for index, item in enumerate(target.elts):
-                known = parts[index] if len(parts) == len(target.elts) else None
+                known = parts[index] if len(parts) == len(target.elts) else rest
                 self.bind(item, known, state, frame)
             return
         if isinstance(target, ast.Starred):
@@ -74,6 +75,8 @@ class Expressions:
                     ("formula", enabled), location, state
                 )
             value = (value[0], location)
+        if value[0] == "library" and value[2].startswith("new@"):
+            value = (*value[:2], location)
         state.values[location] = value
 
     def _named(self, item: Value, location: str, index: int) -> Value:

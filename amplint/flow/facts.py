@@ -31,6 +31,7 @@ BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, SCALER = (
     "plain_step",
     "scaler",
 )
+WHOLE_STEP = frozenset({BACKWARD, SCALE, STEP, UPDATE})
 EVENT_WORDS = frozenset({BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP})
 
 
@@ -168,9 +169,7 @@ def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
     written = written_by_name(site.node)
     if written is not None and path_text(written[0].value) == "self":
         found.self_stores.add(written[0].attr)
-    word = protocol_word(site.node, site.method, site.function, roles)
-    if word is not None:
-        found.words.add(word)
+    found.words |= protocol_words(site.node, site.method, site.function, roles)
 
 
 def sites_by_word(module: Module, roles: Roles) -> dict[str, list[CallSite]]:
@@ -181,6 +180,14 @@ def sites_by_word(module: Module, roles: Roles) -> dict[str, list[CallSite]]:
         if word is not None:
             found.setdefault(word, []).append(site)
     return found
+
+
+def protocol_words(node: ast.Call, method: str, function: Function, roles: Roles) -> frozenset[str]:
+    """Every protocol word that a call is: several, if a library does a whole step in it."""
+    if roles.is_stepper(node.func, function):
+        return WHOLE_STEP
+    word = protocol_word(node, method, function, roles)
+    return frozenset({word}) if word is not None else frozenset()
 
 
 def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles) -> str | None:

@@ -16,7 +16,7 @@ from amplint.flow.facts import (
     UNSCALE,
     UPDATE,
     ZERO_GRAD,
-    protocol_word,
+    protocol_words,
 )
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
@@ -80,9 +80,9 @@ class LoopReader:
         container = False
         for statement in node.body:
             for call in _calls(statement):
-                word = self._word(call, function)
-                words |= self.program.reach(call, function) | ({word} if word else set())
-                container = container or (bool(targets) and _is_about(call, word, targets))
+                own = self._words(call, function)
+                words |= self.program.reach(call, function) | own
+                container = container or (bool(targets) and _is_about(call, own, targets))
                 container = container or self._hands_over(call, targets, function)
             container = container or _clears_gradients(statement, targets)
         trains = BACKWARD in words
@@ -105,12 +105,11 @@ class LoopReader:
         found: set[str] = set()
         for statement in body:
             for call in _calls(statement):
-                word = self._word(call, function)
-                found |= self.program.reach(call, function) | ({word} if word else set())
+                found |= self.program.reach(call, function) | self._words(call, function)
         return found & EVENT_WORDS
 
-    def _word(self, call: ast.Call, function: Function) -> str | None:
-        return protocol_word(call, callee_name(call), function, self.program.roles(function))
+    def _words(self, call: ast.Call, function: Function) -> frozenset[str]:
+        return protocol_words(call, callee_name(call), function, self.program.roles(function))
 
     # -- data loops --------------------------------------------------------------------
 
@@ -310,12 +309,12 @@ def _calls(statement: ast.stmt) -> list[ast.Call]:
     return found
 
 
-def _is_about(call: ast.Call, word: str | None, targets: set[str]) -> bool:
+def _is_about(call: ast.Call, words: frozenset[str], targets: set[str]) -> bool:
     """Whether a protocol call names an element of the loop as scaler or optimizer."""
-    if word not in PER_OPTIMIZER and word != SCALE:
+    if not words & (PER_OPTIMIZER | {SCALE}):
         return False
     places: list[ast.expr] = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-    if word in (STEP, UNSCALE):
+    if words & {STEP, UNSCALE}:
         places += call.args[:1]
     return any(_names_of_place(place) & targets for place in places)
 

@@ -107,7 +107,7 @@ class Places:
         value = state.values.get(location)
         if value is not None and value[0] == "path":
             return value[1]
-        if value is not None and value[0] == "instance":
+        if value is not None and value[0] in ("instance", "library"):
             return value[2]
         return location
 

@@ -101,7 +101,9 @@ class ProtocolCalls:
     def _unscale(self, call: Call, scaler: str) -> Valued:
         target = call.optimizer
         if target is not None and not self._is_disabled(scaler, call.state):
-            self.transitions.unscale(call.state, self._pair(call, scaler, target))
+            if kind_of(call.values.get(target)) == "foreign":
+                return self.havoc(call.state)
+            self.transitions.unscale(call.state, self.site_of(call, scaler, target))
         return [(call.state, None)]
 
     def _step(self, call: Call, scaler: str) -> Valued:
@@ -112,7 +114,9 @@ class ProtocolCalls:
         if records_only or len(call.positional) + len(call.named) > 1:
             # An object that only records that the step ran; a closure (AMP118).
             return self.havoc(call.state)
-        site = self._pair(call, scaler, target)
+        if kind_of(call.values.get(target)) == "foreign":
+            return self.havoc(call.state)
+        site = self.site_of(call, scaler, target)
         if self._is_disabled(scaler, call.state):
             self.transitions.quiet_step(call.state, site)
         else:
@@ -160,13 +164,21 @@ class ProtocolCalls:
 
     def _fed(self, call: Call, scaler: str | None) -> Valued:
         state = call.state.copy()
-        if scaler is None:
+        self.feed(state, None if scaler is None else self._site(call, scaler), call)
+        return [(state, None)]
+
+    def feed(self, state: State, site: Site | None, call: Call) -> None:
+        """A backward, in place.
+
+        Args:
+            site: with the scaler of the loss; None for a plain backward.
+        """
+        if site is None:
             self.transitions.plain_backward(state, Site(call.node, call.function))
         else:
-            self.transitions.scaled_backward(state, self._site(call, scaler))
+            self.transitions.scaled_backward(state, site)
         state.typestate[("flag", "fed")] = True
         state.typestate.pop(("flag", "after"), None)
-        return [(state, None)]
 
     def optimizer_step(self, call: Call, optimizer: str) -> Valued:
         """`optimizer.step()`."""
@@ -256,7 +268,8 @@ class ProtocolCalls:
     def _saw(self, optimizer: str) -> None:
         self.optimizers.setdefault(self.scope, set()).add(optimizer)
 
-    def _pair(self, call: Call, scaler: str, target: ast.expr) -> Site:
+    def site_of(self, call: Call, scaler: str, target: ast.expr) -> Site:
+        """A call that is about a scaler and an optimizer, given as an expression."""
         value = call.values.get(target)
         if value is not None and (value[0] == "optimizer" or call.is_bound(target)):
             optimizer = str(value[1])

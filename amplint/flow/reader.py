@@ -13,6 +13,7 @@ from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none
 from amplint.flow.windows import Windows, literal_of
 from amplint.project.by_name import read_by_name
+from amplint.project.libraries import class_row
 from amplint.project.module import Function
 from amplint.project.roles import (
     Role,
@@ -199,6 +200,9 @@ class Reader(Windows):
         callee = node.func
         if callee_name(node) == "partial" and node.args:
             return self._partial(node, state, function)
+        row = class_row(function.module.resolve(callee))
+        if row is not None:
+            return ("library", row.name, f"new@{node.lineno}:{node.col_offset}")
         if isinstance(callee, ast.Name) and callee.id in ("bool", "int") and len(node.args) == 1:
             truth = self.formula(node.args[0], state, function)
             return ("formula", truth) if truth is not None and truth is not True else None

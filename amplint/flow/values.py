@@ -17,6 +17,8 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("method", instance, function)  a method of an object, not called yet
     ("event", participant, name)    a method of a scaler or an optimizer, not called yet
     ("partial", callee, bound)      arguments bound to one of these, as `Call.bound` has them
+    ("library", class, id)    an object of a training library's class, by its dotted name
+    ("foreign",)              what a library has taken over: it scales and steps by itself
     ("autocast",), ("null",)  an autocast object; a null context
     ("tuple", values)         a tuple or list display
 """
@@ -31,11 +33,12 @@ NONE: Value = ("none",)
 ZERO: Value = ("const", 0)
 POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
+FOREIGN: Value = ("foreign",)
 
 #: Kinds that can be called.
 CALLABLE_KINDS = frozenset({"function", "class", "method", "event", "partial", "instance"})
 #: Kinds that always take part in the merge key: they correlate with the typestate.
-KEYED_KINDS = frozenset({"scaled", "scaler", "opaque"})
+KEYED_KINDS = frozenset({"scaled", "scaler", "opaque", "foreign"})
 #: Kinds that do where a relevant guard tests them, or the name is a scaler's.
 GUARD_KINDS = frozenset({"const", "positive", "none"}) | CALLABLE_KINDS
 

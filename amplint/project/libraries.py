@@ -24,6 +24,7 @@ class Effect(enum.Enum):
     STEP = "step"
     UPDATE = "update"
     ZERO_GRAD = "zero_grad"
+    TAKE_OVER = "take_over"  # returns optimizers that the library scales for from now on
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,17 @@ class LibraryCall:
         effects: what it does, in order. Conditions (accumulation, a disabled scaler) are left
             out: these effects are possible, no others are.
         source: package, file and function that show it.
+        optimizer: the argument that is the optimizer: position and keyword, from 0.
+        boundary: the argument that says whether unscale, step and update are due, likewise;
+            they are if it is not given.
     """
 
     owner: str
     name: str
     effects: tuple[Effect, ...]
     source: str
+    optimizer: tuple[int, str] | None = None
+    boundary: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,8 @@ class LibraryClass:
         usual: what variables that hold an instance are called.
         owns_scaler: whether an instance may scale losses by itself.
         inherited: whether projects subclass it; its calls are then `self.<name>`.
+        always_on: the attribute with the scaler of an instance, if that scaler is always on.
+            Then the effects of its calls are certain, else only possible.
     """
 
     name: str
@@ -61,6 +69,7 @@ class LibraryClass:
     usual: re.Pattern[str] | None = None
     owns_scaler: bool = True
     inherited: bool = False
+    always_on: str = ""
 
 
 def _named(pattern: str) -> re.Pattern[str]:
@@ -100,7 +109,7 @@ CLASSES = (
         ("mmengine.optim.optimizer.AmpOptimWrapper",),
         _named(r"optim_wrapper"),
     ),
-    LibraryClass("timm.utils.NativeScaler", ("timm.utils.cuda.NativeScaler",)),
+    LibraryClass("timm.utils.NativeScaler", ("timm.utils.cuda.NativeScaler",), always_on="_scaler"),
     LibraryClass("timm.utils.ApexScaler", ("timm.utils.cuda.ApexScaler",)),
     LibraryClass(
         "deepspeed.DeepSpeedEngine",
@@ -130,6 +139,29 @@ _WHOLE_ROUND = (
 )
 
 CALLS = (
+    LibraryCall(
+        _ACCELERATOR,
+        "prepare",
+        (Effect.TAKE_OVER,),
+        "accelerate, accelerator.py, Accelerator.prepare",
+    ),
+    LibraryCall(
+        _ACCELERATOR,
+        "prepare_optimizer",
+        (Effect.TAKE_OVER,),
+        "accelerate, accelerator.py, Accelerator.prepare_optimizer",
+    ),
+    LibraryCall(_FABRIC, "setup", (Effect.TAKE_OVER,), "lightning, fabric/fabric.py, Fabric.setup"),
+    LibraryCall(
+        _FABRIC,
+        "setup_optimizers",
+        (Effect.TAKE_OVER,),
+        "lightning, fabric/fabric.py, Fabric.setup_optimizers",
+    ),
+    LibraryCall("apex.amp", "initialize", (Effect.TAKE_OVER,), "apex, amp/frontend.py, initialize"),
+    LibraryCall(
+        "deepspeed", "initialize", (Effect.TAKE_OVER,), "deepspeed, __init__.py, initialize"
+    ),
     LibraryCall(
         _ACCELERATOR,
         "backward",
@@ -225,6 +257,8 @@ CALLS = (
         "__call__",
         _WHOLE_ROUND,
         "timm, utils/cuda.py, NativeScaler.__call__",
+        optimizer=(1, "optimizer"),
+        boundary=(6, "need_update"),
     ),
     LibraryCall(
         "timm.utils.ApexScaler",

@@ -25,7 +25,9 @@ def library_class_of(
         return known
     name = last_name(expression)
     for row in CLASSES:
-        if row.usual is not None and row.usual.search(name) and _imports(function.module, row):
+        if row.usual is None or not row.usual.search(name):
+            continue
+        if imports_library(function.module, row):
             return row
     return None
 
@@ -34,7 +36,8 @@ def _constructed(value: ast.expr, module: Module) -> LibraryClass | None:
     return class_row(module.resolve(value.func)) if isinstance(value, ast.Call) else None
 
 
-def _imports(module: Module, row: LibraryClass) -> bool:
+def imports_library(module: Module, row: LibraryClass) -> bool:
+    """Whether a module imports something from the library of a class."""
     packages = {name.partition(".")[0] for name in (row.name, *row.aliases)}
     imported = {name.partition(".")[0] for name in module.imports.aliases.values()}
     return bool(packages & imported)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from amplint.project import names
 from amplint.project.by_name import read_by_name, written_by_name
+from amplint.project.libraries import class_row
 from amplint.project.module import Class, Function, Module
 
 
@@ -96,6 +97,7 @@ class Roles:
         makers: the roles of what a call of a name or attribute gives: `Opt = AdamW`,
             `build = partial(SGD, lr=0.1)`, a function that returns one of several optimizers.
         scaler_like: paths that are used as a scaler although nothing says that they are one.
+        steppers: paths of objects of training libraries whose call is a whole training step.
     """
 
     module: Module
@@ -103,6 +105,7 @@ class Roles:
     constructions: list[ScalerConstruction] = field(default_factory=list)
     makers: dict[tuple[str, str], set[Role | None]] = field(default_factory=dict)
     scaler_like: frozenset[str] = frozenset()
+    steppers: set[tuple[str, str]] = field(default_factory=set)
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
         """The role of an expression where `function` reads it, or None if unknown.
@@ -136,6 +139,12 @@ class Roles:
         """Whether the expression is an optimizer, by origin or else by name."""
         role = self.role_of(expression, function)
         return role is Role.OPTIMIZER if role else optimizer_name(last_name(expression))
+
+    def is_stepper(self, callee: ast.expr, function: Function) -> bool:
+        """Whether calling an expression is a whole training step of a library."""
+        return bool(self.steppers) and any(
+            key in self.steppers for key in self._keys(callee, function)
+        )
 
     def constructor_role(self, dotted: str | None, callee: ast.expr) -> Role | None:
         """The role of what a constructor call returns; None for unknown callees."""
@@ -423,6 +432,9 @@ def _bind(roles: Roles, function: Function, target: ast.expr, value: ast.expr) -
     found = set(_value_roles(roles, function, value))
     if found:
         roles.by_path.setdefault(_key_of(function, path), set()).update(found)
+    row = class_row(roles.module.resolve(value.func)) if isinstance(value, ast.Call) else None
+    if row is not None and row.always_on:
+        roles.steppers.add(_key_of(function, path))
     made = _made(roles, function, value)
     if made or _key_of(function, path) in roles.makers:
         roles.makers.setdefault(_key_of(function, path), set()).add(made)
