@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from amplint.gradflow.interpreter import Backward, Interpreter
-from amplint.gradflow.ownership import owned_modules
 from amplint.gradflow.values import ANYTHING, LEAF, Block
 from amplint.project.module import Function
+from amplint.values.ownership import trained_modules
 
 if TYPE_CHECKING:
     from amplint.rule import FileView
@@ -47,7 +47,7 @@ def _cut_off(view: FileView) -> Iterator[CutOff]:
         site.function for site in view.module.calls if site.method in _BACKWARDS
     )
     for function in functions:
-        interpreter = Interpreter(view.objects, owned_modules(function, view.objects))
+        interpreter = Interpreter(view.objects, trained_modules(view, function))
         interpreter.follow(function)
         if not interpreter.gave_up:
             yield from _of_function(function, interpreter)
