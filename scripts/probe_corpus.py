@@ -74,6 +74,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=30, help="for each function (default 30)")
     parser.add_argument("--seconds", type=float, default=30.0, help="for each function")
     parser.add_argument("--project-root", help="where imports are looked up")
+    parser.add_argument("--select", nargs="+", default=["AMP"], help="codes or prefixes to ask")
+    parser.add_argument("--start", type=int, default=0, help="the first file to take")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th file from there")
     options = parser.parse_args()
     jobs = list(
         listed(options.list, options.paths[0])
@@ -83,8 +86,8 @@ def main() -> int:
     interpreter = find_interpreter(None, os.getcwd())
     confirmed = files = runs = shown = 0
     with contextlib.closing(Worker(interpreter)) as worker:
-        for job in jobs:
-            asked = ask(job, worker, options.runs, options.seconds)
+        for job in jobs[options.start :: options.every]:
+            asked = ask(job, worker, options.runs, options.seconds, tuple(options.select))
             if asked is None:
                 continue
             files, runs, shown = files + 1, runs + asked.runs, shown + len(asked.shown)
@@ -131,7 +134,9 @@ def listed(entries: Path, checkouts: Path) -> Iterator[Job]:
             yield Job(root / path, str(root), rows[0], rows[-1])
 
 
-def ask(job: Job, worker: Worker, runs: int, seconds: float) -> Asked | None:
+def ask(
+    job: Job, worker: Worker, runs: int, seconds: float, select: tuple[str, ...] = ("AMP",)
+) -> Asked | None:
     """Ask about one file; None where it has no scaler calls."""
     path, filename = job.path, str(job.path)
     try:
@@ -142,8 +147,10 @@ def ask(job: Job, worker: Worker, runs: int, seconds: float) -> Asked | None:
     project = Project(job.root)
     view = analyse(filename, source.text, tree, path=os.path.realpath(path), project=project)
     builder = PlanBuilder(view, os.path.realpath(path))
-    rows = tuple(row for row in sorted(_rows(view)) if job.first <= row <= job.last)
-    suspects = [_finding(filename, code, row) for row in rows for code in sorted(EXPECTATIONS)]
+    codes = [code for code in sorted(EXPECTATIONS) if code.startswith(select)]
+    protocol = all(code.startswith(("AMP1", "AMP2")) for code in codes)
+    rows = tuple(row for row in sorted(_rows(view, protocol)) if job.first <= row <= job.last)
+    suspects = [_finding(filename, code, row) for row in rows for code in codes]
     if not suspects:
         return None
     found: dict[tuple[str, int], Finding] = {}
@@ -180,7 +187,7 @@ def _shows(suspect: Finding, trial: Trial, builder: PlanBuilder, budget: Budget)
     return shown if shown is not None and shown.proves else None
 
 
-def _rows(view: FileView) -> set[int]:
+def _rows(view: FileView, only_protocol: bool) -> set[int]:
     """Rows of scaler calls, and of whatever else a rule may point at; none without a scaler."""
     protocol, others = set(), set()
     for site in view.module.calls:
@@ -190,6 +197,8 @@ def _rows(view: FileView) -> set[int]:
             protocol.add(site.node.lineno)
         elif last_name(site.node.func) in SUSPECT:
             others.add(site.node.lineno)
+    if only_protocol:
+        return protocol
     others |= {
         node.lineno
         for node in ast.walk(view.module.tree)
