@@ -163,6 +163,11 @@ class PlanBuilder:
             for module, _ in self._imported(self.view.module)
         )
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the file has to do with sparse gradients."""
+        return "sparse" in self.view.module.source.lower()
+
     def text_of(self, row: int) -> str:
         """A line of the checked file."""
         return split_lines(self.view.module.source)[row - 1]

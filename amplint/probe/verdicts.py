@@ -227,6 +227,8 @@ class Judge:
         if found is None:
             return None
         doubts = (*self._doubts(trial, expected), *map(_in_words, found.doubts))
+        if expected.kind == "applied-nan" and self._builder.is_sparse:
+            doubts = (*doubts, "gradients are not sparse, which are often stepped by hand")
         return Shown(trial, prediction, found.words, found.row, doubts)
 
     # -- gate 3: the metamorphic test ----------------------------------------------------------

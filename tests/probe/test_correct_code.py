@@ -23,6 +23,7 @@ FIXTURES = ROOT / "fixtures"
 FOOLED = (
     "AMP102/good_other_optimizer.py",  # optimizers that share invented parameters
     "AMP110/good_loss_scaler.py",  # a helper, called twice
+    "AMP112/good_sparse.py",  # sparse gradients, unscaled and stepped by hand
     "AMP114/good_uses.py",  # gradients that are handed to backward
     "AMP115/good_helper.py",  # an unknown object that owns the scaler
     "AMP123/good_branches.py",  # a scaler that is None for no reason
