@@ -37,7 +37,7 @@ from amplint.project.module import Function
 
 #: Runs for each entry, first in a short round, so that one that leads nowhere leaves some for
 #: its callers.
-ROUNDS = (10, 40)
+ROUNDS = (6, 40)
 #: Runs for each entry in which statements that fail are skipped.
 REPAIRED_RUNS = 4
 #: Functions that are called for one finding.

@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import math
 import posixpath
+import random
+import re
 import sys
 import time
 import types
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import Any
 
 import torch
@@ -65,8 +68,6 @@ REAL = frozenset(
         "operator",
         "pprint",
         "queue",
-        "random",
-        "re",
         "reprlib",
         "secrets",
         "statistics",
@@ -350,10 +351,110 @@ def _reduction(value: Any = 0.0, *args: Any, **kwargs: Any) -> Any:
     return standins.StandIn("numpy()")
 
 
+def _re() -> types.ModuleType:
+    """Regular expressions that say nothing about texts that nobody knows."""
+    module = _Module("re")
+    for name, value in vars(re).items():
+        if not name.startswith("__"):
+            callable_ = isinstance(value, types.FunctionType)
+            setattr(module, name, _of_texts(value, f"re.{name}()") if callable_ else value)
+
+    def compiled(pattern: Any, *args: Any, **kwargs: Any) -> Any:
+        known = "" if isinstance(pattern, standins.StandIn) else pattern
+        return _Pattern(re.compile(known, *args, **kwargs))
+
+    module.compile = compiled  # type: ignore[attr-defined]
+    return module
+
+
+class _Pattern:
+    """A compiled pattern whose methods may be given stand-ins."""
+
+    def __init__(self, pattern: Any) -> None:
+        self._pattern = pattern
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._pattern, name)
+        return _of_texts(value, f"re.{name}()") if callable(value) else value
+
+
+def _of_texts(function: Callable[..., Any], path: str) -> Callable[..., Any]:
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        if any(isinstance(value, standins.StandIn) for value in given):
+            return standins.StandIn(path)
+        args = tuple(getattr(value, "_pattern", value) for value in args)
+        return function(*args, **kwargs)
+
+    return apply
+
+
+class Path(PurePosixPath):
+    """A path on a disk that nobody knows; nothing is read or written."""
+
+    def __new__(cls, *parts: Any) -> Any:
+        return super().__new__(cls, *(str(part) for part in parts))
+
+    def __init__(self, *parts: Any) -> None:
+        if sys.version_info >= (3, 12):
+            super().__init__(*(str(part) for part in parts))
+
+    def __truediv__(self, key: Any) -> Any:
+        return super().__truediv__(str(key))
+
+    @classmethod
+    def cwd(cls) -> Any:
+        """Somewhere."""
+        return cls("/nonexistent")
+
+    home = cwd
+
+    def exists(self, *args: Any, **kwargs: Any) -> bool:
+        """A decision of the run."""
+        return _existence("exists")()
+
+    is_file = is_dir = exists
+
+    def resolve(self, *args: Any, **kwargs: Any) -> Any:
+        """The same path."""
+        return self
+
+    absolute = expanduser = resolve
+
+    def mkdir(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is written."""
+
+    touch = unlink = rmdir = rename = write_text = write_bytes = chmod = symlink_to = mkdir
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return standins.StandIn(f"pathlib.Path().{name}")
+
+
+def _pathlib() -> types.ModuleType:
+    module = _Module("pathlib")
+    module.Path = module.PosixPath = Path  # type: ignore[attr-defined]
+    module.PurePath = module.PurePosixPath = PurePosixPath  # type: ignore[attr-defined]
+    return module
+
+
+def _random() -> types.ModuleType:
+    module = _Module("random")
+    for name, value in vars(random).items():
+        if not name.startswith("__"):
+            setattr(module, name, value)
+    module.seed = lambda *args, **kwargs: random.seed(0)  # type: ignore[attr-defined]
+    return module
+
+
 SPECIAL: dict[str, Callable[[], types.ModuleType]] = {
     "os": _os,
     "sys": _sys,
     "time": _time,
     "argparse": _argparse,
     "numpy": _numpy,
+    "pathlib": _pathlib,
+    "random": _random,
+    "re": _re,
 }

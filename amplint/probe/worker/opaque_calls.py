@@ -26,6 +26,8 @@ OPTIMIZER = re.compile(r"(Adam|SGD|LAMB|Lamb|Lion|Adafactor|RAdam|LARS|Ranger|[O
 EFFECT = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE)
 #: What a function is called whose result hangs on its arguments: that is its purpose.
 LOSS = re.compile(r"loss|criteri|crit$|objective|entropy|bce|mse|forward", re.IGNORECASE)
+#: What returns a device.
+DEVICE = re.compile(r"^(get|select|choose|infer|find|pick|auto|init\w*)_(\w+_)?device(_id)?$")
 #: What runs a function that it is given, at once.
 LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes|typer\.run)$")
 MAPPING = frozenset({"items", "keys", "values"})
@@ -43,6 +45,8 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return _mapping(path, name)
     if name in ("get", "pop", "setdefault") and len(args) == 2 and _is_default(args[1]):
         return args[1]
+    if DEVICE.search(name):
+        return values.MAKERS["device"](run, path)
     passed = [*args, *kwargs.values()]
     if SCALER.search(name):
         return _scaler(path, kwargs)

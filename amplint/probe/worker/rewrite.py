@@ -27,6 +27,7 @@ REPAIR = "__amplint_repair__"
 FILL = "__amplint_fill__"
 ITEM = "__amplint_item__"
 ASSUME = "__amplint_assume__"
+CONTAINS = "__amplint_contains__"
 
 SIMPLE = (
     ast.Expr,
@@ -60,9 +61,16 @@ class Rewriter(ast.NodeTransformer):
         return self._statements([statement])
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """`x is None` and `x is not None` ask a helper."""
+        """`x is None`, `x in table` and their opposites ask a helper."""
         self.generic_visit(node)
-        if len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+        if len(node.ops) != 1:
+            return node
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            found: ast.expr = _call(CONTAINS, [node.left, node.comparators[0]])
+            if isinstance(node.ops[0], ast.NotIn):
+                found = ast.UnaryOp(ast.Not(), found)
+            return _located(found, node)
+        if not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return node
         other = node.comparators[0]
         if not (isinstance(other, ast.Constant) and other.value is None):
@@ -89,8 +97,11 @@ class Rewriter(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """`table[key]`, where the key may be a stand-in that has to become one of the keys."""
         self.generic_visit(node)
+        members = _members_of(node.value)
         if not isinstance(node.ctx, ast.Load):
             return node
+        if members is not None:
+            return _located(_call("getattr", [members, node.slice]), node)
         if isinstance(node.slice, (ast.Name, ast.Attribute)) and path_of(node.value):
             table = copy.deepcopy(node.value)
             node.slice = _located(_call(KEY, [table, node.slice]), node.slice)
@@ -251,6 +262,15 @@ def _leaves_a_loop(statement: ast.AST) -> bool:
 def _is_plain(expression: ast.expr) -> bool:
     bad = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
     return not any(isinstance(node, bad) for node in ast.walk(expression))
+
+
+def _members_of(table: ast.expr) -> ast.expr | None:
+    """What `x.__dict__` and `vars(x)` are the members of."""
+    if isinstance(table, ast.Attribute) and table.attr == "__dict__":
+        return table.value
+    if isinstance(table, ast.Call) and path_of(table.func) == "vars" and len(table.args) == 1:
+        return table.args[0]
+    return None
 
 
 def _call(name: str, arguments: list[ast.expr]) -> ast.Call:

@@ -332,7 +332,7 @@ class SoftTensor(torch.Tensor):
 
     def keys(self) -> list[str]:
         """The keys that the source asks of anything."""
-        return current().uses.keys() or ["0", "1"]
+        return current().project.keys() or ["0", "1"]
 
     def values(self) -> Any:
         """One for each key."""

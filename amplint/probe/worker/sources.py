@@ -5,6 +5,7 @@ import __future__
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
@@ -13,6 +14,9 @@ from amplint.probe.messages import Plan, Request, Source
 from amplint.probe.worker.rewrite import Rewriter
 from amplint.probe.worker.uses import Uses
 
+#: Constant keys, as they are written.
+KEYS = re.compile(r"""\[["'](\w+)["']\]|\.(?:get|pop)\(["'](\w+)["']""")
+MOST_KEYS = 40
 Repair = Callable[[ast.stmt], bool] | None
 #: Methods whose calls are never skipped.
 EVENTS = frozenset(
@@ -129,6 +133,7 @@ class Project:
         }
         self._parsed: dict[str, ModuleSource | None] = {}
         self._uses: Uses | None = None
+        self._keys: list[str] | None = None
 
     def module(self, filename: str) -> ModuleSource | None:
         """The parsed file; None if it is none of the project's, or cannot be parsed."""
@@ -150,6 +155,14 @@ class Project:
             if checked is not None:
                 self._uses.read(checked.tree)
         return self._uses
+
+    def keys(self) -> list[str]:
+        """The constant string keys that the files read, those of the checked one first."""
+        if self._keys is None:
+            texts = (_text_of(filename) for filename in self._names)
+            found = (key[0] or key[1] for text in texts for key in KEYS.findall(text))
+            self._keys = list(dict.fromkeys(found))[:MOST_KEYS]
+        return self._keys
 
     def is_mine(self, filename: str) -> bool:
         """Whether a file belongs to the plan's sources."""
@@ -218,6 +231,13 @@ def _is_event(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr in EVENTS for node in ast.walk(own))
 
 
+def _text_of(filename: str) -> str:
+    try:
+        return Path(filename).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def _last_row(statement: ast.stmt) -> int:
     """The last row of what a statement does itself, without the statements in it."""
     return getattr(_own(statement), "end_lineno", None) or statement.lineno
@@ -244,6 +264,7 @@ class Projects:
         if project is None:
             project = self._projects[plan.sources] = Project(plan.sources)
             project.uses()
+            project.keys()
         return project
 
     def prepare(self, request: Request, used: Iterable[tuple[str, int, bool]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from amplint.probe.worker import opaque_calls, values
+from amplint.probe.worker import opaque_calls, values, words
 from amplint.probe.worker.arity import unpacked
 from amplint.probe.worker.context import current
 from amplint.probe.worker.soft import is_freed
@@ -411,6 +411,8 @@ def _operation(name: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any
             return StandIn(f"{get(self, '_path')}/{other}")
         if name == "or" and isinstance(other, TYPES):
             return self
+        if name == "add" and _is_open(self) and _is_open(other):
+            return StandIn(f"({get(self, '_path')} + {get(other, '_path')})")
         return calculated(function, operand(self, other), operand(other, self), name)
 
     def reflected(self: Any, other: Any) -> Any:
@@ -425,6 +427,15 @@ for _name, _function in OPERATIONS.items():
     _forward, _reflected = _operation(_name, _function)
     setattr(StandIn, f"__{_name}__", _forward)
     setattr(StandIn, f"__r{_name}__", _reflected)
+
+
+def _is_open(thing: Any) -> bool:
+    """Whether nothing says what a stand-in is, and its name is not that of a number."""
+    if not isinstance(thing, StandIn) or get(thing, "_value") is not UNBOUND:
+        return False
+    path = get(thing, "_path")
+    declared = current().decisions.is_declared(path)
+    return get(thing, "_owner") is None and not declared and not words.is_number(path)
 
 
 def calculated(function: Callable[[Any, Any], Any], left: Any, right: Any, name: str) -> Any:

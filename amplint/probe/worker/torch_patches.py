@@ -586,6 +586,8 @@ def _initialisations() -> None:
     for name in dir(init):
         if name.endswith("_") and name not in KEPT_INITIALISATIONS and not name.startswith("_"):
             _replace(init, name, _filled)
+    _replace(init, "_calculate_fan_in_and_fan_out", _always((2, 2)))
+    _replace(init, "_calculate_correct_fan", _always(2))
 
 
 def _filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:

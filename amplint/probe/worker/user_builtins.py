@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -15,10 +15,11 @@ from amplint.probe.messages import SMALL
 from amplint.probe.worker import standins, values
 from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import is_amp_failure
-from amplint.probe.worker.namespace import Loading
+from amplint.probe.worker.namespace import Loading, Namespace
 from amplint.probe.worker.rewrite import (
     AGAIN,
     ASSUME,
+    CONTAINS,
     FILL,
     IS_NONE,
     ITEM,
@@ -42,6 +43,11 @@ ANY_ROUNDS = 1_000_000
 #: The note on a statement that was skipped inside a forward.
 FORWARD = "skipped in a forward"
 MODULE_CALLS = (torch.nn.Module._call_impl.__code__,)
+#: What an unknown value may be an entry of.
+TABLES = (dict, list, tuple, set, frozenset, KeysView)
+#: An entry of none of them.
+OTHER = "something else"
+PLAIN = (str, int, float, bool)
 CONTAINERS = (tuple, list, dict, Mapping, Sequence)
 
 
@@ -63,6 +69,7 @@ class UserBuiltins:
             UNPACK: self.unpack,
             KEY: self.key,
             ITEM: self.item,
+            CONTAINS: self.contains,
             ASSUME: self.assume,
             KEYWORDS: self.keywords,
             REPAIR: self.repair,
@@ -130,8 +137,18 @@ class UserBuiltins:
             return key
         return key._amp_bind_to(tuple(table))
 
+    def contains(self, entry: Any, table: Any) -> bool:
+        """`entry in table`; a stand-in is one of the entries first, then something else."""
+        if isinstance(entry, standins.StandIn) and isinstance(table, TABLES) and table:
+            known = tuple(table)
+            if all(isinstance(other, (str, int)) for other in known):
+                entry = entry._amp_bind_to((*known, OTHER))
+        return entry in table
+
     def item(self, table: Any, key: Any) -> Any:
         """`{...}[key]`, as `key` says."""
+        if isinstance(table, Namespace) and isinstance(key, standins.StandIn):
+            return key  # something that the module may define
         return table[self.key(table, key)]
 
     def assume(self, row: int) -> bool:
@@ -194,7 +211,13 @@ class UserBuiltins:
         return False
 
     def isinstance(self, thing: Any, kinds: Any) -> bool:
-        """Whether invented data are a container is a decision."""
+        """What invented data, and things that nothing is known about, are is a decision."""
+        if isinstance(thing, standins.StandIn):
+            names = [kind.__name__ for kind in _flat(kinds) if kind in (*CONTAINERS, *PLAIN)]
+            unbound = object.__getattribute__(thing, "_value") is standins.UNBOUND
+            if names and unbound:
+                path = f"isinstance({object.__getattribute__(thing, '_path')}, {names[0]})"
+                return bool(self._run.choose(path, (False, True)))
         if isinstance(thing, SoftTensor) and not thing.requires_grad:
             names = [kind.__name__ for kind in _flat(kinds) if kind in CONTAINERS]
             if names and not _isinstance(thing, kinds):

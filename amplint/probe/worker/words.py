@@ -143,6 +143,7 @@ APIS = {
 OFF = re.compile(
     r"resume|debug|dry|eval|test|profile|distributed|ddp|wandb|log|verbose|early|stop|horovod"
     r"|fsdp|deepspeed|xla|tpu|compile|overflow|skip|apex|nhwc|channels|tensorboard|finetune"
+    r"|npu|mlu|musa|hpu|xpu|mps|rocm|ascend|sagemaker|comet|clearml|mlflow|neptune|evolve"
     r"|pretrain|multi|freeze|load|ckpt|checkpoint|bf16|ema|save|export|val_only|no_",
     re.IGNORECASE,
 )
@@ -172,6 +173,7 @@ NUMBERS: tuple[tuple[re.Pattern[str], tuple[Any, ...]], ...] = (
 DEEPEST = 6
 PLAIN_NUMBERS = (2, 1, 3, 0)
 
+_KEY = re.compile(r"\[['\"](\w+)['\"]\]$")
 _TOKENS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -199,9 +201,15 @@ def leaf_of(path: str) -> str:
     return re.sub(r"\[.*$", "", path.rsplit(".", 1)[-1])
 
 
+def _named(path: str) -> str:
+    """What a value is called, by its key where it has one: "lr" of "cfg['lr']"."""
+    key = _KEY.search(path)
+    return key[1] if key else leaf_of(path)
+
+
 def numbers_for(path: str) -> tuple[Any, ...]:
     """Values that a number of this name may take, the ordinary one first."""
-    leaf = leaf_of(path)
+    leaf = _named(path)
     return next((found for word, found in NUMBERS if word.search(leaf)), PLAIN_NUMBERS)
 
 
@@ -212,12 +220,12 @@ def is_deep(path: str) -> bool:
 
 def is_number(path: str) -> bool:
     """Whether the name is that of a number where its truth is asked."""
-    return bool(re.search(r"clip|max_?norm|accum|num_|^n_", leaf_of(path), re.IGNORECASE))
+    return bool(re.search(r"clip|max_?norm|accum|num_|^n_", _named(path), re.IGNORECASE))
 
 
 def flags_for(path: str) -> tuple[bool, bool]:
     """Both truth values, the ordinary one first."""
-    return (False, True) if OFF.search(leaf_of(path)) else (True, False)
+    return (False, True) if OFF.search(_named(path)) else (True, False)
 
 
 def _names(tokens: list[str], words: frozenset[str], indexed: bool) -> bool:

@@ -320,3 +320,99 @@ def train(model, optimizer, x):
     result = probe_source(source)
     assert steps(result) == 3
     assert "connected the loss" in result.notes
+
+
+def test_an_unknown_name_is_one_of_those_that_are_known(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+KINDS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+def train(model, config):
+    if config.kind not in KINDS.keys():
+        raise ValueError(config.kind)
+    optimizer = KINDS[config.kind](model.parameters(), lr=0.1)
+"""
+        + STEP
+    )
+    result = probe_source(source)
+    assert steps(result) == 3
+    (decision,) = [d for d in result.decisions if d.path == "config.kind"]
+    assert decision.options == ("adam", "sgd", "something else")
+
+
+def test_whether_an_unknown_value_is_a_list_is_a_decision(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+
+def train(model, optimizer, config):
+    if not isinstance(config.names, list):
+        raise TypeError("no list")
+"""
+        + STEP
+    )
+    assert probe_source(source).raised.type == "TypeError"
+    taken = {"isinstance(config.names, list)": True}
+    assert steps(probe_source(source, assignment=taken)) == 3
+
+
+def test_texts_and_paths_that_nobody_knows(probe_source: Probe) -> None:
+    source = (
+        """
+import random
+import re
+from pathlib import Path
+import torch
+import yaml
+
+def train(model, optimizer, config):
+    random.seed(config.seed)
+    name = re.match(r"(\\w+)-", config.name)
+    known = re.compile("a+").match("aaa").group()
+    assert known == "aaa" and re.sub("a", "b", "a") == "b"
+    folder = Path(config.folder) / name.group(1) / "out"
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_text("written")
+    blocks = yaml.load(config.file)
+    for block in blocks["stem"] + blocks["head"]:
+        block
+"""
+        + STEP
+    )
+    assert steps(probe_source(source)) == 1
+
+
+def test_a_function_of_a_module_that_is_looked_up_by_name(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+import nets
+
+def train(config):
+    model = nets.__dict__["small"]()
+    other = vars(nets)[config.arch](width=3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=config.rates["lr"])
+    assert optimizer.param_groups[0]["lr"] < 1
+    assert config.rates["dropout"] < 1
+"""
+        + STEP
+    )
+    files = {"nets.py": "import torch\ndef small():\n    return torch.nn.Linear(3, 1)\n"}
+    assert steps(probe_source(source, files=files)) == 3
+
+
+def test_a_batch_has_the_keys_that_other_files_read(probe_source: Probe) -> None:
+    source = """
+import torch
+from shape import inputs_of
+
+def train(model, optimizer, loader):
+    for batch in loader:
+        moved = {key: value.cuda() for key, value in batch.items()}
+        scaler = torch.amp.GradScaler("cuda")
+        scaler.scale(model(inputs_of(moved)).sum()).backward()
+        scaler.step(optimizer)
+"""
+    files = {"shape.py": "def inputs_of(batch):\n    return batch['pixels']\n"}
+    assert steps(probe_source(source, files=files)) == 4
