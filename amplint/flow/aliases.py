@@ -55,6 +55,9 @@ class Aliases:
         return found
 
 
+NO_ALIASES = Aliases({}, {}, frozenset())
+
+
 def find_aliases(module: Module, roles: Roles, imported: Iterable[str]) -> Aliases:
     """Collect the other names in a module.
 
@@ -63,6 +66,12 @@ def find_aliases(module: Module, roles: Roles, imported: Iterable[str]) -> Alias
     """
     own = {function.name for function in module.functions[1:]} | module.classes.keys()
     return _Collector(module, roles, own | set(imported)).collect()
+
+
+_TELLING = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Call}
+)
+_CONSTANT = (ast.Constant, ast.BinOp, ast.Compare, ast.JoinedStr, ast.Lambda)
 
 
 class _Collector:
@@ -78,6 +87,8 @@ class _Collector:
     def collect(self) -> Aliases:
         for function in self.module.functions:
             for node in function.nodes:
+                if type(node) not in _TELLING:  # of most nodes this is the only question
+                    continue
                 for name, value in self._bindings(node):
                     self._note(name, value, function)
         targets = _closed(self.direct, self.callables)
@@ -121,6 +132,8 @@ class _Collector:
                 yield from _named(call.func.value, argument)
 
     def _note(self, name: str, value: ast.expr, function: Function) -> None:
+        if isinstance(value, _CONSTANT):
+            return
         for maker in _makers(value):
             self.made.setdefault(name, set()).add(maker)
         for part in _parts(value):

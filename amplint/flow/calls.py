@@ -178,8 +178,10 @@ class Calls:
 
     def _plain(self, call: Call) -> Valued | None:
         value = call.receiver
-        if isinstance(call.node.func, (ast.Name, ast.Subscript)):
+        if isinstance(call.node.func, ast.Name):
             value = self.reader.raw(call.node.func, call.state, call.function)
+        elif isinstance(call.node.func, ast.Subscript):
+            value = self.reader.entry(call.node.func, call.state, call.function)
         if kind_of(value) in CALLABLE_KINDS:
             return self._through(value, call)
         imported = self.reader.program.find_function(call.node.func, call.function)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from amplint.flow.aliases import Aliases, find_aliases
+from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
 from amplint.flow.call import callee_name
 from amplint.flow.facts import (
     FunctionFacts,
@@ -25,10 +25,13 @@ from amplint.flow.values import Value
 from amplint.project.module import Class, Function, Module
 from amplint.project.project import Project
 from amplint.project.records import fields_of, is_record
-from amplint.project.roles import Roles
+from amplint.project.roles import Role, Roles, build_roles, factory_role, last_name
+from amplint.project.tables import Table, registered, tables_of
 
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 20
+#: Tables are followed through this many imports.
+TABLE_DEPTH = 3
 #: Names of classes that hold options.
 CONFIGURATION = re.compile(r"config|cfg|arg|option|setting|param|^opts?$", re.IGNORECASE)
 
@@ -74,16 +77,35 @@ class Program:
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
         slicer = Slicer(roles, self._tested, self._handed)
+        unit = self._units[module] = Unit(module, roles, {}, slicer, {}, NO_ALIASES)
         imported = self._imported_reach(module)
-        aliases = find_aliases(module, roles, imported)
-        unit = Unit(module, roles, {}, slicer, {}, aliases)
-        self._units[module] = unit
+        makers = dict(self._imported_makers(module))
+        if makers:
+            unit.roles = roles = build_roles(module, makers)
+            unit.slicer = Slicer(roles, self._tested, self._handed)
+        unit.aliases = aliases = find_aliases(module, roles, imported)
         foreign = _joined(imported, aliases.spread(imported))
         unit.facts.update(collect_facts(module, roles, foreign, aliases.targets))
         self._index_names(unit, {})
         for owner in module.classes.values():
             self._complete_bases(owner)
         return unit
+
+    def _imported_makers(self, module: Module) -> Iterator[tuple[str, Role]]:
+        """Imported functions that build scalers or optimizers, and classes of optimizers."""
+        for name in module.imports.aliases:
+            found = self._imported(ast.Name(name, ast.Load()), module, anywhere=False)
+            if found is None:
+                continue
+            roles = self._units[found.module].roles
+            if isinstance(found, Class):
+                role = roles.class_role(found)
+                if role is Role.OPTIMIZER:
+                    yield name, role
+            else:
+                made = factory_role(roles, found)
+                if made is not None:
+                    yield name, made
 
     def _index_names(self, unit: Unit, completed: Mapping[str, AbstractSet[str]]) -> None:
         """Work out which names of calls matter in a module.
@@ -202,6 +224,62 @@ class Program:
         if found is None:
             return None
         return ("class", found) if isinstance(found, Class) else ("function", found)
+
+    def find_entry(self, expression: ast.expr, function: Function) -> Value:
+        """The function or class in a table of the program: `STEPS["amp"]`; as a value."""
+        if not isinstance(expression, ast.Subscript) or not isinstance(
+            expression.slice, ast.Constant
+        ):
+            return None
+        found = self._table(expression.value, function.module, TABLE_DEPTH)
+        if found is None:
+            return None
+        table, home = found
+        key = str(expression.slice.value)
+        entry = table.entries.get(key)
+        symbol = self._symbol_in(entry, home) if entry else self._registered(table, home, key)
+        known = self._known(symbol)
+        if known is None:
+            return None
+        return ("class", known) if isinstance(known, Class) else ("function", known)
+
+    def _table(
+        self, expression: ast.expr, module: Module, depth: int
+    ) -> tuple[Table, Module] | None:
+        """A table and the module that holds it, through imports."""
+        dotted = module.resolve(expression)
+        if dotted is None:
+            own = tables_of(module).get(expression.id) if isinstance(expression, ast.Name) else None
+            return (own, module) if own is not None else None
+        parent, _, name = dotted.rpartition(".")
+        home = self._project.module_named(parent, module) if self._project and parent else None
+        return self._table(ast.Name(name, ast.Load()), home, depth - 1) if home and depth else None
+
+    def _symbol_in(self, expression: ast.expr, module: Module) -> Function | Class | None:
+        """The function or class that an expression at the top of a module names."""
+        if isinstance(expression, ast.Name) and module.resolve(expression) is None:
+            nested = module.body.nested.get(expression.id)
+            return module.classes.get(expression.id) or nested
+        return self._imported(expression, module, anywhere=False)
+
+    def _registered(self, table: Table, home: Module, key: str) -> Function | Class | None:
+        """What some module registers under a key, if it is one thing."""
+        found: list[Function | Class] = []
+        for registrar in table.registrars:
+            others = self._project.mentioning(home, registrar.name) if self._project else ()
+            for module in (home, *itertools.islice(others, CALLER_LIMIT)):
+                found += registered(module, key, self._names(registrar, module))
+        return found[0] if len(found) == 1 else None
+
+    def _names(self, wanted: Function, module: Module) -> Callable[[ast.expr], bool]:
+        """Whether an expression at the top of a module names a function."""
+
+        def named(expression: ast.expr) -> bool:
+            if module is wanted.module and module.resolve(expression) is None:
+                return last_name(expression) == wanted.name
+            return self._imported(expression, module) is wanted
+
+        return named
 
     def _class_named(self, expression: ast.expr, module: Module) -> Class | None:
         if isinstance(expression, ast.Name) and module.resolve(expression) is None:

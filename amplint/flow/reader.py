@@ -99,8 +99,15 @@ class Reader(Windows):
             return self._alias(node, state, function)
         if isinstance(node, ast.Subscript):
             known = self._element(node, state, function)
-            return known if known is not None else self.raw(node, state, function)
+            return known if known is not None else self.entry(node, state, function)
         return self.value(node, state, function)
+
+    def entry(self, node: ast.Subscript, state: State, function: Function) -> Value:
+        """What a container holds at a place: as the path knows it, else by a table."""
+        known = self.raw(node, state, function)
+        if known is not None and known[0] != "path":
+            return known
+        return self.program.find_entry(node, function) or known
 
     def _alias(self, node: ast.Name | ast.Attribute, state: State, function: Function) -> Value:
         """What a place holds; of a function, class or method, that one itself."""
@@ -208,7 +215,10 @@ class Reader(Windows):
             return ("formula", truth) if truth is not None and truth is not True else None
         if read_by_name(node) is not None:
             location = self.locate(node, state, function)
-            return state.values.get(location, ("path", location)) if location else None
+            known = state.values.get(location) if location else None
+            if known is None and isinstance(node.args[1], ast.Constant):
+                known = self.program.find_callable(node, function)
+            return known or (("path", location) if location else None)
         if isinstance(callee, ast.Attribute):
             value = self.value(callee.value, state, function)
             if value is not None and value[0] in ("scaled", "opaque"):

@@ -149,7 +149,7 @@ class Roles:
     def constructor_role(self, dotted: str | None, callee: ast.expr) -> Role | None:
         """The role of what a constructor call returns; None for unknown callees."""
         if isinstance(callee, ast.Name) and callee.id in self.module.classes and dotted is None:
-            return self._class_role(self.module.classes[callee.id])
+            return self.class_role(self.module.classes[callee.id])
         if dotted is None:
             return None
         if dotted in names.GRAD_SCALERS or dotted in names.SHARDED_GRAD_SCALERS:
@@ -167,7 +167,8 @@ class Roles:
             return Role.OTHER
         return None
 
-    def _class_role(self, owner: Class) -> Role:
+    def class_role(self, owner: Class) -> Role:
+        """The role of the objects of a class of the module."""
         for candidate in self.module.ancestry(owner):
             for base in candidate.bases:
                 dotted = self.module.resolve(base)
