@@ -83,7 +83,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import constant_of, scaler_calls
+from amplint.project.dataflow import constant_of, receiver, scaler_calls
 from amplint.project.libraries import supports_amp_scaling
 from amplint.project.module import CallSite
 from amplint.project.roles import path_text
@@ -110,7 +110,7 @@ MESSAGES = {
     ),
 }
 HELP = (
-    "build the optimizer without `fused=True`, or do the work of the hook after `scaler.update()`"
+    "build the optimizer without `fused=True`, or do the work of the hook after `{scaler}.update()`"
 )
 
 
@@ -119,7 +119,9 @@ def check(view: FileView) -> Iterator[Finding]:
     if "found_inf" in view.module.source:
         return
     stepped = {
-        path_text(site.node.args[0]) for site in scaler_calls(view, "step") if site.node.args
+        path_text(site.node.args[0]): receiver(site.node)
+        for site in scaler_calls(view, "step")
+        if site.node.args
     }
     for site in view.module.calls:
         if site.method not in HOOKS or not isinstance(site.node.func, ast.Attribute):
@@ -127,7 +129,8 @@ def check(view: FileView) -> Iterator[Finding]:
         optimizer = path_text(site.node.func.value)
         if optimizer in stepped and _is_fused(view, site):
             message = MESSAGES[site.method].format(optimizer=optimizer)
-            yield view.finding(RULE, site.node, message, HELP)
+            help = HELP.format(scaler=stepped[optimizer])
+            yield view.finding(RULE, site.node, message, help)
 
 
 def _is_fused(view: FileView, site: CallSite) -> bool:

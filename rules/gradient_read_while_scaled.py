@@ -130,10 +130,12 @@ class _Read:
 
     Args:
         node: `parameter.grad`, or the call of a function that returns such a size.
+        gradient: `parameter.grad` itself, in whatever function.
         path: to the gradients in the called function.
     """
 
     node: ast.expr
+    gradient: ast.expr
     path: tuple[PathStep, ...] = ()
 
 
@@ -163,7 +165,7 @@ def _norms(view: FileView, layout: Layout) -> Iterator[Finding]:
     )
     scales.reverse()
     for read in reads:
-        before = next((call for call in scales if layout.reaches(call.node, read.node)), None)
+        before = next((call for call in scales if _is_before(layout, call, read)), None)
         after = next((call for call in steps if layout.reaches(read.node, call.node)), None)
         if before is None or after is None or not after.given:
             continue
@@ -174,11 +176,19 @@ def _norms(view: FileView, layout: Layout) -> Iterator[Finding]:
                 return
 
 
+def _is_before(layout: Layout, scale: ScalerCall, read: _Read) -> bool:
+    """Whether a loss is scaled before a read; one function may do both."""
+    if scale.node is not read.node:
+        return layout.reaches(scale.node, read.node)
+    inner = layout_of(scale.function)
+    return read.gradient in inner and inner.reaches(scale.method, read.gradient)
+
+
 def _reads(view: FileView, layout: Layout) -> Iterator[_Read]:
     for node in layout.nodes:
         if isinstance(node, ast.Attribute) and node.attr == "grad":
             if is_measured(layout, node):
-                yield _Read(node)
+                yield _Read(node, node)
         elif isinstance(node, ast.Call) and _is_kept(layout, node):
             yield from _read_by_helper(view, layout, node)
 
@@ -202,7 +212,8 @@ def _read_by_helper(view: FileView, layout: Layout, call: ast.Call) -> Iterator[
         if is_measured(inner, node) and _is_returned(inner, node):
             called = view.step(call, layout.function.module, f"call of `{helper.name}`")
             words_of_read = f"`{helper.name}` measures `{view.source_of(node)}`"
-            yield _Read(call, (called, view.step(node, helper.module, words_of_read)))
+            step = view.step(node, helper.module, words_of_read)
+            yield _Read(call, node, (called, step))  # type: ignore[arg-type]
             return
 
 
@@ -236,7 +247,7 @@ def _used(
     """A finding where what a statement computed is compared, else where it is recorded."""
     statement = layout.statement(read.node)
     help = f"call `{step.scaler}.unscale_({step.given})` before"
-    path = (*before.path, *read.path)
+    path = tuple(dict.fromkeys((*before.path, *read.path)))
     scale = scale_words(view, step.scaler, layout.function)
     parent = layout.parents[read.node]
     if isinstance(parent, ast.Compare):

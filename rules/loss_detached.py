@@ -72,6 +72,7 @@ from collections.abc import Iterator
 from amplint.findings import Finding, PathStep, Severity
 from amplint.gradflow.analysis import CutOff, cut_off
 from amplint.gradflow.values import LEAF
+from amplint.project.reached_calls import calls_leading_to
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -93,8 +94,10 @@ NUMBER = (
 )
 LEAF_COPY = (
     "{source} starts a graph of its own: `backward()` ends there, no parameter gets a gradient, "
-    "and `scaler.step` raises AssertionError: No inf checks were recorded for this optimizer"
+    "{step}"
 )
+RAISES = "and `{scaler}.step` raises AssertionError: No inf checks were recorded for this optimizer"
+CHANGES_NOTHING = "and this loss trains nothing"
 HELP = "run the backward on the loss itself, and use the copy for logging only"
 
 
@@ -107,7 +110,8 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         if block.node not in reported:
             reported.add(block.node)
-            message = _template(found).format(source=f"`{view.source_of(block.node)}`")
+            words = {"source": f"`{view.source_of(block.node)}`", "step": _step(view, found)}
+            message = _template(found).format_map(words)
             yield view.finding(RULE, block.node, message, HELP, path=_path(view, found))
 
 
@@ -115,6 +119,13 @@ def _template(found: CutOff) -> str:
     if LEAF in found.backward.loss.connected:
         return LEAF_COPY
     return NUMBER if found.block.kind in ("item", "float") else CRASH
+
+
+def _step(view: FileView, found: CutOff) -> str:
+    """What the step does without gradients: a scaler's raises."""
+    steps = calls_leading_to(view, "step", found.function)
+    scaler = next((call.scaler for call in steps), "")
+    return RAISES.format(scaler=scaler) if scaler else CHANGES_NOTHING
 
 
 def _path(view: FileView, found: CutOff) -> tuple[PathStep, ...]:

@@ -26,12 +26,13 @@ from amplint.flow.interpreter import (
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
-from amplint.flow.state import EVERY, State
+from amplint.flow.state import EVERY, State, Step
 from amplint.flow.witness import PlaceOf, relevant_steps, steps_of
+from amplint.project.dataflow import parameters
 from amplint.project.module import Class, Function, Module
 from amplint.project.objects import class_fields
 from amplint.project.roles import Roles
-from amplint.protocol import Gradient
+from amplint.protocol import Event, Gradient
 from amplint.rule import Misuse
 
 
@@ -59,10 +60,20 @@ NEVER = {SCALE: ("AMP101", "step-uninitialised"), UPDATE: ("AMP105", "step-twice
 
 
 def _depends_on_callers(item: Found) -> bool:
-    """Whether the path takes a branch, or repeats a call, that a caller may decide about."""
+    """Whether a caller may decide about the path: a branch, a repetition, a loss that it scales."""
     if item.entry.name == "<module>":
         return False
-    return any(step[0] in ("assume", "again") for step in steps_of(item.state.trail))
+    steps = steps_of(item.state.trail)
+    return any(step[0] in ("assume", "again") or _takes_its_loss(step) for step in steps)
+
+
+def _takes_its_loss(step: Step) -> bool:
+    """Whether a step is a plain backward of a loss that is passed in: the caller may scale it."""
+    if step[0] != "event" or step[3][0] is not Event.PLAIN_BACKWARD:
+        return False
+    callee = step[1].func if isinstance(step[1], ast.Call) else None
+    loss = callee.value if isinstance(callee, ast.Attribute) else None
+    return isinstance(loss, ast.Name) and loss.id in parameters(step[2])
 
 
 class _Engine:

@@ -24,7 +24,7 @@ from amplint.project.dataflow import (
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Function
 from amplint.project.objects import returned
-from amplint.project.reached_calls import as_caller_writes
+from amplint.project.reached_calls import as_caller_writes, calls_leading_to
 from amplint.project.roles import Role, path_text
 from amplint.values.scaling import is_torch_scaler
 
@@ -81,9 +81,26 @@ def _may_scale(view: FileView, site: CallSite) -> bool:
 
 def _direct(view: FileView, site: CallSite) -> Iterator[Scaling]:
     if site.node.args and site.node in layout_of(site.function):
-        surely = trains(view, site) or _is_built_as_scaler(view, site.node, site.function)
+        surely = (
+            trains(view, site)
+            or _is_built_as_scaler(view, site.node, site.function)
+            or _is_stepped_elsewhere(view, site)
+        )
         scaler = receiver(site.node)
         yield Scaling(site.node, site.function, site.node.args[0], scaler, surely)
+
+
+def _is_stepped_elsewhere(view: FileView, site: CallSite) -> bool:
+    """Whether a function that is called here, or a caller, steps with the same scaler."""
+    scaler, function = receiver(site.node), site.function
+    if any(call.scaler == scaler for call in calls_leading_to(view, "step", function)):
+        return True
+    if scaler not in parameters(function):
+        return False
+    return any(
+        _is_stepped_beside(ast.unparse(value), caller.function)
+        for value, caller in view.objects.arguments(function, scaler).given
+    )
 
 
 def _handed_on(view: FileView, call: ast.Call, function: Function, depth: int) -> Scaling | None:
@@ -139,15 +156,19 @@ def _scale_call(view: FileView, call: ast.Call, callee: Function) -> Scaling | N
     if roles is None or not roles.is_scaler(method.value, callee):
         return None
     surely = roles.role_of(method.value, callee) is Role.SCALER
-    surely = surely or _is_stepped_beside(call, callee) or _is_built_as_scaler(view, call, callee)
+    surely = (
+        surely
+        or _is_stepped_beside(receiver(call), callee)
+        or _is_built_as_scaler(view, call, callee)
+    )
     return Scaling(call, callee, call.args[0], ast.unparse(method.value), surely)
 
 
-def _is_stepped_beside(call: ast.Call, callee: Function) -> bool:
-    """Whether the file also steps or unscales with what `scale` is called on, in the same words."""
+def _is_stepped_beside(scaler: str, function: Function) -> bool:
+    """Whether the file of a function also steps or unscales with a scaler, in the same words."""
     return any(
-        site.method in ("step", "unscale_") and receiver(site.node) == receiver(call)
-        for site in callee.module.calls
+        site.method in ("step", "unscale_") and receiver(site.node) == scaler
+        for site in function.module.calls
     )
 
 

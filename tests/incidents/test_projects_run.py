@@ -42,6 +42,7 @@ DIFFERS = (
     ("other_optimizer_clipped", "train_crossed"),
     ("plain_backward_of_object", "train_function"),
     ("plain_backward_of_object", "train_method"),
+    ("scaled_loss_passed", "train_plain"),
 )
 RIGHT = (
     ("scaled_loss_returned", "train_right"),
@@ -60,6 +61,7 @@ RIGHT = (
     ("other_optimizer_clipped", "train_right"),
     ("plain_backward_of_object", "train_right"),
     ("plain_backward_of_object", "train_plain_right"),
+    ("scaled_loss_passed", "train_right"),
     ("errors_around_helper", "train_right"),
     ("errors_around_helper", "train_broken_batch_right"),
 )
