@@ -88,13 +88,14 @@ class _ReachedLine(Exception):
 class _Watch:
     """A runner that ends the search when a run has come to the line."""
 
-    def __init__(self, runner: Runner, path: str) -> None:
+    def __init__(self, runner: Runner, path: str, patience: float) -> None:
+        self._patience = patience
         self._runner = runner
         self._path = path
         self.trials: list[Trial] = []
 
     def __call__(self, request: Request) -> RunResult:
-        result = self._runner(request)
+        result = self._runner(replace(request, seconds=request.seconds * self._patience))
         trial = Trial(request, result)
         if request.plan.sources[0].filename == self._path:  # a replay runs no file of the project
             self.trials.append(trial)
@@ -120,6 +121,9 @@ def main() -> int:
     measuring.add_argument("-n", type=int, default=1, help="workers")
     measuring.add_argument("--seconds", type=float, default=limits.seconds, help="each function")
     measuring.add_argument("--runs", type=int, default=limits.runs, help="each function")
+    measuring.add_argument(
+        "--patience", type=float, default=1.0, help="times the limits, where others use the machine"
+    )
     measuring.add_argument("--only", help="functions whose repository, path or name hold this")
     measuring.add_argument("--totals", action="store_true", help="print nothing but the totals")
     options = parser.parse_args()
@@ -223,12 +227,20 @@ def measure(targets: list[Target], options: argparse.Namespace) -> Iterator[Outc
 def _measured(options: argparse.Namespace, workers: SimpleQueue[Worker], target: Target) -> Outcome:
     worker = workers.get()
     try:
-        return reach(target, worker, options.folder, options.runs, options.seconds)
+        patience = options.patience
+        return reach(target, worker, options.folder, options.runs, options.seconds, patience)
     finally:
         workers.put(worker)
 
 
-def reach(target: Target, worker: Worker, folder: Path, runs: int, seconds: float) -> Outcome:
+def reach(
+    target: Target,
+    worker: Worker,
+    folder: Path,
+    runs: int,
+    seconds: float,
+    patience: float = 1.0,
+) -> Outcome:
     """Probe one line until a run comes to it."""
     path = str(target.file_in(folder))
     root = str(target.file_in(folder).parents[target.path.count("/")])
@@ -238,11 +250,11 @@ def reach(target: Target, worker: Worker, folder: Path, runs: int, seconds: floa
     span = Span(Position(target.line, 1), Position(target.line, 2))
     finding = Finding(CODE, "asked", Severity.ERROR, "", "", path, span)
     torch = worker.hello().torch
-    watch = _Watch(worker.run, builder.path)
+    watch = _Watch(worker.run, builder.path, patience)
     started = time.monotonic()
     outcome = Outcome(target, "missed")
     try:
-        prober = Prober(builder, watch, runs=runs, seconds=seconds, torch=torch)
+        prober = Prober(builder, watch, runs=runs, seconds=seconds * patience, torch=torch)
         prober.probe(finding)
         outcome = replace(outcome, why=_blocked(watch.trials))
     except _ReachedLine as reached:

@@ -237,7 +237,9 @@ class SoftTensor(torch.Tensor):
             return derived(self)
         try:
             with without_overrides():
-                return soften(torch.Tensor.__getitem__(self, index))
+                part = torch.Tensor.__getitem__(self, index)
+            # What is selected from invented data is not empty by itself.
+            return soften(part) if part.numel() else derived(self)
         except Exception:  # noqa: BLE001 -- whatever torch raises about an index
             return derived(self)
 

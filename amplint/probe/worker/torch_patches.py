@@ -114,6 +114,7 @@ IDENTITIES = frozenset({"cuda", "pin_memory", "record_stream", "share_memory_"})
 def install(run: Run) -> None:
     """Change torch for this run."""
     _scalers(run)
+    _moves()
     _gradients()
     _optimizers()
     _clips()
@@ -254,6 +255,22 @@ def _number(value: Any, default: float) -> float:
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
+
+
+def _moves() -> None:
+    """`to` reads its arguments before anybody could replace those that are invented."""
+    original = torch.Tensor.to
+
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        args = tuple(value for value in args if not isinstance(value, standins.StandIn))
+        kwargs = {
+            name: value
+            for name, value in kwargs.items()
+            if value is not None and not _is_invented(value)
+        }
+        return original(self, *args, **kwargs)
+
+    _replace(torch.Tensor, "to", to)
 
 
 def _gradients() -> None:
