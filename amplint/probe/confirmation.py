@@ -21,7 +21,7 @@ from amplint.probe.interpreter import find_interpreter
 from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import EXPECTATIONS, can_show
-from amplint.probe.prober import Prober, Verdict, not_probed
+from amplint.probe.prober import Prober, Repair, Verdict, not_probed
 from amplint.probe.process import Worker
 from amplint.project.project import Project
 from amplint.source.parsing import parse
@@ -31,6 +31,10 @@ from amplint.workers import available_processors
 #: Findings for each worker that make up for its start, and workers at most: each has some
 #: hundred megabytes.
 EACH, MOST = 3, 4
+
+
+#: One round for each finding, and one for those that a confirmed failure hides.
+ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,10 @@ def probe_findings(
         session = _Session(findings, settings, limits, device, progress)
         with ThreadPoolExecutor(len(workers)) as threads:
             try:
-                for future in [threads.submit(session.work, worker) for worker in workers]:
-                    future.result()
+                for _ in range(ROUNDS):
+                    for future in [threads.submit(session.work, worker) for worker in workers]:
+                        future.result()
+                    session.look_behind()
             except BaseException:
                 for worker in workers:
                     worker.stop()
@@ -120,6 +126,7 @@ class _Session:
         self._progress = progress
         self._lock = threading.Lock()
         self._left = iter(range(len(findings)))
+        self._repairs: dict[str, tuple[Repair, ...]] = {}
         self._builders: dict[str, PlanBuilder | None] = {}
         self._probed: dict[int, Probed] = {}
 
@@ -131,10 +138,32 @@ class _Session:
                 started = time.monotonic()
                 finding = self._findings[index]
                 verdict = self._probe(finding, worker, torch)
-                finding = replace(finding, evidence=verdict.evidence)
-                self._probed[index] = Probed(finding, verdict, time.monotonic() - started)
+                self._keep(index, verdict, time.monotonic() - started)
                 if self._progress is not None:
                     self._progress(len(self._probed), len(self._findings))
+
+    def look_behind(self) -> None:
+        """Probe again what is not confirmed in files where a confirmed failure ends every run."""
+        for probed in self._probed.values():
+            finding, cure = probed.finding, probed.verdict.cure
+            if cure is not None:
+                repair = Repair(finding.code, finding.span.start.row, cure)
+                known = self._repairs.get(finding.filename, ())
+                self._repairs[finding.filename] = (*known, repair)
+        self._left = iter(
+            index
+            for index, probed in self._probed.items()
+            if probed.finding.filename in self._repairs
+            and probed.finding.evidence.status not in ("confirmed", "not-probed")
+        )
+
+    def _keep(self, index: int, verdict: Verdict, seconds: float) -> None:
+        """Remember a verdict; one of the second round only if it shows something."""
+        known = self._probed.get(index)
+        if known is not None and verdict.evidence.status != "conditional":
+            return
+        finding = replace(self._findings[index], evidence=verdict.evidence)
+        self._probed[index] = Probed(finding, verdict, seconds + (known.seconds if known else 0.0))
 
     def probed(self) -> list[Probed]:
         """All findings, in the order in which they were given."""
@@ -164,6 +193,7 @@ class _Session:
             seconds=self._limits.seconds,
             torch=torch,
             device=self._device,
+            repairs=self._repairs.get(name, ()),
         )
         return prober.probe(finding)
 

@@ -65,9 +65,12 @@ class Place:
         Raises:
             BudgetSpent: no run is left.
         """
-        rows = () if everywhere else tuple(sorted(self.rows))
-        omissions = (*trial.request.omissions, Omission(kind, rows))
+        omissions = (*trial.request.omissions, self.omission(kind, everywhere=everywhere))
         return self.budget.run(replace(trial.request, omissions=omissions))
+
+    def omission(self, kind: str, *, everywhere: bool = False) -> Omission:
+        """What is left out, on the finding's rows or everywhere."""
+        return Omission(kind, () if everywhere else tuple(sorted(self.rows)))
 
 
 Measure = Callable[[Trial, Expectation, Place], "Measured | None"]

@@ -95,6 +95,24 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Omission:
+    """Something that a counterfactual run leaves out, with everything else as it was.
+
+    Args:
+        kind: "grad-modes" (`no_grad`, `inference_mode` and `set_grad_enabled(False)` change
+            nothing), "copies" (`detach`, `data`, `item` and `torch.tensor` return the tensor
+            itself), "casts" (tensors and models keep their dtype), "clips" (gradients are not
+            clipped), "inference-mode" (it is `no_grad`), "autocast-cache" (every weight is
+            cast anew), "freed-graphs" (every backward keeps its graph).
+        rows: of the checked file; what happens on these rows, or in calls that are made
+            there, is left out. Empty for everywhere.
+    """
+
+    kind: str
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything a worker needs to run one function of the user.
 
@@ -114,6 +132,9 @@ class Plan:
         slice_rows: rows of the checked file that matter to scalers, optimizers, losses and
             their guards; of the statements there, those that touch them are never skipped.
         prefer: path of a decision -> the value with which a run is to start.
+        real_data: whether loaders hand out what the user's own data sets hold, where those can
+            be run: shapes and dtypes are real then.
+        omissions: what every run leaves out: causes of earlier failures that are confirmed.
     """
 
     sources: tuple[Source, ...]
@@ -127,6 +148,8 @@ class Plan:
     entry_source: int = 0
     parameters: tuple[str, ...] = ()
     repeated: bool = False
+    real_data: bool = False
+    omissions: tuple[Omission, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +167,6 @@ class Hello:
     devices: tuple[str, ...] = ("cpu",)
     measures: tuple[str, ...] = ()
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Omission:
-    """Something that a counterfactual run leaves out, with everything else as it was.
-
-    Args:
-        kind: "grad-modes" (`no_grad`, `inference_mode` and `set_grad_enabled(False)` change
-            nothing), "copies" (`detach`, `data`, `item` and `torch.tensor` return the tensor
-            itself), "casts" (tensors and models keep their dtype), "clips" (gradients are not
-            clipped), "inference-mode" (it is `no_grad`), "autocast-cache" (every weight is
-            cast anew).
-        rows: of the checked file; what happens on these rows, or in calls that are made
-            there, is left out. Empty for everywhere.
-    """
-
-    kind: str
-    rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +337,7 @@ def decode_request(data: dict[str, Any]) -> Request:
     return Request(
         **{
             **data,
-            "omissions": tuple(
-                Omission(item["kind"], tuple(item["rows"])) for item in data["omissions"]
-            ),
+            "omissions": _omissions(data["omissions"]),
             "plan": Plan(
                 **{
                     **plan,
@@ -351,10 +354,15 @@ def decode_request(data: dict[str, Any]) -> Request:
                     ),
                     "slice_rows": tuple(plan["slice_rows"]),
                     "parameters": tuple(plan["parameters"]),
+                    "omissions": _omissions(plan["omissions"]),
                 }
             ),
         }
     )
+
+
+def _omissions(items: list[dict[str, Any]]) -> tuple[Omission, ...]:
+    return tuple(Omission(item["kind"], tuple(item["rows"])) for item in items)
 
 
 def decode_result(data: dict[str, Any]) -> RunResult:

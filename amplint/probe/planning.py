@@ -18,7 +18,7 @@ from amplint.findings import Finding
 from amplint.flow.slice import blocks_of
 from amplint.probe.domains import Option, domains_of, options_of
 from amplint.probe.messages import Domain, Plan, Role, Source
-from amplint.probe.predictions import predict, rows_of
+from amplint.probe.predictions import needs_data, predict, rows_of
 from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
 from amplint.project.dataflow import parameters
@@ -205,6 +205,7 @@ class PlanBuilder:
             prefer=self._preferences(finding, domains),
             entry_source=names.index(self._path_of(entry.module)),
             repeated=not _loops(entry),
+            real_data=needs_data(finding.code),
             parameters=tuple(dict.fromkeys((*parameters(entry), "self"))),
         )
         return Planned(plan, entry, options)

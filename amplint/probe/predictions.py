@@ -62,6 +62,7 @@ class Expectation:
             on data was forced: "protocol" (all that happens to scaler, optimizer and gradients,
             and that a backward was seen), "objects" (no model or optimizer went through
             unknown hands), "place" (nothing more: only where and when the line runs).
+        shapes: whether it depends on the shapes or dtypes of data.
         device: the kind of device that it needs, "" for any.
     """
 
@@ -75,6 +76,7 @@ class Expectation:
     everywhere: bool = False
     events: frozenset[str] = frozenset()
     relies_on: str = "protocol"
+    shapes: bool = False
     device: str = ""
 
     def fits(self, device: str) -> bool:
@@ -161,7 +163,12 @@ EXPECTATIONS: dict[str, tuple[Expectation, ...]] = {
     + _of("unscale-of-plain", "unscale-again"),
     "AMP118": _raises("RuntimeError", "Closure use is not currently supported"),
     "AMP119": _measured("rebuilt"),
-    "AMP123": _raises("RuntimeError", "Trying to backward through the graph a second time"),
+    "AMP123": _raises(
+        "RuntimeError",
+        "Trying to backward through the graph a second time",
+        without="freed-graphs",
+        everywhere=True,
+    ),
     "AMP124": _of("step-without-gradient"),
     "AMP125": _of("update-without-check", "step-without-gradient"),
     "AMP127": _measured("idle-clip", "protocol", without="clips"),
@@ -187,7 +194,7 @@ EXPECTATIONS: dict[str, tuple[Expectation, ...]] = {
     "AMP401": _raises(*_HALF_GRADIENTS, anywhere=True),
     "AMP402": _measured("idle-scaler"),
     "AMP403": _measured("half-weights", without="casts"),
-    "AMP404": _caused("casts", "RuntimeError|ValueError", _TARGET),
+    "AMP404": _caused("casts", "RuntimeError|ValueError", _TARGET, "place", shapes=True),
     "AMP405": _caused("casts", *_HALF_GRADIENTS, "protocol"),
     "AMP501": _measured("in-region", "place", events=frozenset({"backward"})),
     "AMP502": _raises("RuntimeError", "unsafe to autocast", relies_on="place", device="cuda"),
@@ -231,6 +238,11 @@ NOT_PROBED: dict[str, str] = {
 def can_show(code: str, device: str) -> bool:
     """Whether a run on this device ("cpu", "cuda:0") can show a finding of this code."""
     return any(expected.fits(device) for expected in EXPECTATIONS.get(code, ()))
+
+
+def needs_data(code: str) -> bool:
+    """Whether what a finding of this code shows depends on shapes or dtypes of data."""
+    return any(expected.shapes for expected in EXPECTATIONS.get(code, ()))
 
 
 def why_not(code: str) -> str:

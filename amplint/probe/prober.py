@@ -8,6 +8,7 @@ the line under other circumstances.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import Any
 from amplint.findings import Evidence, Finding
 from amplint.probe.domains import OTHER
 from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
+from amplint.probe.messages import Omission
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import can_show, why_not
 from amplint.probe.replay import replay
@@ -54,11 +56,27 @@ class Verdict:
         evidence: for the report.
         trial: the run that shows it, else the last one; None where nothing was run.
         runs: how many there were.
+        cure: what was left out so that the failure was gone, if it is confirmed that way.
     """
 
     evidence: Evidence
     trial: Trial | None = None
     runs: int = 0
+    cure: Omission | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A confirmed finding that ends every run, and that others may be hidden behind.
+
+    Args:
+        code, row: of the finding.
+        cure: what a run leaves out to get past it.
+    """
+
+    code: str
+    row: int
+    cure: Omission
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +118,7 @@ class Prober:
         runner: executes one request.
         runs, seconds: the budget of each finding.
         torch, device: where it runs, for the report.
+        repairs: what is left out of every run, and hides the finding otherwise.
     """
 
     def __init__(
@@ -111,6 +130,7 @@ class Prober:
         seconds: float,
         torch: str,
         device: str = "cpu",
+        repairs: tuple[Repair, ...] = (),
     ) -> None:
         self._builder = builder
         self._runner = runner
@@ -118,13 +138,14 @@ class Prober:
         self._seconds = seconds
         self._torch = torch
         self._device = device
+        self._repairs = repairs
 
     def probe(self, finding: Finding) -> Verdict:
         """The evidence that executing the finding's code gives."""
         if not can_show(finding.code, self._device):
             return not_probed(finding)
         entries = self._builder.entries(finding)
-        plans = {entry: self._builder.plan(finding, entry) for entry in self._above(entries)}
+        plans = {entry: self._plan(finding, entry) for entry in self._above(entries)}
         # Planning reads files; the clock is for the runs.
         budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
         judge = Judge(finding, self._builder, budget)
@@ -151,6 +172,14 @@ class Prober:
         cases += [_Case(*item, item[1].shown) for item in repaired if item[1].shown is not None]
         searched += repaired
         return self._with_replay(self._unconfirmed(cases, searched, budget), finding)
+
+    def _plan(self, finding: Finding, entry: Function) -> Planned:
+        planned = self._builder.plan(finding, entry)
+        if not self._repairs:
+            return planned
+        cures = tuple(repair.cure for repair in self._repairs)
+        plan = replace(planned.plan, omissions=cures, real_data=True)
+        return replace(planned, plan=plan)
 
     def _with_replay(self, verdict: Verdict, finding: Finding) -> Verdict:
         """What the path's own steps do on a tiny model, where the line was not reached."""
@@ -235,7 +264,7 @@ class Prober:
             callers = self._builder.callers(case.planned.function)
             refused, reaching = 0, ""
             for caller in callers:
-                planned = self._builder.plan(finding, caller)
+                planned = self._plan(finding, caller)
                 inputs = case.shown.trial.request.assignment
                 exploration = self._explore(planned, budget, judge, CALLER_RUNS, first=inputs)
                 if exploration.shown is not None and exploration.shown.proves:
@@ -276,9 +305,16 @@ class Prober:
     # -- words ---------------------------------------------------------------------------------
 
     def _confirmed(self, case: _Case, budget: Budget) -> Verdict:
-        return Verdict(
-            self._evidence("confirmed", self._story(case)), case.shown.trial, budget.used
-        )
+        shown = case.shown
+        if self._repairs:
+            first = [
+                f"line {repair.row} is repaired first: {repair.code} ends every run before this one"
+                for repair in self._repairs
+            ]
+            evidence = self._evidence("conditional", self._story(case), first)
+            return Verdict(evidence, shown.trial, budget.used)
+        evidence = self._evidence("confirmed", self._story(case))
+        return Verdict(evidence, shown.trial, budget.used, shown.cure)
 
     def _story(self, case: _Case) -> str:
         name = case.planned.function.qualname
@@ -374,7 +410,8 @@ def _is_own(need: Need, planned: Planned) -> bool:
 
 def _ending(shown: Shown) -> str:
     if shown.prediction.kind == "raises":
-        return f"`{shown.words}` at line {shown.row}"
+        of = f" of {os.path.basename(shown.filename)}" if shown.filename else ""
+        return f"`{shown.words}` at line {shown.row}{of}"
     return shown.words
 
 

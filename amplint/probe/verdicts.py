@@ -15,7 +15,7 @@ from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data, root_of
 from amplint.probe.measurements import MEASURES, UNSTEADY, Place, difference, repeats
-from amplint.probe.messages import Prediction, Raised, Request, Role, RunResult
+from amplint.probe.messages import Omission, Prediction, Raised, Request, Role, RunResult
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import (
     EXPECTATIONS,
@@ -61,6 +61,8 @@ _ABOUT_GRADIENTS = re.compile(
 )
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
+#: What a counterfactual run leaves out of the way from the loss to what is trained.
+_CUTS = frozenset({"grad-modes", "copies"})
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
 _ABOUT_GRAPHS = frozenset({"AMP123"})
 
@@ -79,6 +81,8 @@ class Shown:
         row: where.
         doubts: why this does not prove the finding; empty where nothing is left.
         artefact: the events do not explain it: the stand-ins are to blame, not the code.
+        filename: where, if it is another file than the checked one.
+        cure: what a counterfactual run left out, so that this failure was gone.
     """
 
     trial: Trial
@@ -87,6 +91,8 @@ class Shown:
     row: int
     doubts: tuple[str, ...] = ()
     artefact: bool = False
+    filename: str = ""
+    cure: Omission | None = None
 
     @property
     def proves(self) -> bool:
@@ -162,7 +168,13 @@ class Judge:
             other = f"nothing but line {min(rows_of(self._finding))} causes it"
             return replace(shown, doubts=(*doubts, other))
         if expected.without:
-            return shown if self._is_whatever_is_trained(trial) else _if_nothing_else_is(shown)
+            elsewhere = raised.filename if raised.filename != self._path else ""
+            cure = self._place.omission(expected.without, everywhere=expected.everywhere)
+            shown = replace(shown, filename=elsewhere, cure=cure)
+            cuts = expected.without in _CUTS
+            if cuts and not self._is_whatever_is_trained(trial):
+                return replace(shown, doubts=(*doubts, "no other input of the function is trained"))
+            return shown
         if expected.cause and not any(
             b.slug == expected.cause and self._is_here(b, trial) for b in broken
         ):
@@ -411,11 +423,6 @@ def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectati
     )
 
 
-def _if_nothing_else_is(shown: Shown) -> Shown:
-    doubt = "no other input of the function is trained"
-    return replace(shown, doubts=(*shown.doubts, doubt))
-
-
 def _is_torchs(raised: Raised) -> bool:
     """Whether torch raised it, or Python about a None that stands for a scaler."""
     return raised.inside.startswith("torch") or raised.type == "AttributeError"
@@ -486,6 +493,9 @@ def _shares_invented_parameters(trial: Trial) -> bool:
     """Whether there are several optimizers, and somebody else knows what each of them owns."""
     if len({event.optimizer for event in trial.result.events if event.optimizer}) < 2:
         return False
+    built = [event for event in trial.result.events if event.kind == "optimizer"]
+    if built:
+        return any("stands-for" in event.facts for event in built)
     return trial.plan.entry != "<module>" and any(
         role.kind == "optimizer" and role.origin != "constructor" for role in trial.plan.roles
     )

@@ -34,7 +34,7 @@ class Omissions:
         self._checked = run.project.checked
         self._is_mine = run.project.is_mine
         self._rows: dict[str, frozenset[int]] = {}
-        for omission in run.request.omissions:
+        for omission in (*run.plan.omissions, *run.request.omissions):
             before = self._rows.get(omission.kind, frozenset())
             self._rows[omission.kind] = before | frozenset(omission.rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -114,7 +114,7 @@ def _collect(value: Any, depth: int, found: dict[int, Any]) -> None:
     elif depth and isinstance(value, dict):
         for entry in value.values():
             _collect(entry, depth - 1, found)
-    elif depth and isinstance(value, (list, tuple, set, types.GeneratorType, filter, map)):
+    elif depth and isinstance(value, (list, tuple, set, Iterator)):
         for entry in value:
             _collect(entry, depth - 1, found)
 

@@ -282,6 +282,8 @@ def _gradients() -> None:
         with torch._C.DisableTorchFunction():
             roots = [_scalar(tensor) for tensor in tensors_in(tensors)]
             leaves = _link(roots)
+            if current().omissions.applies("freed-graphs"):
+                args, kwargs = args[:1], {**kwargs, "retain_graph": True}
             try:
                 original(roots, *args, **kwargs)
             except RuntimeError as error:
@@ -561,7 +563,8 @@ def _layers() -> None:
     named = torch.nn.Module.named_parameters
 
     def named_parameters(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(self).forward is _forward and not type(self).__module__.startswith("torch."):
+        own = bool(self._parameters or self._modules)
+        if type(self).forward is _forward and not own and not _is_of_torch(self):
             values.fill(self)
         return named(self, *args, **kwargs)
 
@@ -578,6 +581,10 @@ def _layers() -> None:
         return append(self, _layer(module))
 
     _replace(torch.nn.Sequential, "append", new_append)
+
+
+def _is_of_torch(module: Any) -> bool:
+    return type(module).__module__.startswith("torch.")
 
 
 def _layer(module: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from amplint.probe.worker import standins
+from amplint.probe.worker import data, standins
 from amplint.probe.worker.context import current
 from amplint.probe.worker.soft import (
     SoftTensor,
@@ -90,7 +90,9 @@ class Loader:
         self._amp_served = 0
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([soft() for _ in range(len(self))])
+        count = len(self)
+        real = data.batches(self.dataset, self.batch_size, count)
+        return iter(real or [soft() for _ in range(count)])
 
     def __next__(self) -> Any:
         self._amp_served += 1
