@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from amplint.config import Settings
     from amplint.findings import Finding
     from amplint.probe.confirmation import Limits, Probed
-    from amplint.probe.prober import Verdict
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -134,6 +133,7 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
     from amplint.cli.options import build_settings, unset_options
     from amplint.cli.output import color_for
     from amplint.cli.terminal import write_lines
+    from amplint.probe.timeline import timeline
 
     path, _, function = target.partition("::")
     settings = build_settings({**unset_options(), **options})
@@ -151,7 +151,7 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
     write_lines(_render(report, settings, color=color_for("auto", None), quiet=options["quiet"]))
     if explain is not None:
         for probed in found:
-            write_lines(timeline(probed.verdict))
+            write_lines(timeline(probed.verdict, probed.finding))
     confirmed = any(p.finding.evidence.status == "confirmed" for p in found)
     ctx.exit(2 if report.errors else int(confirmed))
 
@@ -204,27 +204,3 @@ def _matches(finding: Finding, wanted: str) -> bool:
             f"`--explain {wanted}` is not of the form RULE:LINE", "for example --explain AMP103:99"
         )
     return finding.code == match[1].upper() and finding.span.start.row == int(match[2])
-
-
-def timeline(verdict: Verdict) -> Iterator[str]:
-    """The run behind a verdict: what was decided, and each event with the state after it."""
-    trial = verdict.trial
-    if trial is None:
-        yield "No run was made."
-        return
-    result = trial.result
-    yield f"{verdict.runs} runs. This one: {trial.plan.entry}, torch {result.torch}"
-    for decision in result.decisions:
-        marked = {"default": "declared", "guard": "tested", "role": "role"}.get(
-            decision.origin, "invented"
-        )
-        yield f"  input {decision.path} = {decision.choice!r} ({marked})"
-    width = max((len(event.kind) for event in result.events), default=0)
-    for event in result.events:
-        raised = event.facts.get("raised")
-        ending = f"raises {raised}" if raised else event.state
-        yield f"  line {event.row:>5}  {event.kind:<{width}}  {ending}".rstrip()
-    if result.raised is not None:
-        yield f"  line {result.raised.row:>5}  {result.raised.type}: {result.raised.message}"
-    else:
-        yield f"  the run {result.status}" + (f": {result.reason}" if result.reason else "")

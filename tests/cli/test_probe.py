@@ -86,8 +86,8 @@ def test_explain_tells_the_run(run: Callable[..., Any], train: Path) -> None:
     assert done.exit_code == 1, done.stderr
     assert "1 finding: 1 confirmed." in done.stdout
     lines = done.stdout.splitlines()
-    (first,) = [line for line in lines if "This one: train" in line]
+    (first,) = [line for line in lines if line.startswith("This run: `train`, torch ")]
     story = lines[lines.index(first) :]
-    assert any("input len(loader)" in line for line in story)
-    assert sum(" step " in line for line in story) == 2
+    assert any("len(loader) = " in line and "invented" in line for line in story)
+    assert [line for line in story if "scaler.step(optimizer)" in line][-1].startswith("  > line 7")
     assert "RuntimeError: step() has already been called" in story[-1]

@@ -46,6 +46,17 @@ def test_before_is_confirmed(incident: Path) -> None:
         assert evidence.kind == "own-code"
 
 
+def test_what_another_failure_hides_is_shown_behind_it() -> None:
+    """AMP404 ends every run; with its cast left out the next two of the README's order show."""
+    found = probe(ROOT / "fixtures" / "incidents" / "4_prompt_policy" / "before")
+    assert found["AMP404", 57].status == "confirmed"
+    repaired = "line 57 is repaired first: AMP404 ends every run before this one"
+    for place in (("AMP123", 63), ("AMP301", 55)):
+        assert found[place].status == "conditional"
+        assert found[place].assumptions == (repaired,)
+    assert found["AMP401", 80].status == "not-reproduced"
+
+
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda path: path.name)
 def test_after_is_not(incident: Path) -> None:
     for place, evidence in probe(incident / "after").items():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ LOSS = re.compile(r"loss|criteri|crit$|objective|entropy|bce|mse|forward", re.IG
 DEVICE = re.compile(r"^(get|select|choose|infer|find|pick|auto|init\w*)_(\w+_)?device(_id)?$")
 #: What runs a function that it is given, at once.
 LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes|typer\.run)$")
+#: What may run through parameters once; other iterators run through data.
+LAZY = (types.GeneratorType, filter, map, itertools.chain)
 MAPPING = frozenset({"items", "keys", "values"})
 
 
@@ -114,7 +117,7 @@ def _collect(value: Any, depth: int, found: dict[int, Any]) -> None:
     elif depth and isinstance(value, dict):
         for entry in value.values():
             _collect(entry, depth - 1, found)
-    elif depth and isinstance(value, (list, tuple, set, Iterator)):
+    elif depth and isinstance(value, (list, tuple, set, *LAZY)):
         for entry in value:
             _collect(entry, depth - 1, found)
 
