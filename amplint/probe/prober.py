@@ -8,6 +8,7 @@ the line under other circumstances.
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -229,6 +230,11 @@ class Prober:
 
     def _weigh(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case:
         """What a run that shows the finding depends on, and whether that can happen."""
+        try:
+            controlled = judge.controlled(case.shown, case.exploration.trials)
+        except BudgetSpent:
+            return replace(case, doubts=("no run was left for a control",))
+        below = case
         case, silent = self._climb(case, finding, judge, budget)
 
         def holds(trial: Trial) -> bool:
@@ -237,11 +243,11 @@ class Prober:
 
         trial, _ = minimise(case.shown.trial, holds, budget)
         case = replace(case, shown=replace(case.shown, trial=trial))
-        try:
-            if not judge.controlled(case.shown, case.exploration.trials):
-                return replace(case, doubts=("no input was found with which the line succeeds",))
-        except BudgetSpent:
-            return replace(case, doubts=("no run was left for a control",))
+        if case.planned is not below.planned:
+            with contextlib.suppress(BudgetSpent):
+                controlled = judge.controlled(case.shown, case.exploration.trials)
+        if not controlled:
+            return replace(case, doubts=("no input was found with which the line succeeds",))
         case = replace(case, needed=needs(trial, holds, budget))
         invented = [
             need

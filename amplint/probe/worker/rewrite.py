@@ -41,6 +41,8 @@ SIMPLE = (
     ast.Raise,
     ast.Return,
 )
+#: What tells the shape of a tensor.
+SHAPES = frozenset({"shape", "ndim", "dim", "size", "numel"})
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -111,8 +113,9 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         """What the code takes for granted is assumed, and said."""
+        about_shape = _is_about_shape(node.test)
         self.generic_visit(node)
-        assumed = _call(ASSUME, [ast.Constant(node.lineno)])
+        assumed = _call(ASSUME, [ast.Constant(node.lineno), ast.Constant(about_shape)])
         node.test = _located(ast.BoolOp(ast.Or(), [node.test, assumed]), node.test)
         return node
 
@@ -234,6 +237,13 @@ def _fillings(statement: ast.stmt) -> list[ast.stmt]:
                 assign = ast.Assign([again], _call(FILL, [ast.Constant(path)]))
                 filled.append(_located(assign, statement))
     return filled
+
+
+def _is_about_shape(test: ast.expr) -> bool:
+    """Whether a single comparison is about the shape of a tensor, which no run follows."""
+    return isinstance(test, ast.Compare) and any(
+        isinstance(node, ast.Attribute) and node.attr in SHAPES for node in ast.walk(test)
+    )
 
 
 def _never_ends(loop: ast.While) -> bool:

@@ -151,9 +151,13 @@ class UserBuiltins:
             return key  # something that the module may define
         return table[self.key(table, key)]
 
-    def assume(self, row: int) -> bool:
+    def assume(self, row: int, about_shape: bool) -> bool:
         """An assertion that does not hold of what the probe made up is taken to hold."""
-        self._run.note(f"the assertion in line {row} holds")
+        text = f"the assertion in line {row} holds"
+        if about_shape:
+            self._run.remark(text)
+        else:
+            self._run.note(text)
         return True
 
     def keywords(self, function: Any, given: tuple[int, tuple[str, ...]], options: Any) -> Any:

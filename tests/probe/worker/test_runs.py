@@ -491,3 +491,21 @@ def test_what_is_skipped_in_a_forward_is_about_gradients(probe_source: Probe, me
     assert (result.repairs == ()) == (mention == "")
     notes = [note for note in result.notes if note.startswith("skipped in a forward")]
     assert bool(notes) == (mention == "")
+
+
+@pytest.mark.parametrize(
+    ("test", "matters"),
+    [
+        ("len(loss.shape) == 7", False),
+        ("loss.dim() > 3", False),
+        ("loss.shape[0] == 7 and config.flag == 'x'", True),
+        ("loss.requires_grad == 7", True),
+    ],
+)
+def test_an_assertion_about_shapes_is_no_doubt(
+    probe_source: Probe, test: str, matters: bool
+) -> None:
+    source = f"def train(model, inputs, config):\n    loss = model(inputs)\n    assert {test}\n"
+    result = probe_source(source, assumes=True)
+    assert result.status == "returned", result
+    assert any(note.startswith("the assertion") for note in result.notes) == matters
