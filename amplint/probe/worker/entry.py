@@ -119,9 +119,22 @@ class Entry:
                 wanted = role.kind if role else words.kind_of(path, set())
                 if wanted in values.MAKERS:
                     setattr(made, name, values.make(path))
+        for name in self._assigned_elsewhere(kind, from_parameters=True):
+            known = vars(made).get(name, self)
+            if known is False:
+                options: tuple[Any, ...] = (False, True)
+            elif type(known) is int and known == 0:
+                options = (*words.numbers_for(f"self.{name}"), 0)
+            else:
+                continue
+            setattr(made, name, self._run.choose(f"self.{name}", options, "default"))
 
-    def _assigned_elsewhere(self, kind: type) -> set[str]:
-        """Attributes of `self` that methods other than `__init__` assign."""
+    def _assigned_elsewhere(self, kind: type, *, from_parameters: bool = False) -> set[str]:
+        """Attributes of `self` that methods other than `__init__` assign.
+
+        Args:
+            from_parameters: only those that become what a caller passes.
+        """
         names = set()
         for base in kind.__mro__:
             for name, function in vars(base).items():
@@ -129,7 +142,7 @@ class Entry:
                 source = self._run.project.module(code.co_filename) if code else None
                 if source is None or name == "__init__" or code is None:
                     continue
-                names |= source.assigned_attributes(code.co_firstlineno)
+                names |= source.assigned_attributes(code.co_firstlineno, from_parameters)
         return names
 
     def _init_of(self, kind: type) -> FunctionNode | None:

@@ -84,11 +84,17 @@ class ModuleSource:
         code: CodeType = compile(module, self.filename, "exec", flags, dont_inherit=True)
         return code
 
-    def assigned_attributes(self, row: int) -> set[str]:
-        """Attributes that the function starting at `row` assigns to its first parameter."""
+    def assigned_attributes(self, row: int, from_parameters: bool = False) -> set[str]:
+        """Attributes that the function starting at `row` assigns to its first parameter.
+
+        Args:
+            from_parameters: only where another parameter is assigned as it is.
+        """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef) and node.lineno == row and node.args.args:
                 owner = node.args.args[0].arg
+                if from_parameters:
+                    return _kept_parameters(node, owner)
                 return {
                     inner.attr
                     for inner in ast.walk(node)
@@ -229,6 +235,22 @@ def _is_event(statement: ast.stmt) -> bool:
     """Whether a statement itself does something to scalers, gradients or optimizers."""
     own = _own(statement)
     return any(isinstance(node, ast.Attribute) and node.attr in EVENTS for node in ast.walk(own))
+
+
+def _kept_parameters(node: ast.FunctionDef, owner: str) -> set[str]:
+    """ "rate" of `self.rate = rate`, where `rate` is a parameter."""
+    given = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+    return {
+        target.attr
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Assign)
+        and isinstance(inner.value, ast.Name)
+        and inner.value.id in given
+        for target in inner.targets
+        if isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Name)
+        and target.value.id == owner
+    }
 
 
 def _text_of(filename: str) -> str:

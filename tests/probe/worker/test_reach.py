@@ -416,3 +416,49 @@ def train(model, optimizer, loader):
 """
     files = {"shape.py": "def inputs_of(batch):\n    return batch['pixels']\n"}
     assert steps(probe_source(source, files=files)) == 4
+
+
+def test_what_another_method_configures_is_free(probe_source: Probe) -> None:
+    source = """
+import torch
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+        self.half = False
+        self.window = 0
+        self.count = 0
+
+    def configure(self, half, window):
+        self.half = half
+        self.window = window
+
+    def train(self, loader):
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            self.count += 1
+            scaler.scale(self.model(batch).sum()).backward()
+            if self.half and self.count % self.window == 0:
+                scaler.step(self.optimizer)
+"""
+    result = probe_source(source, entry="Trainer.train")
+    assert result.status == "returned", result
+    made = {decision.path: decision.options for decision in result.decisions}
+    assert made["self.half"] == (False, True)
+    assert made["self.window"][0] > 0 and "self.count" not in made
+    assert steps(probe_source(source, "Trainer.train", assignment={"self.half": True})) >= 1
+
+
+def test_what_is_selected_from_invented_data_is_not_empty(probe_source: Probe) -> None:
+    source = """
+import torch
+
+def train(model, optimizer, x):
+    scaler = torch.amp.GradScaler("cuda")
+    loss = model(x)
+    loss = loss[loss > 99]
+    if loss.nelement() > 0:
+        scaler.scale(loss.mean()).backward()
+        scaler.step(optimizer)
+"""
+    assert steps(probe_source(source)) == 3
