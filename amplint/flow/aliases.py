@@ -39,11 +39,13 @@ class Aliases:
         targets: name -> names of functions, methods and classes that it may stand for.
         words: name -> protocol words of methods of scalers and optimizers that it may stand for.
         choices: names of objects whose class depends on the path.
+        lambdas: names that the module binds once, to a lambda.
     """
 
     targets: Mapping[str, frozenset[str]]
     words: Mapping[str, frozenset[str]]
     choices: frozenset[str]
+    lambdas: Mapping[str, ast.Lambda]
 
     def spread(self, known: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
         """What the names may reach, from what their targets reach."""
@@ -55,7 +57,7 @@ class Aliases:
         return found
 
 
-NO_ALIASES = Aliases({}, {}, frozenset())
+NO_ALIASES = Aliases({}, {}, frozenset(), {})
 
 
 def find_aliases(module: Module, roles: Roles, imported: Iterable[str]) -> Aliases:
@@ -83,6 +85,7 @@ class _Collector:
         self.direct: dict[str, set[str]] = {}
         self.words: dict[str, set[str]] = {}
         self.made: dict[str, set[str]] = {}
+        self.lambdas: dict[str, list[ast.Lambda | None]] = {}
 
     def collect(self) -> Aliases:
         for function in self.module.functions:
@@ -102,7 +105,12 @@ class _Collector:
             for name, makers in self.made.items()
             if len(makers & self.callables) > 1 or makers & targets.keys()
         }
-        return Aliases(targets, words, frozenset(choices))
+        lambdas = {
+            name: found[0]
+            for name, found in self.lambdas.items()
+            if len(found) == 1 and found[0] is not None
+        }
+        return Aliases(targets, words, frozenset(choices), lambdas)
 
     def _bindings(self, node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         if isinstance(node, ast.Assign):
@@ -132,6 +140,9 @@ class _Collector:
                 yield from _named(call.func.value, argument)
 
     def _note(self, name: str, value: ast.expr, function: Function) -> None:
+        if isinstance(value, ast.Lambda) or name in self.lambdas:
+            known = value if isinstance(value, ast.Lambda) else None
+            self.lambdas.setdefault(name, []).append(known)
         if isinstance(value, _CONSTANT):
             return
         for maker in _makers(value):

@@ -124,6 +124,8 @@ def _positive(atom: tuple, state: State) -> bool | None:
     value = state.values.get(atom[1])
     if value is not None and value[0] == "positive":
         return True
+    if value is not None and value[0] == "tuple":
+        return bool(value[1])  # `len(x)` of a display
     if value is not None and value[0] == "const" and isinstance(value[1], (int, float)):
         return value[1] > 0
     return state.facts.get(atom)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from dataclasses import dataclass, field
 
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
+from amplint.flow.facts import parameter_names
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none
 from amplint.flow.windows import Windows, literal_of
@@ -54,6 +56,8 @@ class Reader(Windows):
 
     _judged: dict[int, str] = field(default_factory=dict)
     _depth: int = 0
+    #: Bodies of lambdas with the arguments of a call: kept, because nodes are keys.
+    _expanded: dict[ast.Call, ast.expr] = field(default_factory=dict)
 
     # -- values ----------------------------------------------------------------------
 
@@ -339,12 +343,31 @@ class Reader(Windows):
         """The condition that a call of a one-line predicate of the program stands for."""
         found = self._predicate_called(node, state, function)
         if found is None:
-            return None
+            return self._lambda_formula(node, state, function)
         callee, instance = found
         arguments = [self.raw(a, state, function) if _is_place(a) else None for a in node.args]
         if node.keywords or None in arguments:
             return None
         return self._predicate_formula(callee, instance, arguments, state)
+
+    def _lambda_formula(self, node: ast.Call, state: State, function: Function) -> Formula:
+        """`exists = lambda value: value is not None`, called with places."""
+        if not isinstance(node.func, ast.Name) or node.func.id in parameter_names(function):
+            return None
+        known = self.program.unit(function).aliases.lambdas.get(node.func.id)
+        if known is None or node.keywords or not all(_is_place(item) for item in node.args):
+            return None
+        names = [item.arg for item in known.args.args]
+        if len(names) != len(node.args) or self._depth >= PREDICATE_DEPTH:
+            return None
+        body = self._expanded.get(node)
+        if body is None:
+            replaced = _Replaced(dict(zip(names, node.args, strict=True)))
+            body = self._expanded[node] = replaced.visit(copy.deepcopy(known.body))
+        self._depth += 1
+        formula = self.formula(body, state, function)
+        self._depth -= 1
+        return formula
 
     def _predicate_called(
         self, node: ast.Call, state: State, function: Function
@@ -487,6 +510,17 @@ class Reader(Windows):
     def _opaque_comparison(self, node: ast.Compare, state: State, function: Function) -> Formula:
         text = self.text(node, state, function)
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+
+class _Replaced(ast.NodeTransformer):
+    """Puts arguments in the place of parameters."""
+
+    def __init__(self, arguments: dict[str, ast.expr]) -> None:
+        self.arguments = arguments
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """One name."""
+        return self.arguments.get(node.id, node)
 
 
 def _is_place(node: ast.expr) -> bool:
