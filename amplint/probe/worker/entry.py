@@ -111,7 +111,13 @@ class Entry:
         return made
 
     def _set_later(self, made: Any, kind: type) -> None:
-        """What `__init__` leaves at None for another method to set is set."""
+        """What `__init__` leaves at None for another method to set is set; so is an empty text
+        that is used as an object."""
+        for name, value in list(vars(made).items()):
+            if type(value) is not str or value:
+                continue
+            if not set(self._run.use(f"self.{name}").attributes) <= set(dir(str)):
+                setattr(made, name, standins.StandIn(f"self.{name}"))
         for name in self._assigned_elsewhere(kind):
             if name in vars(made) and vars(made)[name] is None:
                 path = f"self.{name}"

@@ -509,3 +509,20 @@ def test_an_assertion_about_shapes_is_no_doubt(
     result = probe_source(source, assumes=True)
     assert result.status == "returned", result
     assert any(note.startswith("the assertion") for note in result.notes) == matters
+
+
+def test_an_empty_text_that_is_used_as_an_object_is_one(probe_source: Probe) -> None:
+    source = """
+class Task:
+    def __init__(self):
+        self.config = ""
+        self.title = ""
+
+    def train(self, model, inputs):
+        assert self.title.upper() == ""
+        if self.config.run.distributed:
+            model.sync()
+        return model(inputs)
+"""
+    result = probe_source(source, entry="Task.train")
+    assert result.status == "returned", result
