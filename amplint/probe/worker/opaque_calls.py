@@ -33,6 +33,8 @@ DEVICE = re.compile(r"^(get|select|choose|infer|find|pick|auto|init\w*)_(\w+_)?d
 LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes|typer\.run)$")
 #: What may run through parameters once; other iterators run through data.
 LAZY = (types.GeneratorType, filter, map, itertools.chain)
+#: What progress bars and the like are made of; they give out the same entries.
+PASSED_ON = (Loader, enumerate, zip, types.GeneratorType)
 MAPPING = frozenset({"items", "keys", "values"})
 
 
@@ -57,7 +59,7 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if OPTIMIZER.search(name) and parameters:
         run.note(f"optimizer unresolved {path}")
         return values.world(run).optimizer(f"{path}@{run.row()}", parameters)
-    if args and isinstance(args[0], (Loader, enumerate, zip, types.GeneratorType)):
+    if args and not parameters and isinstance(args[0], PASSED_ON):
         return args[0]
     _report(path, passed)
     modules = [thing for thing in passed if isinstance(thing, torch.nn.Module)]

@@ -56,7 +56,7 @@ def test_an_assertion_about_invented_data_is_assumed_and_said(probe_source: Prob
 import torch
 
 def train(model, optimizer, data):
-    assert len(data.shape) == 0
+    assert data.is_contiguous() == 7
 """
         + STEP
     )

@@ -526,3 +526,18 @@ class Task:
 """
     result = probe_source(source, entry="Task.train")
     assert result.status == "returned", result
+
+
+def test_an_average_of_parameters_is_no_generator(probe_source: Probe) -> None:
+    source = """
+from averages import ExponentialMovingAverage
+from tqdm import tqdm
+
+def train(model, loader):
+    average = ExponentialMovingAverage(model.parameters(), decay=0.9)
+    for index, inputs in tqdm(enumerate(loader)):
+        average.update()
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert 8 in result.rows
