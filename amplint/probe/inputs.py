@@ -51,7 +51,7 @@ def describe(need: Need, options: dict[str, Option]) -> str:
         given = decision.path.removesuffix(" is None")
         return f"`{given}` " + ("= None" if decision.choice else "given")
     if decision.path.startswith("len("):
-        return f"{decision.choice} batches" if decision.choice != 1 else "1 batch"
+        return _batches(need)
     condition = _condition(need)
     leaf = decision.path.rpartition(".")[2]
     option = options.get(leaf) if "." in decision.path else None
@@ -63,6 +63,15 @@ def describe(need: Need, options: dict[str, Option]) -> str:
     if type(default) is type(decision.choice) and default == decision.choice:
         return f"`{decision.path}` {condition} (its default)"
     return f"`{decision.path}` {condition} (default {default!r})"
+
+
+def _batches(need: Need) -> str:
+    """ "3 batches", or "at least 2 batches" where every larger number does it, too."""
+    least = min(need.holding)
+    numbers = [value for value in need.decision.options if isinstance(value, int)]
+    if len(need.holding) > 1 and all((n >= least) == (n in need.holding) for n in numbers):
+        return f"at least {least} batch{'es' if least != 1 else ''}"
+    return f"{need.decision.choice} batches" if need.decision.choice != 1 else "1 batch"
 
 
 def _flag(option: Option, choice: Any, condition: str) -> str:

@@ -333,6 +333,8 @@ class Judge:
         filtered = self._builder.rows_that_filter.intersection(result.rows)
         if filtered and self._finding.code in _ABOUT_PARAMETERS and _has_model_of_ours(result):
             yield f"the test in line {min(filtered)} keeps all parameters of the real model"
+        if trial.plan.repeated and _is_second_call(trial):
+            yield "its caller does nothing to scaler or gradients between two calls"
         if expected.relies_on == "protocol":
             yield from self._doubts_about_the_protocol(trial, by_order)
 
@@ -341,8 +343,6 @@ class Judge:
         for name, row in self._builder.calls_with(_owners(trial)):
             if row in result.rows:
                 yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
-        if trial.plan.repeated and _is_second_call(trial):
-            yield "its caller does nothing to scaler or gradients between two calls"
         if not by_order:
             yield from self._doubts_about_gradients(trial)
         if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):

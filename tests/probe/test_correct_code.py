@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"
 FOOLED = (
     "AMP102/good_other_optimizer.py",  # optimizers that share invented parameters
+    "AMP105/good_single_step.py",  # a scaler for each call, and the probe calls three times
     "AMP110/good_loss_scaler.py",  # a helper, called twice
     "AMP112/good_sparse.py",  # sparse gradients, unscaled and stepped by hand
     "AMP114/good_uses.py",  # gradients that are handed to backward

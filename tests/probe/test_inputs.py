@@ -37,6 +37,8 @@ OPTIONS = {
             "`cfg.clip` = 0.0 (default 1.0)",
         ),
         (Decision("len(loader)", (4, 3, 1), 3), (3,), "3 batches"),
+        (Decision("len(loader)", (4, 3, 1, 2), 4), (4, 3, 2), "at least 2 batches"),
+        (Decision("len(loader)", (4, 3, 1, 2), 4), (4, 2), "4 batches"),
         (Decision("len(loader)", (4, 3, 1), 1), (1,), "1 batch"),
         (Decision("scaler is None", (False, True), True), (True,), "`scaler` = None"),
         (
