@@ -38,11 +38,10 @@ from amplint.probe.verdicts import Judge, Shown
 from amplint.project.dataflow import parameters
 from amplint.project.module import Function
 
-#: Runs for each entry, first in a short round, so that one that leads nowhere leaves some for
+#: Runs for each entry, and such in which statements that fail are skipped, as long as nothing
+#: reached the line. First in a short round, so that an entry that leads nowhere leaves some for
 #: its callers.
-ROUNDS = (6, 40)
-#: Runs for each entry in which statements that fail are skipped.
-REPAIRED_RUNS = 4
+ROUNDS = ((6, 4), (40, 30))
 #: Functions that are called for one finding.
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
@@ -153,12 +152,12 @@ class Prober:
         cases: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
         repaired: list[tuple[Planned, Exploration]] = []
-        for limit in ROUNDS:
+        for limit, repairs in ROUNDS:
             for planned in plans.values():
                 exploration = self._explore(planned, budget, judge, limit)
                 searched.append((planned, exploration))
-                if limit == ROUNDS[0] and not any(map(_reaches, _all(searched, repaired))):
-                    again = self._explore(planned, budget, judge, REPAIRED_RUNS, repair=True)
+                if not any(map(_reaches, _all(searched, repaired))):
+                    again = self._explore(planned, budget, judge, repairs, repair=True)
                     repaired.append((planned, again))
                 if exploration.shown is None:
                     continue
@@ -210,7 +209,7 @@ class Prober:
         planned: Planned,
         budget: Budget,
         judge: Judge,
-        limit: int = ROUNDS[-1],
+        limit: int = ROUNDS[-1][0],
         *,
         repair: bool = False,
         first: dict[str, Any] | None = None,
