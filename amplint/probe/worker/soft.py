@@ -238,8 +238,10 @@ class SoftTensor(torch.Tensor):
         try:
             with without_overrides():
                 part = torch.Tensor.__getitem__(self, index)
-            # What is selected from invented data is not empty by itself.
-            return soften(part) if part.numel() else derived(self)
+            if part.numel():
+                return soften(part)
+            current().note(f"what is selected in line {current().row()} is not empty")
+            return derived(self)
         except Exception:  # noqa: BLE001 -- whatever torch raises about an index
             return derived(self)
 

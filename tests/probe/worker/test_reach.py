@@ -461,4 +461,6 @@ def train(model, optimizer, x):
         scaler.scale(loss.mean()).backward()
         scaler.step(optimizer)
 """
-    assert steps(probe_source(source)) == 3
+    result = probe_source(source)
+    assert steps(result) == 3
+    assert "what is selected in line 7 is not empty" in result.notes
