@@ -103,7 +103,8 @@ class Omission:
             nothing), "copies" (`detach`, `data`, `item` and `torch.tensor` return the tensor
             itself), "casts" (tensors and models keep their dtype), "clips" (gradients are not
             clipped), "inference-mode" (it is `no_grad`), "autocast-cache" (every weight is
-            cast anew), "freed-graphs" (every backward keeps its graph).
+            cast anew), "autocast" (nothing is cast), "freed-graphs" (every backward keeps
+            its graph).
         rows: of the checked file; what happens on these rows, or in calls that are made
             there, is left out. Empty for everywhere.
     """

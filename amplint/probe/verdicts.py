@@ -151,7 +151,7 @@ class Judge:
             return None
         if not re.search(prediction.pattern, raised.message):
             return None
-        if raised.filename != self._path and not expected.without:
+        if raised.filename != self._path and not (expected.without and expected.anywhere):
             return None
         if prediction.rows and raised.row not in prediction.rows:
             return None

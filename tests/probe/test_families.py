@@ -71,6 +71,8 @@ def probe(name: str, worker: Worker, row: int) -> Evidence:
         ("AMP403/bad_weights.py", 9, "updates parameters in float16"),
         ("AMP405/bad_evaluation.py", 23, "Attempting to unscale FP16 gradients"),
         ("AMP501/bad_in_block.py", 13, "inside the float16 autocast region of line 11"),
+        ("AMP503/bad_region.py", 9, "cannot be converted to type"),
+        ("AMP504/bad_adam.py", 9, "which is 0 in float16"),
         ("AMP507/bad_step_in_block.py", 15, "inside the bfloat16 autocast region"),
     ],
 )

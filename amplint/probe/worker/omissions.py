@@ -101,7 +101,7 @@ def install(run: Run) -> None:
     _inference_modes(run.omissions)
     _models(run.omissions)
     _clips(run.omissions)
-    _caches(run.omissions)
+    _regions(run.omissions)
 
 
 def _exaggerate(optimizer: Any, _args: Any, _kwargs: Any) -> None:
@@ -222,7 +222,7 @@ def _skipped(omissions: Omissions, original: Callable[..., Any]) -> Callable[...
     return clip
 
 
-def _caches(omissions: Omissions) -> None:
+def _regions(omissions: Omissions) -> None:
     region: Any = torch.amp.autocast_mode.autocast
     init = region.__init__
 
@@ -230,6 +230,8 @@ def _caches(omissions: Omissions) -> None:
         init(self, *args, **kwargs)
         if omissions.applies("autocast-cache"):
             self._cache_enabled = False
+        if omissions.applies("autocast"):
+            self._enabled = False
 
     region.__init__ = new_init
 

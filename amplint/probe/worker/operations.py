@@ -30,31 +30,35 @@ _SURE = "_amp_sure_half"
 
 def trace(name: str, args: Any, result: Any) -> None:
     """Mark a result that is float16 for sure: by its operation, or as all its arguments are."""
-    if not isinstance(result, torch.Tensor) or result.dtype != torch.float16:
+    if not isinstance(result, torch.Tensor):
         return
-    given = [tensor for tensor in _tensors(args) if tensor.is_floating_point()]
-    if name in DECIDING or (given and all(_is_sure(tensor) for tensor in given)):
-        setattr(result, _SURE, True)
+    with torch._C.DisableTorchFunction():  # reading a dtype is a function, too
+        if result.dtype != torch.float16:
+            return
+        given = [tensor for tensor in _tensors(args) if tensor.is_floating_point()]
+        if name in DECIDING or (given and all(_is_sure(tensor) for tensor in given)):
+            setattr(result, _SURE, True)
 
 
 def doubt(run: Run, args: Any) -> None:
     """torch has refused a dtype: remember if a stand-in may be to blame."""
-    if not any(_is_sure(tensor) for tensor in _tensors(args)):
+    with torch._C.DisableTorchFunction():
+        sure = any(_is_sure(tensor) for tensor in _tensors(args))
+    if not sure:
         run.note(f"the value in line {run.row()} is float16 with the real model, too")
 
 
 def watch(run: Run, name: str, args: Any, kwargs: Any) -> None:
     """Record an operation on float16 that is given a number which is zero there."""
-    halves = [tensor for tensor in _tensors(args) if tensor.dtype == torch.float16]
-    if not halves:
-        return
-    row = run.row()
-    if row not in run.plan.target_rows:
-        return
-    for number in (*args, *kwargs.values()):
-        if isinstance(number, float) and number and not _in_half(number):
-            facts = {"name": name, "number": number, "sure": any(map(_is_sure, halves))}
-            run.events.append(Event("operation", run.project.checked, row, facts=facts))
+    with torch._C.DisableTorchFunction():
+        halves = [tensor for tensor in _tensors(args) if tensor.dtype == torch.float16]
+        row = run.row() if halves else 0
+        if row not in run.plan.target_rows:
+            return
+        for number in (*args, *kwargs.values()):
+            if isinstance(number, float) and number and not _in_half(number):
+                facts = {"name": name, "number": number, "sure": any(map(_is_sure, halves))}
+                run.events.append(Event("operation", run.project.checked, row, facts=facts))
 
 
 def _tensors(args: Any) -> Iterator[torch.Tensor]:
@@ -70,5 +74,4 @@ def _is_sure(tensor: torch.Tensor) -> bool:
 
 
 def _in_half(number: float) -> float:
-    with torch._C.DisableTorchFunction():
-        return float(torch.tensor(number, dtype=torch.float16))
+    return float(torch.tensor(number, dtype=torch.float16))
