@@ -47,13 +47,17 @@ def test_before_is_confirmed(incident: Path) -> None:
 
 
 def test_what_another_failure_hides_is_shown_behind_it() -> None:
-    """AMP404 ends every run; with its cast left out the next two of the README's order show."""
+    """AMP404 ends every run on the task's data; with its cast left out the next ones show.
+
+    What no gradient reaches hangs on no data, so invented data may show that, too (AMP301).
+    """
     found = probe(ROOT / "fixtures" / "incidents" / "4_prompt_policy" / "before")
     assert found["AMP404", 57].status == "confirmed"
-    repaired = "line 57 is repaired first: AMP404 ends every run before this one"
-    for place in (("AMP123", 63), ("AMP301", 55)):
-        assert found[place].status == "conditional"
-        assert found[place].assumptions == (repaired,)
+    repaired = ("line 57 is repaired first: AMP404 ends every run before this one",)
+    behind = found["AMP123", 63]
+    assert (behind.status, behind.assumptions) == ("conditional", repaired)
+    cut_off = found["AMP301", 55]
+    assert (cut_off.status, cut_off.assumptions) in {("confirmed", ()), ("conditional", repaired)}
     assert found["AMP401", 80].status == "not-reproduced"
 
 

@@ -170,7 +170,9 @@ def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
         optimizer_init(self, *args, **kwargs)
         owned = enumerate(parameters_of(self))
         trainable = [index for index, parameter in owned if parameter.requires_grad]
-        facts = {"trainable": trainable, "eps": self.defaults.get("eps")}
+        # Fused kernels calculate in float32, where no usual epsilon is zero (semantics H05).
+        eps = None if self.defaults.get("fused") else self.defaults.get("eps")
+        facts = {"trainable": trainable, "eps": eps}
         add("optimizer", self, monitor.optimizer_number(self), facts)
 
     scaler_class.__init__ = new_scaler  # type: ignore[method-assign]
