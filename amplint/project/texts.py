@@ -23,7 +23,7 @@ _READ_LIMIT = 1_000_000
 #: file systems keep times in steps of up to two seconds.
 _RECENT = 2_000_000_000
 
-_IMPORT = re.compile(rb"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*)?", re.MULTILINE)
+_IMPORT = re.compile(rb"import\b[^\n(]*(?:\([^)]*)?")
 _DOTTED = re.compile(rb"[\w.]+")
 _IDENTIFIER = re.compile(rb"\w+")
 
@@ -130,11 +130,22 @@ class Texts:
 
 
 def _imported(text: bytes, path: str) -> Iterator[_Part]:
-    for statement in _IMPORT.findall(text):
-        for dotted in _DOTTED.findall(statement):
-            parts = dotted.lstrip(b".").split(b".")
-            level = len(dotted) - len(dotted.lstrip(b"."))
-            yield from zip((_base(path, level), *parts), parts)
+    for dotted in set(_DOTTED.findall(b"\n".join(_import_statements(text)))):
+        if b"." not in dotted:
+            yield b"", dotted
+            continue
+        name = dotted.lstrip(b".")
+        parts = name.split(b".")
+        yield from zip((_base(path, len(dotted) - len(name)), *parts), parts)
+
+
+def _import_statements(text: bytes) -> Iterator[bytes]:
+    # To search for a word and look back is faster than to try the start of every line.
+    for found in _IMPORT.finditer(text):
+        start = text.rfind(b"\n", 0, found.start()) + 1
+        before = text[start : found.start()].lstrip()
+        if not before or before.startswith(b"from"):
+            yield before + found.group()
 
 
 def _base(path: str, level: int) -> bytes:
