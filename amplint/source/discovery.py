@@ -7,9 +7,10 @@ and even if excluded, unless `force_exclude` is set.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amplint.config import Settings
@@ -49,14 +50,23 @@ def discover(paths: Sequence[str], settings: Settings) -> Iterator[Discovered | 
     """
     excluded = Patterns((*settings.exclude, *settings.extend_exclude), settings.root)
     seen: set[str] = set()
+    real_folder = functools.cache(os.path.realpath)
     for path in paths:
         for found in _expand(path, settings, excluded):
             if isinstance(found, Discovered) and found.path != STDIN:
-                real = os.path.realpath(found.path)
+                real = _real(found.path, real_folder)
                 if real in seen:
                     continue
                 seen.add(real)
             yield found
+
+
+def _real(path: str, real_folder: Callable[[str], str]) -> str:
+    """The real path of a file; its folder's is looked up once for all files in it."""
+    if os.path.islink(path):
+        return os.path.realpath(path)
+    folder, name = os.path.split(path)
+    return os.path.join(real_folder(folder), name)
 
 
 def relative(path: str) -> str:
