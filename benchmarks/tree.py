@@ -217,7 +217,9 @@ def _amplint(folder: Path, cache: str | None = None) -> Command:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    # An installed amplint has its bytecode beside it; a checkout may be told to write none.
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPATH": str(ROOT)}
 
 
 def _peak_memory(command: Command, folder: Path) -> float:
