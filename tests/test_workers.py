@@ -93,8 +93,10 @@ def test_modules_of_the_working_directory_are_not_imported(
 
 
 _INTERRUPTED = """
-import sys, time
+import signal, sys, time
 from amplint import workers
+# Jobs in the background of a shell inherit that interrupts are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 workers._start_method = lambda: sys.argv[1]
 if __name__ == "__main__":
     print("ready", flush=True)
