@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -546,12 +546,36 @@ def test_two_runs_at_once(folder: Path) -> None:
 
 
 def _spawn(*options: str) -> subprocess.Popen[bytes]:
+    return _run_python("-m", "amplint", "check", *options, ".")
+
+
+def _run_python(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "amplint", "check", *options, "."],
+        [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+#: Ends the process, as a kill from outside does, before or after the n-th file gets its name.
+KILLED = """
+import os, signal, sys
+from amplint.cli.main import main
+moment, left, replace = sys.argv.pop(1), int(sys.argv.pop(1)), os.replace
+
+def counting_replace(*paths):
+    global left
+    left -= 1
+    if not left and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(*paths)
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.replace = counting_replace
+main()
+"""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a process is killed by a signal")
@@ -559,19 +583,16 @@ def test_runs_that_are_killed_at_any_moment() -> None:
     """Whatever they leave behind, the next run reports what a first run reports."""
     for number in range(40):
         write(f"train{number}.py", CLIPS)
-    started = time.monotonic()
     first = _spawn("--no-cache", "--jobs", "1")
     expected = first.communicate(timeout=120)[0]
-    seconds = time.monotonic() - started
-    left = set()
-    for moment in range(8):
-        running = _spawn("--jobs", "1")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(seconds * (moment + 4) / 12)
-        running.kill()
-        running.communicate()
-        left.add(len(entries()))
-    assert len(left) > 1  # some of them were killed while they wrote
+    left = []
+    for moment in (f"{when} {count}" for count in (1, 2, 3, 10) for when in ("before", "after")):
+        killed = _run_python("-c", KILLED, *moment.split(), "check", "--jobs", "1", ".")
+        killed.communicate(timeout=120)
+        assert killed.returncode == -signal.SIGKILL
+        left.append(len(entries()))
+    assert left == sorted(left)
+    assert 0 < left[-1] < 40
     last = _spawn("--jobs", "1")
     output, errors = last.communicate(timeout=120)
     assert (last.returncode, output, errors) == (first.returncode, expected, b"")
