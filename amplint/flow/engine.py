@@ -134,6 +134,8 @@ class _Engine:
             return False
         seen = False
         for unit in self.program.callers(entry):
+            if unit.module is self.module:  # of an inherited method; followed already
+                continue
             caller, found = self._followed(unit)
             if entry not in caller.called:
                 continue
