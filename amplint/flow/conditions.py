@@ -21,14 +21,14 @@ from functools import lru_cache
 from typing import Any, Union
 
 from amplint.flow.state import State
-from amplint.flow.values import NONE, Value, is_not_none, is_truthy
+from amplint.flow.values import NONE, POSITIVE, ZERO, Value, is_not_none, is_truthy
 from amplint.protocol import Gradient
 from amplint.protocol.states import ABSENT
 
 Formula = Union[bool, tuple[Any, ...], None]  # noqa: UP007 -- evaluated at run time
 CONNECTIVES = ("not", "and", "or")
 #: Kinds of values that speak of other locations.
-_DEPENDENT = ("path", "formula", "partial")
+_DEPENDENT = ("path", "formula", "text", "partial")
 
 
 def negate(formula: Formula) -> Formula:
@@ -264,17 +264,35 @@ def settle(value: Value, location: str, state: State) -> Value:
     A stored formula is evaluated first: a boundary that was computed before its counter
     moves stays usable.
     """
-    if value is None or value[0] not in ("path", "formula", "partial"):
+    if value is None or value[0] not in _DEPENDENT:
         return value
     if value[0] == "path":
         return None if is_under(value[1], location) else value
     if value[0] == "partial":
         paths = [part[1] for _, _, part in value[2] if part is not None and part[0] == "path"]
         return None if any(is_under(path, location) for path in paths) else value
-    if not is_about(value[1], location):
-        return value
+    return settled(value, state) if is_about(value[1], location) else value
+
+
+def settled(value: Value, state: State) -> Value:
+    """The constant that a stored formula, or its text, stands for in a state; None if unknown."""
+    assert value is not None
     known = evaluate(value[1], state)
-    return ("const", known) if known is not None else None
+    if known is None:
+        return None
+    return ("const", known if value[0] == "formula" else str(known))
+
+
+def known_at(location: str, state: State) -> Value:
+    """What the path has assumed about a place, as a value: the place itself is about to go."""
+    for atom, holds in state.facts.items():
+        if atom[0] == "equal" and atom[1] == location and holds:
+            return ("const", atom[2])
+    positive = state.facts.get(("positive", location))
+    if positive is not None:  # "not above zero" and "equal to zero" are one fact
+        return POSITIVE if positive else ZERO
+    truth = state.facts.get(("true", location))
+    return ("formula", truth) if truth is not None else None
 
 
 def advanced(formula: Formula, counter: str) -> Formula:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from amplint.flow.call import Call, Frame
-from amplint.flow.conditions import evaluate, forget, mentions
+from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.facts import FunctionFacts, parameter_names
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge
@@ -245,17 +245,18 @@ def drop_locals(state: State, prefix: str) -> None:
 
 def _outlived(value: Value, prefix: str, state: State) -> Value:
     """What is left of a value when the locals it mentions are gone."""
-    if value is None or value[0] not in ("path", "formula", "partial"):
+    if value is None or value[0] not in ("path", "formula", "text", "partial", "tuple"):
         return value
     if value[0] == "path":
-        return None if value[1].startswith(prefix) else value
+        return known_at(value[1], state) if value[1].startswith(prefix) else value
+    if value[0] == "tuple":
+        return ("tuple", tuple(_outlived(item, prefix, state) for item in value[1]))
     if value[0] == "partial":
         paths = [part[1] for _, _, part in value[2] if part is not None and part[0] == "path"]
         return None if any(path.startswith(prefix) for path in paths) else value
     if not _mentions_local(value[1], prefix):
         return value
-    known = evaluate(value[1], state)
-    return ("const", known) if known is not None else None
+    return settled(value, state)
 
 
 def _mentions_local(formula: tuple, prefix: str) -> bool:

@@ -47,6 +47,8 @@ BOOLEAN_CALLS = frozenset(
 SCALE_NAME = re.compile(r"(?:^|_)scale(?:_|$)", re.IGNORECASE)
 #: Predicates are read through this many calls.
 PREDICATE_DEPTH = 3
+#: Constructors of what a flag can become -> the kind of that value.
+_KINDS = {"bool": "formula", "int": "formula", "str": "text"}
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 
 
@@ -214,9 +216,9 @@ class Reader(Windows):
         row = class_row(function.module.resolve(callee))
         if row is not None:
             return ("library", row.name, f"new@{node.lineno}:{node.col_offset}")
-        if isinstance(callee, ast.Name) and callee.id in ("bool", "int") and len(node.args) == 1:
+        if isinstance(callee, ast.Name) and callee.id in _KINDS and len(node.args) == 1:
             truth = self.formula(node.args[0], state, function)
-            return ("formula", truth) if truth is not None and truth is not True else None
+            return (_KINDS[callee.id], truth) if truth is not None and truth is not True else None
         if read_by_name(node) is not None:
             location = self.locate(node, state, function)
             known = state.values.get(location) if location else None
@@ -453,6 +455,10 @@ class Reader(Windows):
         if isinstance(left, ast.Constant):
             left, right = right, left
         literal = literal_of(right)
+        if literal in ("True", "False"):
+            text = self.value(left, state, function)
+            if text is not None and text[0] == "text":
+                return text[1] if literal == "True" else negate(text[1])
         location = self.locate(left, state, function)
         if literal is not None and location is not None:
             if literal is True or literal is False:

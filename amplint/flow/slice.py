@@ -257,6 +257,7 @@ class _Work:
             self.guards.update(names_in(statement.subject))
         elif isinstance(statement, ast.Return) and statement.value is not None:
             self.relevant.update(value_names(statement.value))
+            self.guards.update(_handed_back(statement.value))
         self.relevant.update(self.guards)
 
     def close(self) -> None:
@@ -386,6 +387,12 @@ def names_in(node: ast.AST) -> set[str]:
             found.add(str(child.slice.value))
     found.discard("self")
     return found
+
+
+def _handed_back(value: ast.expr) -> set[str]:
+    """Names that a function returns as they are: a test of its caller may read them."""
+    items = value.elts if isinstance(value, ast.Tuple) else [value]
+    return {item.id for item in items if isinstance(item, ast.Name)}
 
 
 def value_names(value: ast.expr | None) -> set[str]:

@@ -10,7 +10,8 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("scaled", id)            a tensor multiplied by the scale of scaler id
     ("opaque",)               something that may be scaled: its backward is judged by nobody
     ("path", location)        unknown, but the same as that location
-    ("formula", f)            a boolean: see amplint.flow.conditions
+    ("formula", f)            a boolean, or as truthy as one: see amplint.flow.conditions
+    ("text", f)               `str` of that: "True" or "False"
     ("instance", class, id)   an object of a class of the file; id prefixes its attributes
     ("function", function)    a function of the file
     ("class", class)          a class of the program: an alias, `cls` of its class methods
@@ -67,6 +68,6 @@ def is_truthy(value: Value) -> bool | None:
 
 def is_not_none(value: Value) -> bool | None:
     """Whether a value is certainly not None (True), certainly None (False), or unknown."""
-    if value is None or value[0] in ("path", "opaque"):
+    if value is None or value[0] in ("path", "opaque") or value == ("formula", False):
         return None
     return value[0] != "none"

@@ -45,6 +45,8 @@ SAME = [
     ("i % k != 0", "i % k > 0"),
     ("(i + 1) % k == 0", "not (i + 1) % k"),
     ("len(x) > 0", "len(x) >= 1"),
+    ("str(x) == 'True'", "x"),
+    ("str(x) != 'False'", "x"),
     ("scaler is not None", "scaler"),
     ("cfg['amp'] == 1.5", "cfg['amp'] == 1.5"),
     ("x and True", "x"),

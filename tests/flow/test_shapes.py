@@ -17,30 +17,8 @@ from .concrete import every_run
 
 PROGRAMS = sorted((Path(__file__).parent / "correct").rglob("*.py"))
 
-#: Known false alarms, by what the engine does not see. A program that becomes silent must
-#: leave the list: the test fails until it does.
-REPORTED = {
-    "a flag that went through a string": ("str_bool",),
-}
 
-
-def _cases() -> list:
-    reasons = {name: reason for reason, names in REPORTED.items() for name in names}
-    unknown = reasons.keys() - {path.stem for path in PROGRAMS}
-    assert not unknown, unknown
-    return [
-        pytest.param(
-            path,
-            id=path.stem,
-            marks=[pytest.mark.xfail(reason=reasons[path.stem], strict=True)]
-            if path.stem in reasons
-            else [],
-        )
-        for path in PROGRAMS
-    ]
-
-
-@pytest.mark.parametrize("path", _cases())
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_correct_program(path: Path) -> None:
     source = path.read_text("utf-8")
     for world in every_run(source):
