@@ -73,9 +73,11 @@ do not.
 Branches for an older torch (`except ImportError`, tests of versions, `hasattr(torch.amp, ...)`) are
 left alone in files that also know the newer interface; branches of a test that surely reads
 `torch.__version__`, through whatever function of the project, and imports with a class or function
-of its own as fallback are left alone everywhere. Names in strings are not seen, and other
-files of the project are searched for uses of a name only up to 5,000 files. A module alias that is
-an attribute (`self.amp = torch.cuda.amp`) is not followed.
+of its own as fallback are left alone everywhere. So are a type test that accepts the newer class
+as well, and annotations and type tests in a file that takes the newer class only from some version
+on. Names in strings are not seen, and other files of the project are searched for uses of a name
+only up to 5,000 files. A module alias that is an attribute (`self.amp = torch.cuda.amp`) is not
+followed.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: deprecation notes of `torch.cuda.amp.autocast`,
@@ -103,8 +105,10 @@ from amplint.project.old_amp import (
     asks_version,
     is_fallback,
     is_newer,
+    is_newer_optional,
     is_old,
     members_of,
+    stands_beside_newer,
 )
 from amplint.project.references import Imported, References
 from amplint.project.target_torch import Version
@@ -222,6 +226,7 @@ class _Rewriter:
         self._functions = {site.node: site.function for site in view.module.calls}
         self._import_fixes: dict[ast.stmt, Fix | None] = {}
         self._convertible: dict[Imported, bool] = {}
+        self._optional: dict[str, bool] = {}
         source = view.module.source
         self._quote = "'" if source.count("'") > source.count('"') else '"'
         self._applicability = "unsafe" if _DEFAULTS.search(source) else "safe"
@@ -261,7 +266,18 @@ class _Rewriter:
 
     def is_wrong(self, use: Use) -> bool:
         """Whether a use is to be reported."""
-        return self.is_available(use.old) and not self._is_fallback(use.node)
+        if not self.is_available(use.old) or self._is_fallback(use.node):
+            return False
+        if stands_beside_newer(use.node, use.old.name, self._references):
+            return False
+        return bool(self.kind(use)) or not self._is_newer_optional(use.old.name)
+
+    def _is_newer_optional(self, name: str) -> bool:
+        """Whether the file also runs where the replacement is missing: types cannot do without."""
+        if name not in self._optional:
+            tree = self._view.module.tree
+            self._optional[name] = is_newer_optional(name, tree, self._asks_version)
+        return self._optional[name]
 
     def _is_fallback(self, node: ast.AST) -> bool:
         return is_fallback(node, self._references, self._view.module.source, self._asks_version)

@@ -75,6 +75,9 @@ _VERSION_TEST = re.compile(
     re.IGNORECASE,
 )
 _READS_VERSION = re.compile(r"\btorch\.(?:__version__|version\.__version__|torch_version)\b")
+#: The same by the metadata of the installed package.
+_READS_METADATA = re.compile(r"\b(?:version|get_distribution)\(")
+_TYPE_TESTS = frozenset({"isinstance", "issubclass"})
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -164,14 +167,43 @@ def is_fallback(
     return False
 
 
+def stands_beside_newer(node: ast.AST, name: str, references: References) -> bool:
+    """Whether a class is one of several that a type test accepts, the newer one among them."""
+    inner = node
+    for outer in references.ancestors(node):
+        if isinstance(outer, ast.Call) and inner in outer.args[1:]:
+            tests = isinstance(outer.func, ast.Name) and outer.func.id in _TYPE_TESTS
+            return tests and _mentions(inner, name)
+        if not isinstance(outer, ast.expr):
+            return False
+        inner = outer
+    return False
+
+
+def is_newer_optional(
+    name: str, tree: ast.Module, asks_version: Callable[[ast.expr], bool]
+) -> bool:
+    """Whether a file takes something of the newer interface only if torch is new enough."""
+    return any(
+        isinstance(node, (ast.If, ast.IfExp))
+        and any(_mentions(item, name) for part in _branches(node) for item in part)
+        and asks_version(node.test)
+        for node in ast.walk(tree)
+    )
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return f"torch.amp.{name}" in ast.unparse(node)
+
+
 def asks_version(objects: Objects, test: ast.expr, function: Function, depth: int = 3) -> bool:
     """Whether a test reads torch's version in the end, through names and functions of the project."""
-    if _READS_VERSION.search(ast.unparse(test)):
+    if _reads_version(test):
         return True
     for node in ast.walk(test) if depth else ():
         if isinstance(node, ast.Call):
             helper = objects.callee(node, function)
-            if helper is not None and _READS_VERSION.search(ast.unparse(helper.node)):
+            if helper is not None and _reads_version(helper.node):
                 return True
         elif isinstance(node, ast.Name):
             bound = objects.bindings(node, function) or []
@@ -179,6 +211,13 @@ def asks_version(objects: Objects, test: ast.expr, function: Function, depth: in
             if any(asks_version(objects, value, there, depth - 1) for value, there in values):
                 return True
     return False
+
+
+def _reads_version(node: ast.AST) -> bool:
+    text = ast.unparse(node)
+    if _READS_VERSION.search(text):
+        return True
+    return "'torch'" in text and _READS_METADATA.search(text) is not None
 
 
 def _branches(node: ast.If | ast.IfExp | ast.Try) -> list[list[ast.AST]]:
