@@ -27,6 +27,8 @@ from amplint.values.scaling import scale_words
 
 #: Longest condition that a message quotes, in characters.
 LONGEST_CONDITION = 60
+#: Methods that are events of the protocol; any other call leads to a step in a helper.
+_EVENTS = frozenset({"scale", "unscale_", "step", "update", "backward", "zero_grad"})
 
 
 def report(
@@ -62,7 +64,7 @@ def fields(view: FileView, misuse: Misuse) -> dict[str, str]:
     """What a template may mention.
 
     Returns:
-        call: the offending expression; method: the method it calls; scaler, optimizer: as
+        call: the offending expression; method: the event that it is; scaler, optimizer: as
         the code writes them; when: " when `condition`" or ""; other: the condition of the
         matching event, quoted; at: " on line 12" (of the related event) or ""; clip: the
         function that clips; scalers: those that scaled the loss; scale: the loss scale
@@ -71,11 +73,12 @@ def fields(view: FileView, misuse: Misuse) -> dict[str, str]:
     details = misuse.details
     scaler, optimizer = _participants(view, misuse)
     guard, other, line = details.get("guard"), details.get("other_guard"), details.get("line")
+    method = called_method(misuse.node)
     error = error_text(misuse.violation) if misuse.violation else ""
     damage = misuse.violation.damage if misuse.violation else "the step is incomplete"
     return {
         "call": view.source_of(misuse.node),
-        "method": called_method(misuse.node) or "step",
+        "method": method if method in _EVENTS else "step",
         "scaler": scaler,
         "optimizer": optimizer,
         "when": f" when `{shorten(guard)}`" if guard else "",

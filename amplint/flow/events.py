@@ -129,6 +129,7 @@ class Transitions:
 
     def scaled_backward(self, state: State, site: Site) -> None:
         """`scaler.scale(loss).backward()`: feeds every optimizer."""
+        self._meet(state, site.scaler)
         state.note("event", site.node, site.function, (Event.SCALED_BACKWARD, site))
         self._started(state)
         for optimizer in (*self._named(state), EVERY):
@@ -187,6 +188,7 @@ class Transitions:
 
     def unscale(self, state: State, site: Site) -> None:
         """`scaler.unscale_(optimizer)`."""
+        self._meet(state, site.scaler)
         stage, carried = self.stage(state, site.scaler, site.optimizer)
         state.note(
             "event",
@@ -227,6 +229,7 @@ class Transitions:
 
     def step(self, state: State, site: Site) -> None:
         """`scaler.step(optimizer)`."""
+        self._meet(state, site.scaler)
         stage, carried = self.stage(state, site.scaler, site.optimizer)
         gradient, scalers = self.tag(state, site.optimizer)
         state.note("event", site.node, site.function, (Event.STEP, site))
@@ -280,6 +283,7 @@ class Transitions:
 
     def update(self, state: State, site: Site, *, new_scale: bool) -> None:
         """`scaler.update()`; with an explicit new scale torch asks for no inf check."""
+        self._meet(state, site.scaler)
         state.note(
             "event",
             site.node,
@@ -427,6 +431,14 @@ class Transitions:
                 del state.typestate[key]
         state.typestate[("havoc", scaler)] = True
 
+    def _meet(self, state: State, scaler: str) -> None:
+        """Know nothing any more, in place, where a scaler may be another one by another name."""
+        others = {other for other in _scalers(state) if may_be_one(scaler, other, state)}
+        for other in others:
+            self.havoc(state, other)
+        if others:
+            self.havoc(state, scaler)
+
     def fresh_scaler(self, state: State, scaler: str) -> None:
         """A scaler was constructed: nothing is on its record."""
         for key in [key for key in state.typestate if key[0] == "renewed"]:
@@ -453,7 +465,7 @@ class Transitions:
         words = {"loop": "yes"} if carried else {}
         _, scalers = self.tag(state, site.optimizer)
         if slug == "foreign-scaler":
-            words["scalers"] = ", ".join(sorted(scaler.rpartition(":")[2] for scaler in scalers))
+            words["scalers"] = ", ".join(sorted(map(_spoken, scalers)))
             for other in scalers:
                 state.typestate.pop(("checked", other), None)
         self.report(slug, site, state, words)
@@ -469,6 +481,39 @@ def _holds(state: State, outer: str, inner: str) -> bool:
         place.startswith(f"{outer}.") and value is not None and value[1:2] == (inner,)
         for place, value in state.values.items()
     )
+
+
+def may_be_one(one: str, other: str, state: State) -> bool:
+    """Whether two scalers of different names may be one object.
+
+    Certainly not if both were built on the path, or if they are two names of one scope, two
+    attributes of one object, two constant keys of one container.
+    """
+    if one == other or all(state.values.get(each) == ("scaler", each) for each in (one, other)):
+        return False
+    home, part = _split(one)
+    other_home, other_part = _split(other)
+    return home != other_home or "*" in part + other_part
+
+
+def _split(location: str) -> tuple[str, str]:
+    """What holds a location, and its last name or key: "f:run" and "scaler" of "f:run.scaler"."""
+    start = max(map(location.rfind, ".[:"))
+    return location[:start], location[start:]
+
+
+def _spoken(location: str) -> str:
+    """A location as a reader would say it: "Step.scaler" of "parts.Step@12.scaler"."""
+    text = location.rpartition(":")[2]
+    owner, built, part = text.partition("@")
+    return owner.rpartition(".")[2] + part.lstrip("0123456789") if built else text
+
+
+def _scalers(state: State) -> set[str]:
+    """Every scaler that took part in an event of the path."""
+    found = {key[1] for key in state.typestate if key[0] in ("stage", "checked")}
+    found.update(*(tag[1] for key, tag in state.typestate.items() if key[0] == "gradient"))
+    return found - {EVERY}
 
 
 def _stages(state: State) -> list[tuple[tuple, tuple[Stage | None, bool]]]:
