@@ -15,13 +15,20 @@ from amplint.probe.messages import Domain
 from amplint.project.dataflow import bindings_of, parameters
 from amplint.project.module import Function, Module
 from amplint.project.objects import Objects
-from amplint.project.roles import path_text
+from amplint.project.roles import last_name, path_text
 
 #: Small numbers that windows and counters are tried with.
 _NUMBERS = (1, 2, 3)
 #: A text that no test asks for.
 OTHER = "something else"
 _MISSING: Any = object()
+#: Types of the values that an option of some kind may be given.
+_TAKEN: dict[str, tuple[type, ...]] = {
+    "flag": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +38,27 @@ class Option:
     Args:
         flag: as a user types it, "--accumulation-steps".
         values: the default first, then choices.
+        kind: what else a user may give: "flag" (True or False), "choice" (one of the values),
+            "int", "float", "str"; "" where that is not known.
+        default: what it is without the user, None where no literal says so.
+        optional: whether it is None without the user.
     """
 
     flag: str
     values: tuple[Any, ...]
+    kind: str = ""
+    default: Any = None
+    optional: bool = False
+
+    def takes(self, value: Any) -> bool:
+        """Whether a user can set this value, or leaves it there."""
+        if value is None:
+            return self.optional
+        if self.default is not None and is_same(value, self.default):
+            return True
+        if self.kind == "choice":
+            return any(is_same(value, known) for known in self.values)
+        return type(value) in _TAKEN.get(self.kind, ())
 
 
 @dataclass(slots=True)
@@ -253,7 +277,41 @@ def _option(call: ast.Call) -> Iterator[tuple[str, Option]]:
     choices = keywords.get("choices")
     if isinstance(choices, (ast.List, ast.Tuple, ast.Set)):
         values += [_literal(item) for item in choices.elts]
-    yield name, Option(long, _unique(value for value in values if value is not _MISSING))
+    kind = _kind(keywords)
+    known = values[0] if kind == "flag" and values else default
+    yield (
+        name,
+        Option(
+            long,
+            _unique(value for value in values if value is not _MISSING),
+            kind,
+            None if known is _MISSING else known,
+            kind != "flag" and long.startswith("-") and _is_optional(keywords),
+        ),
+    )
+
+
+def _kind(keywords: dict[str, ast.expr]) -> str:
+    """What a user may give for an option; "" where that takes more than a look."""
+    action = keywords.get("action")
+    if _literal(action) in ("store_true", "store_false"):
+        return "flag"
+    if action is not None:
+        return "flag" if last_name(action) == "BooleanOptionalAction" else ""
+    if "nargs" in keywords:
+        return ""
+    if "choices" in keywords:
+        return "choice"
+    converter = last_name(keywords["type"]) if "type" in keywords else "str"
+    if "bool" in converter.lower() and converter != "bool":  # `bool("False")` is True
+        return "flag"
+    return converter if converter in _TAKEN else ""
+
+
+def _is_optional(keywords: dict[str, ast.expr]) -> bool:
+    if _literal(keywords.get("required")) is True:
+        return False
+    return "default" not in keywords or _literal(keywords["default"]) is None
 
 
 def _literal(node: ast.expr | None) -> Any:
@@ -264,6 +322,11 @@ def _literal(node: ast.expr | None) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return _MISSING
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Equal, and both are truth values or none is: True is not 1, and 1.0 is."""
+    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 
 def _is_plain(value: Any) -> bool:

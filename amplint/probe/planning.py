@@ -173,7 +173,18 @@ class PlanBuilder:
         return split_lines(self.view.module.source)[row - 1]
 
     def is_passed(self, name: str, function: Function) -> bool:
-        """Whether any call around a function passes a keyword of this name."""
+        """Whether any call around a function passes a keyword of this name, or a call of it, or
+        of the constructor of its object, the argument by its place."""
+        called = [function]
+        if function.owner is not None:
+            constructor = self.view.objects.method(function.owner, "__init__")
+            called += [constructor] if constructor is not None else []
+        if any(
+            self.view.objects.arguments(callee, name).given
+            for callee in called
+            if name in parameters(callee)
+        ):
+            return True
         return any(
             keyword.arg == name
             for module in self._modules_around(function, [function])

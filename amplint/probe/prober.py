@@ -11,14 +11,15 @@ import ast
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from amplint.findings import Evidence, Finding
+from amplint.probe.callers import Callers
 from amplint.probe.domains import OTHER
 from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
-from amplint.probe.messages import Omission
+from amplint.probe.messages import Omission, Request
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import can_show, why_not
 from amplint.probe.replay import replay
@@ -33,6 +34,8 @@ from amplint.probe.search import (
     is_default,
     minimise,
     needs,
+    pinned,
+    same,
 )
 from amplint.probe.verdicts import Judge, Shown
 from amplint.project.dataflow import parameters
@@ -46,6 +49,8 @@ ROUNDS = ((6, 4), (40, 30))
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
 CALLER_RUNS = 16
+#: Runs in which the inputs are adjusted to what one call passes.
+_ADJUSTMENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,7 @@ class Prober:
         self._torch = torch
         self._device = device
         self._repairs = repairs
+        self._callers = Callers(builder.view.objects, builder.view.values, CLIMB)
 
     def probe(self, finding: Finding) -> Verdict:
         """The evidence that executing the finding's code gives."""
@@ -247,7 +253,12 @@ class Prober:
                 controlled = judge.controlled(case.shown, case.exploration.trials)
         if not controlled:
             return replace(case, doubts=("no input was found with which the line succeeds",))
-        case = replace(case, needed=needs(trial, holds, budget))
+        passed = None
+        if silent is not None and not silent.complete:
+            passed = self._as_passed(case, holds, budget)
+        trial, settled = passed or (trial, ())
+        case = replace(case, shown=replace(case.shown, trial=trial))
+        case = replace(case, needed=needs(trial, holds, budget, settled))
         invented = [
             need
             for need in case.needed
@@ -256,7 +267,41 @@ class Prober:
         if invented:
             words = describe(invented[0], case.planned.options)
             return replace(case, doubts=(f"somebody passes {words}",))
-        return self._feasible(case, silent) if silent is not None else case
+        if silent is None:
+            return case
+        return self._feasible(case, silent, passed[1] if passed is not None else None)
+
+    def _as_passed(
+        self, case: _Case, holds: Callable[[Trial], bool], budget: Budget
+    ) -> tuple[Trial, Collection[str]] | None:
+        """The run with what one of the calls of the function passes, if that still shows it.
+
+        Returns:
+            the run, and the paths of the inputs that this call is known to pass.
+        """
+        trial, planned = case.shown.trial, case.planned
+        ways = self._callers.ways(planned.function)
+        known = [
+            (way, self._callers.settle(way, trial.result.decisions, planned.options))
+            for way in ways
+        ]
+        possible = [(way, settled) for way, settled in known if settled is not None]
+        for way, settled in sorted(possible, key=lambda item: -len(item[1])):
+            found = trial
+            for _ in range(_ADJUSTMENTS):
+                made = pinned(found)
+                if all(same(made[path], value) for path, value in settled.items()):
+                    return found, settled
+                request = replace(trial.request, assignment={**made, **settled})
+                adjusted = _held(request, holds, budget)
+                if adjusted is None:
+                    break
+                found = adjusted  # and may read another input now
+                again = self._callers.settle(way, found.result.decisions, planned.options)
+                if again is None:
+                    break
+                settled = again
+        return None
 
     def _climb(
         self, case: _Case, finding: Finding, judge: Judge, budget: Budget
@@ -283,8 +328,13 @@ class Prober:
                 return case, silent if callers else None
         return case, None
 
-    def _feasible(self, case: _Case, silent: _Silent) -> _Case:
-        """The case, with a doubt if no caller is known to produce its inputs."""
+    def _feasible(self, case: _Case, silent: _Silent, settled: Collection[str] | None) -> _Case:
+        """The case, with a doubt if no caller is known to produce its inputs.
+
+        Args:
+            settled: paths of inputs that one call is known to pass; None where what they are
+                known to pass does not show the finding.
+        """
         if silent.cut:
             return replace(case, doubts=("no run was left for its callers",))
         own = [need for need in case.needed if _is_own(need, case.planned)]
@@ -295,8 +345,12 @@ class Prober:
         words = " and ".join(describe(need, case.planned.options) for need in own)
         if silent.complete:
             return replace(case, doubts=(f"a caller passes {words}: none was seen to do it",))
-        if all(self._is_declared(need, case.planned) for need in own):
+        if settled is None:
+            return replace(case, doubts=(f"a caller passes {words}",))
+        unknown = [need for need in own if need.decision.path not in settled]
+        if all(self._is_declared(need, case.planned) for need in unknown):
             return case
+        words = " and ".join(describe(need, case.planned.options) for need in unknown)
         return replace(case, doubts=(f"a caller passes {words}",))
 
     def _is_declared(self, need: Need, planned: Planned) -> bool:
@@ -384,6 +438,15 @@ class Prober:
 
 #: Statuses of runs that say nothing about the code.
 _WITHOUT_RESULT = frozenset({"timeout", "killed", "failed"})
+
+
+def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> Trial | None:
+    """The run of a request if it shows the finding; None also where no run is left."""
+    with contextlib.suppress(BudgetSpent):
+        trial = Trial(request, budget.run(request))
+        if holds(trial):
+            return trial
+    return None
 
 
 def _all(*searched: list[tuple[Planned, Exploration]]) -> Iterator[Exploration]:

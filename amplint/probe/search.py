@@ -12,7 +12,7 @@ import heapq
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -346,15 +346,24 @@ class Need:
     tried: bool = True
 
 
-def needs(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> tuple[Need, ...]:
+def needs(
+    trial: Trial,
+    holds: Callable[[Trial], bool],
+    budget: Budget,
+    settled: Collection[str] = (),
+) -> tuple[Need, ...]:
     """The decisions that an outcome depends on, each found by flipping it alone.
 
-    Those that nobody has declared to be so come first, in case that the budget is soon spent.
+    Those that nobody has declared to be so come first, in case that the budget is soon spent,
+    and last come those of which it is known that a caller passes them.
+
+    Args:
+        settled: the paths of the last.
     """
     decisions = [decision for decision in trial.result.decisions if is_remarkable(decision)]
     flipped = {
         decision.path: _need(decision, trial, holds, budget)
-        for decision in sorted(decisions, key=is_default)
+        for decision in sorted(decisions, key=lambda d: (d.path in settled, is_default(d)))
     }
     in_order = (flipped[decision.path] for decision in decisions)
     return tuple(need for need in in_order if need is not None)
@@ -366,7 +375,7 @@ def _need(
     options = [option for option in decision.options if not same(option, decision.choice)]
     holding = [decision.choice]
     for option in options:
-        assignment = {**_pinned(trial), decision.path: option}
+        assignment = {**pinned(trial), decision.path: option}
         request = replace(trial.request, assignment=assignment)
         try:
             if holds(Trial(request, budget.run(request))):
@@ -381,7 +390,7 @@ def is_default(decision: Decision) -> bool:
     return decision.origin == "default" and same(decision.choice, decision.options[0])
 
 
-def _pinned(trial: Trial) -> dict[str, Any]:
+def pinned(trial: Trial) -> dict[str, Any]:
     """Every decision of a run, so that flipping one changes no other."""
     return {decision.path: decision.choice for decision in trial.result.decisions}
 

@@ -36,6 +36,8 @@ _HARMLESS = re.compile(
     r"(?:^|[._])(?:log|print|info|debug|warn|warning|write|add_scalar|record|track|report|save|"
     r"state_dict|load|checkpoint|restore|resume|eval|evaluate|validate|summary|watch|len|type|id|"
     r"isinstance|hasattr|repr|str|count_parameters)\w*(?:\(\))?$"
+    # Schedulers read and write learning rates.
+    r"|(?:^|[._])(?:(?:build|create|get|init|make|setup)_)?(?:lr_)?scheduler(?:_fn)?(?:\(\))?$"
     # Averages of weights have weights of their own.
     r"|(?:^|[._])ema(?:_\w+)?\.(?:update|step|copy_to|store|restore)\w*$",
     re.IGNORECASE,

@@ -82,6 +82,8 @@ def raised_as(**changes: object) -> Change:
         # ... but the order of the scaler's calls is the same for every optimizer
         (when_raised(notes=("optimizer unresolved Lion", "connected features")), "confirmed"),
         (when_raised(opaque=(("logger.info", 5),)), "confirmed"),
+        (when_raised(opaque=(("build_lr_scheduler()", 5),)), "confirmed"),
+        (when_raised(opaque=(("scheduled_step()", 5),)), "conditional"),
         # nothing came to an end
         (lambda r, _: RunResult("timeout", "killed after 4 s"), "inconclusive"),
         (lambda r, _: RunResult("killed", "ended by signal SIGKILL"), "inconclusive"),
@@ -192,6 +194,63 @@ def test_gate_6_a_caller_that_gets_past_the_line_is_a_doubt(tmp_path: Path) -> N
     evidence = prober.probe(finding).evidence
     assert evidence.status == "conditional"
     assert evidence.assumptions == ("`main` does not pass what prevents it",)
+
+
+FLAGGED = SOURCE.replace("scaler):", "scaler, flag=False, steps=1):")
+PARSED = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--flag", action="store_true")
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--steps", type=int, default=1)
+args = parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("calls", "doubt"),
+    [
+        (("flag=True",), ""),
+        (("flag=args.amp",), ""),
+        (("flag=False", "flag=True"), ""),
+        (("flag=args.amp, steps=args.steps",), ""),
+        # every caller passes something else
+        ((), "`flag` = True (default False)"),
+        (("flag=False",), "`flag` = True (default False)"),
+        (("flag=not args.amp, steps=3",), "`flag` = True (default False)"),
+        (("flag=False, steps=1", "steps=args.steps"), "`flag` = True (default False)"),
+        # no caller passes both, or nobody knows
+        (("flag=True, steps=2", "steps=1"), "`flag` = True (default False) and `steps` = 1"),
+        (("flag=choose()",), "`flag` = True (default False)"),
+        (("flag=True, steps=count()",), "`steps` = 1 (its default)"),
+        (("True, count()",), "`steps` = 1 (its default)"),
+    ],
+)
+def test_gate_6_callers_that_no_run_gets_through(
+    tmp_path: Path, calls: tuple[str, ...], doubt: str
+) -> None:
+    """The function fails with the flag, and only in single steps; its callers end early."""
+    lines = [f"train(model, optimizer, loader, scaler, {call})" for call in calls or ("",)]
+    finding, builder, path = prepare(tmp_path, FLAGGED + PARSED + "\n".join(lines) + "\n")
+
+    def run(request: Request) -> RunResult:
+        if request.plan.entry != "train":
+            return RunResult("raised", raised=Raised("KeyError", "'x'", "user", path, 9))
+        flag, steps = (request.assignment.get(name, False) for name in ("flag", "steps"))
+        raises = bool(flag) and steps in (False, 1)
+        result = missing_update(replace(request, enabled=request.enabled and raises), path)
+        decisions = (
+            Decision("flag", (False, True), flag, 4, "default"),
+            Decision("steps", (1, 2), steps or 1, 4, "default"),
+        )
+        return replace(result, decisions=decisions)
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    evidence = prober.probe(finding).evidence
+    assert evidence.status == ("conditional" if doubt else "confirmed"), evidence
+    if doubt:
+        (assumption,) = evidence.assumptions
+        assert assumption.startswith(f"a caller passes {doubt}")
 
 
 def test_what_fails_in_the_function_is_tried_first_in_its_callers(tmp_path: Path) -> None:
