@@ -279,7 +279,7 @@ def _blocked(trials: list[Trial]) -> str:
 
 
 def _doubts(result: RunResult) -> str:
-    return f"{len(result.repairs)} skipped, {len(result.notes)} notes, {len(result.opaque)} opaque"
+    return f"{len(result.skipped)} skipped, {len(result.notes)} notes, {len(result.opaque)} opaque"
 
 
 def _in_words(outcome: Outcome) -> str:

@@ -273,6 +273,39 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """A statement that raised, and was skipped so that the run could go on.
+
+    Args:
+        row: of the file that it is in.
+        apart: no test and no call that matters to a scaler reads what it does, and it is none
+            that ends anything: no `raise`, no `assert`.
+        names: what it would have bound, where stand-ins are now.
+    """
+
+    row: int
+    reason: str
+    apart: bool = False
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A call of a function that nobody has, with things that matter.
+
+    Args:
+        name: how the code calls it.
+        row: of the checked file.
+        kinds: of what it received, itself or inside an object: "scaler", "optimizer", "model",
+            "loss".
+    """
+
+    name: str
+    row: int
+    kinds: tuple[str, ...] = ("scaler",)
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """What one run gave.
 
@@ -282,8 +315,8 @@ class RunResult:
         rows: rows of the checked file that were executed.
         steps: for each optimizer step, in order: its row and the 2-norm of the gradients that
             reached it, one for each parameter; None for a parameter without gradient.
-        repairs: statements that were skipped: row and reason.
-        opaque: stand-ins that received a scaler, optimizer, model or loss: name, row.
+        skipped: statements that raised, in a run with repair.
+        opaque: stand-ins that received a scaler, optimizer, model or loss.
         notes: other approximations that a verdict has to know. Any of these keeps a run from
             confirming: "scaler subclass X", "optimizer unresolved X" (a stand-in for a class
             that is not known), "connected X" (a stand-in's result was given a gradient history
@@ -299,8 +332,8 @@ class RunResult:
     events: tuple[Event, ...] = ()
     rows: tuple[int, ...] = ()
     steps: tuple[tuple[int, tuple[float | None, ...]], ...] = ()
-    repairs: tuple[tuple[int, str], ...] = ()
-    opaque: tuple[tuple[str, int], ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    opaque: tuple[Handed, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     torch: str = ""
@@ -384,8 +417,12 @@ def decode_result(data: dict[str, Any]) -> RunResult:
             "events": tuple(Event(**item) for item in data["events"]),
             "rows": tuple(data["rows"]),
             "steps": tuple((row, tuple(norms)) for row, norms in data["steps"]),
-            "repairs": tuple((row, reason) for row, reason in data["repairs"]),
-            "opaque": tuple((name, row) for name, row in data["opaque"]),
+            "skipped": tuple(
+                Skipped(**{**item, "names": tuple(item["names"])}) for item in data["skipped"]
+            ),
+            "opaque": tuple(
+                Handed(**{**item, "kinds": tuple(item["kinds"])}) for item in data["opaque"]
+            ),
             "notes": tuple(data["notes"]),
             "remarks": tuple(data["remarks"]),
         }

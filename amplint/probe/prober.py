@@ -11,7 +11,7 @@ import ast
 import contextlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,6 +94,11 @@ class _Case:
     needed: tuple[Need, ...] = ()
     doubts: tuple[str, ...] = ()
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether neither the run nor what it depends on leaves a doubt."""
+        return self.shown.proves and not self.doubts
+
 
 @dataclass(frozen=True, slots=True)
 class _Silent:
@@ -156,28 +161,29 @@ class Prober:
         budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
         judge = Judge(finding, self._builder, budget)
         cases: list[_Case] = []
+        with_skips: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
         repaired: list[tuple[Planned, Exploration]] = []
         for limit, repairs in ROUNDS:
             for planned in plans.values():
                 exploration = self._explore(planned, budget, judge, limit)
                 searched.append((planned, exploration))
-                if not any(map(_reaches, _all(searched, repaired))):
+                found = [(exploration, cases)]
+                if not any(_goes_on(plain) for _, plain in searched):
                     again = self._explore(planned, budget, judge, repairs, repair=True)
                     repaired.append((planned, again))
-                if exploration.shown is None:
-                    continue
-                case = _Case(planned, exploration, exploration.shown)
-                if exploration.shown.proves:
-                    case = self._weigh(case, finding, judge, budget)
-                    if not case.doubts:
+                    found.append((again, with_skips))
+                for one, kept in found:
+                    if one.shown is None:
+                        continue
+                    case = self._weighed(_Case(planned, one, one.shown), finding, judge, budget)
+                    if case.is_confirmed:
                         return self._confirmed(case, budget)
-                cases.append(case)
+                    kept.append(case)
             if cases or all(exploration.exhausted for _, exploration in searched):
                 break
-        cases += [_Case(*item, item[1].shown) for item in repaired if item[1].shown is not None]
-        searched += repaired
-        return self._with_replay(self._unconfirmed(cases, searched, budget), finding)
+        unconfirmed = self._unconfirmed([*cases, *with_skips], [*searched, *repaired], budget)
+        return self._with_replay(unconfirmed, finding)
 
     def _plan(self, finding: Finding, entry: Function) -> Planned:
         planned = self._builder.plan(finding, entry)
@@ -233,8 +239,10 @@ class Prober:
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
 
-    def _weigh(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case:
+    def _weighed(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case:
         """What a run that shows the finding depends on, and whether that can happen."""
+        if not case.shown.proves:
+            return case
         try:
             controlled = judge.controlled(case.shown, case.exploration.trials)
         except BudgetSpent:
@@ -316,7 +324,14 @@ class Prober:
             for caller in callers:
                 planned = self._plan(finding, caller)
                 inputs = case.shown.trial.request.assignment
-                exploration = self._explore(planned, budget, judge, CALLER_RUNS, first=inputs)
+                exploration = self._explore(
+                    planned,
+                    budget,
+                    judge,
+                    CALLER_RUNS,
+                    repair=case.shown.trial.request.repair,
+                    first=inputs,
+                )
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break
@@ -449,12 +464,12 @@ def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> T
     return None
 
 
-def _all(*searched: list[tuple[Planned, Exploration]]) -> Iterator[Exploration]:
-    return (exploration for found in searched for _, exploration in found)
-
-
 def _reaches(exploration: Exploration) -> bool:
     return any(trial.reached for trial in exploration.trials)
+
+
+def _goes_on(exploration: Exploration) -> bool:
+    return any(trial.reached and _went_on(trial) for trial in exploration.trials)
 
 
 def _invents_none(need: Need, planned: Planned) -> bool:

@@ -23,6 +23,8 @@ Runner = Callable[[Request], RunResult]
 
 #: Names of decisions that matter to scalers although no guard of the slice reads them.
 _TELLING = re.compile(r"amp|scal|accum|clip|norm|fp16|half|precision|len\(", re.IGNORECASE)
+#: Numbers of batches, which many mistakes need two of.
+_BATCHES = re.compile(r"len\([\w.]*(?:loader|iterator)", re.IGNORECASE)
 #: The decision that plans declare where the code asks whether something is finite.
 NAN = "nan in forward 1"
 #: Statuses of runs that say nothing about the code.
@@ -218,11 +220,11 @@ class _Agenda:
         self._order = itertools.count()
         self._seen = {_key(first), _key({})}
         self._done: set[frozenset[tuple[str, str]]] = set()
-        self._near: list[tuple[tuple[int, int], int, dict[str, Any]]] = []
+        self._near: list[tuple[tuple[int, int, int], int, dict[str, Any]]] = []
         self._far: list[tuple[tuple[int, int], int, dict[str, Any]]] = []
-        self._push((0, 0), (0, 0), first)
+        self._push((0, 0, 0), (0, 0), first)
         if first:
-            self._push((0, 0), (0, 0), {})
+            self._push((0, 0, 0), (0, 0), {})
 
     def take(self, reached: bool) -> dict[str, Any] | None:
         """The next assignment; None if there is none."""
@@ -249,9 +251,9 @@ class _Agenda:
         key = _key(assignment)
         if key not in self._seen:
             self._seen.add(key)
-            self._push((-1, 0), (-_FARTHEST, 0), assignment)
+            self._push((-1, 0, 0), (-_FARTHEST, 0), assignment)
 
-    def _push(self, near: tuple[int, int], far: tuple[int, int], made: dict[str, Any]) -> None:
+    def _push(self, near: tuple[int, int, int], far: tuple[int, int], made: dict[str, Any]) -> None:
         number = next(self._order)
         heapq.heappush(self._near, (near, number, made))
         heapq.heappush(self._far, (far, number, made))
@@ -280,8 +282,9 @@ def _places(trial: Trial) -> dict[str, int]:
 
 def _flips(
     trial: Trial, assignment: dict[str, Any]
-) -> Iterator[tuple[tuple[int, int], str, dict[str, Any]]]:
-    """Assignments with one decision more, and their cost: irrelevant ones, all of them."""
+) -> Iterator[tuple[tuple[int, int, int], str, dict[str, Any]]]:
+    """Assignments with one decision more, and their cost: irrelevant ones, all of them, and
+    whether another number of batches comes first."""
     relevant = [decision for decision in trial.result.decisions if is_relevant(decision, trial)]
     others = [decision for decision in trial.result.decisions if decision not in relevant]
     irrelevant = _irrelevant(assignment, trial)
@@ -289,10 +292,11 @@ def _flips(
         for decision in decisions:
             if decision.path in assignment:
                 continue
+            late = int(_BATCHES.match(decision.path) is None)
             for option in decision.options:
                 if not same(option, decision.choice):
                     flipped = {**assignment, decision.path: option}
-                    yield (irrelevant + weight, len(flipped)), decision.path, flipped
+                    yield (irrelevant + weight, len(flipped), late), decision.path, flipped
 
 
 def _irrelevant(assignment: dict[str, Any], trial: Trial) -> int:

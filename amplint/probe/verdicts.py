@@ -15,7 +15,15 @@ from amplint.findings import Finding
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data, root_of
 from amplint.probe.measurements import MEASURES, UNSTEADY, Place, difference, repeats
-from amplint.probe.messages import Omission, Prediction, Raised, Request, Role, RunResult
+from amplint.probe.messages import (
+    Omission,
+    Prediction,
+    Raised,
+    Request,
+    Role,
+    RunResult,
+    Skipped,
+)
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import (
     EXPECTATIONS,
@@ -59,8 +67,11 @@ _BY_ORDER = frozenset(
 )
 #: Notes of a run about optimizers and gradients.
 _ABOUT_GRADIENTS = re.compile(
-    r"optimizer unresolved |connected |an optimizer was given no|skipped in a forward"
+    r"optimizer unresolved |connected |an optimizer was given no|skipped in a model or data set"
 )
+#: What a function must have received to call a scaler.
+_CAN_CALL = frozenset({"scaler", "optimizer"})
+_PATHS = re.compile(r"[A-Za-z_][\w.]*")
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
 #: What a counterfactual run leaves out of the way from the loss to what is trained.
@@ -320,15 +331,18 @@ class Judge:
             by_order: what is shown depends on no optimizer and no gradient.
         """
         result = trial.result
-        for row, reason in result.repairs[:3]:
-            yield f"line {row} was skipped ({reason})"
+        skipped = [s for s in result.skipped if not (by_order and _is_apart(s, result))]
+        for statement in skipped[:3]:
+            yield f"line {statement.row} was skipped ({statement.reason})"
         for row in filter(None, map(against_data, result.decisions)):
             yield f"some data make the test in line {row} go that way"
         if expected.relies_on == "place":
             return
-        for name, row in result.opaque:
-            if not _HARMLESS.search(name):
-                yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
+        for call in result.opaque:
+            if by_order and _CAN_CALL.isdisjoint(call.kinds):
+                continue
+            if not _HARMLESS.search(call.name):
+                yield _untouched(call.name, call.row)
         for note in result.notes:
             if not (by_order and _ABOUT_GRADIENTS.match(note)):
                 yield _in_words(note)
@@ -344,7 +358,7 @@ class Judge:
         result = trial.result
         for name, row in self._builder.calls_with(_owners(trial)):
             if row in result.rows:
-                yield f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
+                yield _untouched(name, row)
         if not by_order:
             yield from self._doubts_about_gradients(trial)
         if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):
@@ -409,6 +423,20 @@ class Judge:
         if shown.row not in result.rows or result.status not in ("returned", "raised", "stopped"):
             return False
         return result.raised is None or result.raised.row != shown.row
+
+
+def _is_apart(skipped: Skipped, result: RunResult) -> bool:
+    """Whether nothing hangs on a skipped statement, the free decisions of the run included."""
+    return skipped.apart and not any(
+        path == name or path.startswith(f"{name}.")
+        for name in skipped.names
+        for decision in result.decisions
+        for path in _PATHS.findall(decision.path)
+    )
+
+
+def _untouched(name: str, row: int) -> str:
+    return f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
 
 
 def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectation) -> bool:

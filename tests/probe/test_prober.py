@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from amplint.findings import Evidence
-from amplint.probe.messages import Decision, Event, Plan, Raised, Request, RunResult
+from amplint.probe.messages import (
+    Decision,
+    Event,
+    Handed,
+    Plan,
+    Raised,
+    Request,
+    RunResult,
+    Skipped,
+)
 from amplint.probe.prober import Prober
 from amplint.probe.search import Budget
 
@@ -76,14 +85,19 @@ def raised_as(**changes: object) -> Change:
             "inconclusive",
         ),
         # 4: nothing of the run may be a guess
-        (when_raised(repairs=((5, "TypeError"),)), "conditional"),
-        (when_raised(opaque=(("utils.cancel_gradients", 5),)), "conditional"),
+        (when_raised(skipped=(Skipped(5, "TypeError"),)), "conditional"),
+        (when_raised(opaque=(Handed("utils.cancel_gradients", 5),)), "conditional"),
         (when_raised(notes=("scaler subclass Mine",)), "conditional"),
         # ... but the order of the scaler's calls is the same for every optimizer
         (when_raised(notes=("optimizer unresolved Lion", "connected features")), "confirmed"),
-        (when_raised(opaque=(("logger.info", 5),)), "confirmed"),
-        (when_raised(opaque=(("build_lr_scheduler()", 5),)), "confirmed"),
-        (when_raised(opaque=(("scheduled_step()", 5),)), "conditional"),
+        (when_raised(opaque=(Handed("logger.info", 5),)), "confirmed"),
+        (when_raised(opaque=(Handed("profile", 5, ("model", "loss")),)), "confirmed"),
+        # ... and does not hang on a statement that no test before them reads
+        (when_raised(skipped=(Skipped(5, "TypeError", apart=True),)), "confirmed"),
+        (when_raised(skipped=(Skipped(5, "TypeError", True, ("x",)),)), "confirmed"),
+        (when_raised(skipped=(Skipped(5, "TypeError", True, ("loader",)),)), "conditional"),
+        (when_raised(opaque=(Handed("build_lr_scheduler()", 5),)), "confirmed"),
+        (when_raised(opaque=(Handed("scheduled_step()", 5),)), "conditional"),
         # nothing came to an end
         (lambda r, _: RunResult("timeout", "killed after 4 s"), "inconclusive"),
         (lambda r, _: RunResult("killed", "ended by signal SIGKILL"), "inconclusive"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from amplint.probe.messages import Event, Plan, Request, Role
+from amplint.probe.messages import Event, Handed, Plan, Request, Role, Skipped
 from amplint.probe.worker.decisions import Decisions
 from amplint.probe.worker.omissions import Omissions
 from amplint.probe.worker.sources import Project
@@ -49,8 +49,8 @@ class Run:
         self.uses = project.uses()
         self.events: list[Event] = []
         self.steps: list[tuple[int, tuple[float | None, ...]]] = []
-        self.repairs: dict[tuple[int, str], None] = {}
-        self.opaque: dict[tuple[str, int], None] = {}
+        self.skipped: dict[Skipped, None] = {}
+        self.opaque: dict[Handed, None] = {}
         self.notes: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
         self.rows: dict[int, int] = {}

@@ -77,7 +77,7 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         events=tuple(run.events[-EVENTS:]),
         rows=tuple(sorted(run.rows)),
         steps=tuple(run.steps[:EVENTS]),
-        repairs=tuple(run.repairs),
+        skipped=tuple(run.skipped),
         opaque=tuple(run.opaque),
         notes=tuple(run.notes),
         remarks=tuple(run.remarks),

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from amplint.probe.messages import Handed
 from amplint.probe.worker import standins, values
 from amplint.probe.worker.context import current
 from amplint.probe.worker.soft import GUESS_MARK, connected, derived, tensors_in
@@ -75,7 +76,7 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def launched(function: Any, args: Any) -> Any:
     """The result of a function that somebody calls for us, with what it is known to get."""
-    current().note(f"`{function.__name__}` is called by its launcher")
+    current().remark(f"`{function.__name__}` is called by its launcher")
     given = args if isinstance(args, tuple) else ()
     return decorated(function)(*given)
 
@@ -146,10 +147,20 @@ def _report(path: str, passed: list[Any]) -> None:
     kinds = {kind for thing in passed for kind in _kinds(thing)}
     if kinds - {"loss"} or (kinds and EFFECT.search(path.rsplit(".", 1)[-1])):
         run = current()
-        run.opaque.setdefault((path, run.row()), None)
+        run.opaque.setdefault(Handed(path, run.row(), tuple(sorted(kinds))), None)
 
 
 def _kinds(thing: Any) -> Iterable[str]:
+    """What it is of things that matter; an object with a scaler is as good as the scaler."""
+    yield from _kinds_of(thing)
+    members = getattr(thing, "__dict__", None)
+    if not isinstance(members, dict) or isinstance(thing, types.ModuleType):
+        return
+    if any(isinstance(member, torch.amp.GradScaler) for member in members.values()):
+        yield "scaler"
+
+
+def _kinds_of(thing: Any) -> Iterable[str]:
     if isinstance(thing, torch.amp.GradScaler):
         yield "scaler"
     elif isinstance(thing, torch.optim.Optimizer):
@@ -161,7 +172,7 @@ def _kinds(thing: Any) -> Iterable[str]:
             yield "loss"
     elif isinstance(thing, (list, tuple)) and len(thing) < 20:
         for entry in tuple(thing):
-            yield from _kinds(entry)
+            yield from _kinds_of(entry)
 
 
 def _hanging_on(path: str, tensors: list[Any], modules: list[Any]) -> Any:

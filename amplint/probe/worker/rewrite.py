@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from amplint.probe.worker.uses import path_of
@@ -27,6 +27,8 @@ REPAIR = "__amplint_repair__"
 FILL = "__amplint_fill__"
 ITEM = "__amplint_item__"
 ASSUME = "__amplint_assume__"
+#: The path of what a function returns that could not.
+RESULT = "result"
 CONTAINS = "__amplint_contains__"
 
 SIMPLE = (
@@ -185,10 +187,12 @@ class Rewriter(ast.NodeTransformer):
         if not can_fail or _leaves_a_loop(new):
             return [new]
         if isinstance(new, ast.Return):
-            fallback = _located(ast.Return(_call(FILL, [ast.Constant("result")])), new)
-            return [self._guarded(new, [fallback])]
+            fallback = _located(ast.Return(_call(FILL, [ast.Constant(RESULT)])), new)
+            return [self._guarded(new, [fallback], (RESULT,))]
+        if isinstance(new, (ast.Assert, ast.Raise)):
+            return [self._guarded(new, [], None)]
         if isinstance(new, SIMPLE):
-            return [self._guarded(new, list(_fillings(new)))]
+            return [self._guarded(new, list(_fillings(new)), tuple(_bound(new)))]
         if isinstance(new, ast.If) and _is_plain(new.test):
             return self._hoisted(new, "test", ast.Constant(False))
         if isinstance(new, ast.For) and _is_plain(new.iter):
@@ -205,13 +209,20 @@ class Rewriter(ast.NodeTransformer):
         before = _located(ast.Assign([ast.Name(temporary, ast.Store())], value), statement)
         instead = _located(ast.Assign([ast.Name(temporary, ast.Store())], fallback), statement)
         setattr(statement, name, _located(ast.Name(temporary, ast.Load()), statement))
-        return [self._guarded(before, [instead]), statement]
+        return [self._guarded(before, [instead], ()), statement]
 
-    def _guarded(self, statement: ast.stmt, fallback: list[ast.stmt]) -> ast.stmt:
+    def _guarded(
+        self, statement: ast.stmt, fallback: list[ast.stmt], names: tuple[str, ...] | None
+    ) -> ast.stmt:
+        """The statement, or `fallback` if it raises.
+
+        Args:
+            names: what is bound by it; None for a statement that is there to raise.
+        """
         error = "__amplint_error__"
-        report = ast.Expr(
-            _call(REPAIR, [ast.Name(error, ast.Load()), ast.Constant(statement.lineno)])
-        )
+        bound = None if names is None else " ".join(names)
+        known = [ast.Constant(statement.lineno), ast.Constant(bound)]
+        report = ast.Expr(_call(REPAIR, [ast.Name(error, ast.Load()), *known]))
         handler = ast.ExceptHandler(
             ast.Name("Exception", ast.Load()), error, [_located(report, statement), *fallback]
         )
@@ -219,24 +230,27 @@ class Rewriter(ast.NodeTransformer):
         return _located(ast.Try([statement], [handler], [], []), statement)
 
 
-def _fillings(statement: ast.stmt) -> list[ast.stmt]:
+def _fillings(statement: ast.stmt) -> Iterator[ast.stmt]:
     """Stand-ins for what the statement would have bound."""
+    for path in _bound(statement):
+        again = ast.parse(path, mode="eval").body
+        again.ctx = ast.Store()  # type: ignore[attr-defined]
+        assign = ast.Assign([again], _call(FILL, [ast.Constant(path)]))
+        yield _located(assign, statement)
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """The paths that an assignment binds: "x", "self.x"."""
     if isinstance(statement, ast.Assign):
         targets = statement.targets
     elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
         targets = [statement.target]
     else:
-        return []
-    filled: list[ast.stmt] = []
+        return
     for target in targets:
         for node in ast.walk(target):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-                path = ast.unparse(node)
-                again = ast.parse(path, mode="eval").body
-                again.ctx = ast.Store()  # type: ignore[attr-defined]
-                assign = ast.Assign([again], _call(FILL, [ast.Constant(path)]))
-                filled.append(_located(assign, statement))
-    return filled
+                yield ast.unparse(node)
 
 
 def _is_about_shape(test: ast.expr) -> bool:

@@ -362,9 +362,22 @@ def _optimizers() -> None:
         if not groups:
             current().note("an optimizer was given no known parameters: it has those of all models")
             groups = list(values.world(current()).any_model().parameters())
+            filled[id(self)] = frozenset(map(id, groups))
         init(self, groups, {key: _setting(key, value) for key, value in defaults.items()})
 
+    def add_param_group(self: Any, group: Any) -> None:
+        """Parameters that the code itself gives to an optimizer take the place of invented ones."""
+        invented = filled.get(id(self), frozenset())
+        for wanted in _groups([group]) if invented else [group]:
+            own = set(map(id, opaque_calls.parameters_in(wanted))) & invented
+            for known in self.param_groups if own else ():
+                known["params"] = [p for p in known["params"] if id(p) not in own]
+            add(self, wanted)
+
+    filled: dict[int, frozenset[int]] = {}
+    add = Optimizer.add_param_group
     _replace(Optimizer, "__init__", new_init)
+    _replace(Optimizer, "add_param_group", add_param_group)
     register_optimizer_step_pre_hook(_concrete_groups)
     _replace(Optimizer, "load_state_dict", _nothing)
     for name in dir(torch.optim):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from amplint.probe.messages import SMALL
+from amplint.probe.messages import SMALL, Skipped
 from amplint.probe.worker import standins, values
 from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import is_amp_failure
@@ -40,8 +40,10 @@ ROUNDS = 48
 FEW_ROUNDS = 6
 ANY_ROUNDS = 1_000_000
 
-#: The note on a statement that was skipped inside a forward.
-FORWARD = "skipped in a forward"
+#: The note on a statement that was skipped inside a model or a data set.
+IN_A_PART = "skipped in a model or data set"
+#: What a training loop only uses: its inside decides about no call of a scaler.
+PARTS = (torch.nn.Module, torch.utils.data.Dataset)
 MODULE_CALLS = (torch.nn.Module._call_impl.__code__,)
 #: What an unknown value may be an entry of.
 TABLES = (dict, list, tuple, set, frozenset, KeysView)
@@ -57,6 +59,7 @@ class UserBuiltins:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rounds: dict[int, tuple[int, int]] = {}
+        self._slice = frozenset(run.plan.slice_rows)
         self._most = FEW_ROUNDS if run.request.assignment.get(SMALL) else ANY_ROUNDS
 
     def table(self, loading: Loading) -> dict[str, Any]:
@@ -193,26 +196,46 @@ class UserBuiltins:
         last = value[-1]
         return [*value[:count], *[_another(last) for _ in range(count - len(value))]]
 
-    def repair(self, error: Exception, row: int) -> None:
-        """Skip a statement that has raised, unless the failure is what a probe looks for."""
+    def repair(self, error: Exception, row: int, bound: str | None) -> None:
+        """Skip a statement that has raised, unless the failure is what a probe looks for.
+
+        Args:
+            bound: the paths that it would have bound; None if it is there to raise.
+        """
         endless = isinstance(error, (StopIteration, GeneratorExit, RecursionError))
         if endless or is_amp_failure(error):
             raise error
-        if self._is_in_a_forward(sys._getframe(1)):
-            self._run.note(f"{FORWARD}: line {row} ({type(error).__name__}: {error})"[:160])
+        frame = sys._getframe(1)
+        reason = f"{type(error).__name__}: {error}"
+        if self._is_in_a_part(frame):
+            self._run.note(f"{IN_A_PART}: line {row} ({reason})"[:160])
             return
-        self._run.repairs.setdefault((row, f"{type(error).__name__}: {error}"[:120]), None)
+        names = tuple((bound or "").split())
+        apart = bound is not None and self._is_apart(frame, row, names)
+        self._run.skipped.setdefault(Skipped(row, reason[:120], apart, names), None)
 
-    def _is_in_a_forward(self, frame: FrameType | None) -> bool:
-        """Whether a model computes its output here, in a file that knows of no scaler."""
+    def _is_in_a_part(self, frame: FrameType | None) -> bool:
+        """Whether a model or data set is at work, in a file that knows of no scaler."""
         source = self._run.project.module(frame.f_code.co_filename) if frame else None
         if source is None or source.mentions_scaler:
             return False
         while frame is not None:
-            if frame.f_code in MODULE_CALLS:
+            if frame.f_code in MODULE_CALLS or _is_of_a_part(frame):
                 return True
             frame = frame.f_back
         return False
+
+    def _is_apart(self, frame: FrameType, row: int, names: tuple[str, ...]) -> bool:
+        """Whether no call of a scaler, and no test before one, depends on a statement.
+
+        Of the checked file the slice says it. Elsewhere a call may do anything, so only what is
+        bound counts as apart, and only in files that know of no scaler.
+        """
+        filename = frame.f_code.co_filename
+        if filename == self._run.project.checked:
+            return row not in self._slice
+        source = self._run.project.module(filename)
+        return bool(names) and source is not None and not source.mentions_scaler
 
     def isinstance(self, thing: Any, kinds: Any) -> bool:
         """What invented data, and things that nothing is known about, are is a decision."""
@@ -235,6 +258,14 @@ class UserBuiltins:
             path = object.__getattribute__(thing, "_path")
             return bool(self._run.choose(f"hasattr({path}, {name!r})", (True, False)))
         return builtins.hasattr(thing, name)
+
+
+def _is_of_a_part(frame: FrameType) -> bool:
+    """Whether this is a special method, such as the constructor, of a model or data set."""
+    code = frame.f_code
+    if not code.co_name.startswith("__") or not code.co_varnames:
+        return False
+    return isinstance(frame.f_locals.get(code.co_varnames[0]), PARTS)
 
 
 def _another(value: Any) -> Any:

@@ -127,7 +127,7 @@ if __name__ == "__main__":
 """
     result = probe_source(source, entry="<module>")
     assert steps(result) == 1
-    assert "`train` is called by its launcher" in result.notes
+    assert "`train` is called by its launcher" in result.remarks
 
 
 def test_a_decorator_may_bring_arguments(probe_source: Probe) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from amplint.probe.messages import Domain, Role
+from amplint.probe.messages import Domain, Handed, Role
 
 from .conftest import Probe
 
@@ -166,7 +166,7 @@ def train(model, loader, ema=None, clip=None):
     assert result.status == "returned", result
     other = probe_source(source, assignment={"ema is None": False})
     assert other.raised is not None and other.raised.type == "LookupError"
-    assert [name for name, _ in other.opaque] == ["ema.update"]
+    assert [call.name for call in other.opaque] == ["ema.update"]
 
 
 def test_options_of_argparse_keep_their_defaults(probe_source: Probe) -> None:
@@ -251,9 +251,9 @@ def train(model, x, optimizer, scaler):
     assert stopped.raised is not None and stopped.raised.type == "KeyError"
     repaired = probe_source(source, plan=plan, repair=True)
     assert repaired.status == "returned", repaired
-    assert [row for row, _ in repaired.repairs] == [6]
+    assert [s.row for s in repaired.skipped] == [6]
     inside = {"slice_rows": (4, 6, 7, 8, 9, 10)}
-    assert [row for row, _ in probe_source(source, plan=inside, repair=True).repairs] == [6]
+    assert [s.row for s in probe_source(source, plan=inside, repair=True).skipped] == [6]
     target = {"slice_rows": (), "target_rows": (6,)}
     assert probe_source(source, plan=target, repair=True).raised.type == "KeyError"
 
@@ -353,7 +353,7 @@ def train(model, x, optimizer):
 """
     result = probe_source(source)
     assert result.status == "returned", result
-    assert ("helpers.adjust", 5) in result.opaque
+    assert Handed("helpers.adjust", 5, ("optimizer",)) in result.opaque
     assert "connected helpers.reweight" in result.notes
 
 
@@ -488,8 +488,8 @@ def test_what_is_skipped_in_a_forward_is_about_gradients(probe_source: Probe, me
     files = {"net.py": FORWARD + mention}
     result = probe_source(source, files=files, plan={"slice_rows": (4,)}, repair=True)
     assert result.status == "returned", result
-    assert (result.repairs == ()) == (mention == "")
-    notes = [note for note in result.notes if note.startswith("skipped in a forward")]
+    assert (result.skipped == ()) == (mention == "")
+    notes = [note for note in result.notes if note.startswith("skipped in a model")]
     assert bool(notes) == (mention == "")
 
 
