@@ -359,18 +359,51 @@ def needs(
     """The decisions that an outcome depends on, each found by flipping it alone.
 
     Those that nobody has declared to be so come first, in case that the budget is soon spent,
-    and last come those of which it is known that a caller passes them.
+    and last come those of which it is known that a caller passes them. Decisions that no guard
+    of the slice reads are flipped together, as many as can be.
 
     Args:
         settled: the paths of the last.
     """
-    decisions = [decision for decision in trial.result.decisions if is_remarkable(decision)]
+    made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
+    beside = [decision for decision in made if not is_relevant(decision, trial)]
+    idle = _idle(beside, trial, holds, budget)
+    decisions = [decision for decision in made if decision.path not in idle]
     flipped = {
         decision.path: _need(decision, trial, holds, budget)
         for decision in sorted(decisions, key=lambda d: (d.path in settled, is_default(d)))
     }
     in_order = (flipped[decision.path] for decision in decisions)
     return tuple(need for need in in_order if need is not None)
+
+
+def _idle(
+    decisions: list[Decision], trial: Trial, holds: Callable[[Trial], bool], budget: Budget
+) -> set[str]:
+    """The paths of those that the outcome survives when all of a group are flipped at once."""
+    idle: set[str] = set()
+    pending = [decisions]
+    while pending:
+        group = pending.pop()
+        if len(group) < 2:
+            continue  # flipped alone, to every option
+        flipped = {decision.path: _another(decision) for decision in group}
+        request = replace(trial.request, assignment={**pinned(trial), **flipped})
+        try:
+            survives = holds(Trial(request, budget.run(request)))
+        except BudgetSpent:
+            break
+        if survives:
+            idle |= flipped.keys()
+        else:
+            half = len(group) // 2
+            pending += [group[half:], group[:half]]
+    return idle
+
+
+def _another(decision: Decision) -> Any:
+    others = (option for option in decision.options if not same(option, decision.choice))
+    return next(others, decision.choice)
 
 
 def _need(

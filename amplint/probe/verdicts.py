@@ -67,8 +67,11 @@ _BY_ORDER = frozenset(
 )
 #: Notes of a run about optimizers and gradients.
 _ABOUT_GRADIENTS = re.compile(
-    r"optimizer unresolved |connected |an optimizer was given no|skipped in a model or data set"
+    r"optimizer unresolved |connected |an optimizer was given no|skipped in a model or data set|"
+    r"what is selected|loop elsewhere "
 )
+#: Notes of a run about how large gradients are, but not whether there are any.
+_ABOUT_SIZES = re.compile(r"what is selected|loop elsewhere ")
 #: What a function must have received to call a scaler.
 _CAN_CALL = frozenset({"scaler", "optimizer"})
 _PATHS = re.compile(r"[A-Za-z_][\w.]*")
@@ -344,7 +347,9 @@ class Judge:
             if not _HARMLESS.search(call.name):
                 yield _untouched(call.name, call.row)
         for note in result.notes:
-            if not (by_order and _ABOUT_GRADIENTS.match(note)):
+            if by_order and _ABOUT_GRADIENTS.match(note):
+                continue
+            if expected.kind != "gradients" or not _ABOUT_SIZES.match(note):
                 yield _in_words(note)
         filtered = self._builder.rows_that_filter.intersection(result.rows)
         if filtered and self._finding.code in _ABOUT_PARAMETERS and _has_model_of_ours(result):

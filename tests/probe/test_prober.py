@@ -23,7 +23,7 @@ from amplint.probe.messages import (
     Skipped,
 )
 from amplint.probe.prober import Prober
-from amplint.probe.search import Budget
+from amplint.probe.search import Budget, Trial, needs
 
 from .scripted import ROW, SOURCE, TWICE, missing_update, prepare, round_of
 
@@ -353,3 +353,28 @@ def test_what_cannot_be_reached_is_replayed(tmp_path: Path) -> None:
     assert (evidence.status, evidence.kind) == ("not-reached", "replay")
     assert evidence.detail is not None and TWICE in evidence.detail
     assert replayed[0].count("scaler.step(optimizer)") == 2
+
+
+def test_decisions_that_no_guard_reads_are_flipped_together() -> None:
+    """100 idle decisions cost one run, and one among them that matters is still found."""
+    idle = [Decision(f"width_{n}", (1, 2), 1) for n in range(100)]
+
+    def run(request: Request) -> RunResult:
+        made = [replace(d, choice=request.assignment.get(d.path, d.choice)) for d in decisions]
+        broken = any(d.path == "depth" and d.choice == 2 for d in made)
+        return RunResult("returned" if broken else "raised", decisions=tuple(made))
+
+    def needed() -> tuple[list[str], int]:
+        budget = Budget(run, runs=100, seconds=60.0)
+        request = Request(Plan((), "train", (1,)))
+        found = needs(
+            Trial(request, run(request)), lambda trial: trial.result.status == "raised", budget
+        )
+        return [need.decision.path for need in found], budget.used
+
+    decisions = idle
+    assert needed() == ([], 1)
+    decisions = [*idle[:50], Decision("depth", (1, 2), 1), *idle[50:]]
+    paths, runs = needed()
+    assert paths == ["depth"]
+    assert runs < 25

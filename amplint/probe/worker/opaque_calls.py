@@ -145,7 +145,9 @@ def _scaler(path: str, kwargs: dict[str, Any]) -> Any:
 
 def _report(path: str, passed: list[Any]) -> None:
     kinds = {kind for thing in passed for kind in _kinds(thing)}
-    if kinds - {"loss"} or (kinds and EFFECT.search(path.rsplit(".", 1)[-1])):
+    name = path.rsplit(".", 1)[-1]
+    harmless = {"loss", "model"} if LOSS.search(name) else {"loss"}
+    if kinds - harmless or (kinds and EFFECT.search(name)):
         run = current()
         run.opaque.setdefault(Handed(path, run.row(), tuple(sorted(kinds))), None)
 

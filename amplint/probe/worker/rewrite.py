@@ -30,6 +30,7 @@ ASSUME = "__amplint_assume__"
 #: The path of what a function returns that could not.
 RESULT = "result"
 CONTAINS = "__amplint_contains__"
+MERGED = "__amplint_merged__"
 
 SIMPLE = (
     ast.Expr,
@@ -112,6 +113,13 @@ class Rewriter(ast.NodeTransformer):
         elif isinstance(node.value, (ast.Dict, ast.Call)) and path_of(node.slice):
             return _located(_call(ITEM, [node.value, node.slice]), node)
         return node
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        """`{**batch, **output}` has whatever keys are asked of it, if one of them is unknown."""
+        merged = [value for key, value in zip(node.keys, node.values) if key is None]
+        known = [copy.deepcopy(value) for value in merged if path_of(value)]
+        self.generic_visit(node)
+        return _located(_call(MERGED, [node, *known]), node) if known else node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         """What the code takes for granted is assumed, and said."""

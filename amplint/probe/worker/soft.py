@@ -31,6 +31,9 @@ FREED_DEPTH = 64
 #: The mark of a gradient history that is a guess: the stand-in whose result it is.
 GUESS_MARK = "amplint.guess"
 
+#: Begins the note on a selection of invented entries.
+SELECTED = "what is selected"
+
 without_overrides = torch._C.DisableTorchFunctionSubclass
 
 #: Operations that autocast runs in its lower precision (torch's autocast lists; the name is
@@ -179,6 +182,9 @@ FACTORIES = frozenset(
         "cat",
     ]
 )
+#: These give values and their indices: along a dimension, or always.
+ALONG = frozenset({"max", "min", "median", "nanmedian"})
+PAIRS = frozenset({"sort", "topk", "mode", "kthvalue", "cummax", "cummin"})
 #: These may never be replaced by an approximation: their failure is what a probe looks for.
 STRICT = frozenset({"backward", "grad", "unscale_"})
 #: Operations whose second argument is a mask.
@@ -240,7 +246,7 @@ class SoftTensor(torch.Tensor):
                 part = torch.Tensor.__getitem__(self, index)
             if part.numel():
                 return soften(part)
-            current().note(f"what is selected in line {current().row()} is not empty")
+            current().note(f"{SELECTED} in line {current().row()} is not empty")
             return derived(self)
         except Exception:  # noqa: BLE001 -- whatever torch raises about an index
             return derived(self)
@@ -396,6 +402,8 @@ def soften(value: Any) -> Any:
         return type(value)(soften(entry) for entry in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(soften(entry) for entry in value))
+    if isinstance(value, tuple) and hasattr(value, "n_fields"):  # torch.return_types
+        return type(value)(soften(entry) for entry in value)
     return value
 
 
@@ -544,6 +552,9 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         run.remark("shapes of tensors are not followed")
         result = connected([args, kwargs], name)
         operations.trace(name, args, result)
+        if name in PAIRS or (name in ALONG and _has_dimension(args, kwargs)):
+            indices = soft(0, torch.int64)
+            return getattr(torch.return_types, name)((result, indices))
         return result.detach() if name in INDEXES else result
     if run.virtual_cuda and name in FULL:
         result = _in_full_precision(result)
@@ -558,6 +569,11 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     if name in EXACT and isinstance(result, SoftTensor):
         result._amp_exact = True
     return result
+
+
+def _has_dimension(args: Any, kwargs: Any) -> bool:
+    """Whether a reduction is asked for along one dimension."""
+    return "dim" in kwargs or (len(args) > 1 and type(args[1]) is int)
 
 
 def _in_full_precision(result: Any) -> Any:

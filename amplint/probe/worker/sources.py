@@ -17,6 +17,11 @@ from amplint.probe.worker.uses import Uses
 #: Constant keys, as they are written.
 KEYS = re.compile(r"""\[["'](\w+)["']\]|\.(?:get|pop)\(["'](\w+)["']""")
 MOST_KEYS = 40
+#: What a file that has to do with a gradient scaler holds; other scalers scale data.
+SCALERS = re.compile(
+    rb"GradScaler|unscale_|\.scale\(|scaler\.(?:step|update|get_scale)|(?:loss|grad|amp)_?scaler",
+    re.IGNORECASE,
+)
 Repair = Callable[[ast.stmt], bool] | None
 #: Methods whose calls are never skipped.
 EVENTS = frozenset(
@@ -43,7 +48,7 @@ class ModuleSource:
         self.name = name or Path(filename).stem
         self._codes: dict[tuple[int, bool, object], CodeType] = {}
         data = Path(filename).read_bytes()
-        self.mentions_scaler = b"scaler" in data.lower()
+        self.mentions_scaler = SCALERS.search(data) is not None
         self.tree = ast.parse(data, filename)
         self.statements = list(_top_level(self.tree.body))
         self.bindings: dict[str, list[int]] = {}

@@ -119,6 +119,7 @@ def install(run: Run) -> None:
     _optimizers()
     _clips()
     _processes()
+    _switches()
     _files()
     _data()
     _schedulers()
@@ -467,6 +468,18 @@ def _processes() -> None:
 def _spawned(function: Any, args: Any = (), *rest: Any, **kwargs: Any) -> Any:
     """The only process of a training job is this one."""
     return opaque_calls.launched(function, (0, *args) if isinstance(args, tuple) else (0,))
+
+
+def _switches() -> None:
+    """`torch.backends.cudnn.benchmark = cfg.x`: an unknown setting changes nothing."""
+    setting = torch.backends.ContextProp
+    original = setting.__set__
+
+    def set_known(self: Any, owner: Any, value: Any) -> None:
+        if not isinstance(value, standins.StandIn):
+            original(self, owner, value)
+
+    _replace(setting, "__set__", set_known)
 
 
 def _files() -> None:

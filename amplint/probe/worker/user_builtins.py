@@ -26,6 +26,7 @@ from amplint.probe.worker.rewrite import (
     KEY,
     KEYWORDS,
     LOOP,
+    MERGED,
     REPAIR,
     UNPACK,
 )
@@ -42,6 +43,8 @@ ANY_ROUNDS = 1_000_000
 
 #: The note on a statement that was skipped inside a model or a data set.
 IN_A_PART = "skipped in a model or data set"
+#: Begins the note on a loop that was left, and that no test or call of a scaler reads.
+LOOP_ELSEWHERE = "loop elsewhere"
 #: What a training loop only uses: its inside decides about no call of a scaler.
 PARTS = (torch.nn.Module, torch.utils.data.Dataset)
 MODULE_CALLS = (torch.nn.Module._call_impl.__code__,)
@@ -75,6 +78,7 @@ class UserBuiltins:
             CONTAINS: self.contains,
             ASSUME: self.assume,
             KEYWORDS: self.keywords,
+            MERGED: _merged,
             REPAIR: self.repair,
             FILL: values.make,
             "isinstance": self.isinstance,
@@ -109,7 +113,7 @@ class UserBuiltins:
         for count, item in enumerate(items):
             long = self._run.lines - before > ROWS
             if count >= self._most or (count >= FEWEST and long):
-                self._run.note(f"loop in row {row} left after {count} rounds")
+                self._leave(sys._getframe(1), row, count)
                 return
             yield item
 
@@ -128,9 +132,15 @@ class UserBuiltins:
         if rounds >= min(ROUNDS, self._most) or tired:
             if never_ends:
                 raise StopRun("timeout", f"the loop in line {row} does not end")
-            self._run.note(f"loop in row {row} left after {rounds} rounds")
+            self._leave(sys._getframe(1), row, rounds)
             return False
         return True
+
+    def _leave(self, frame: FrameType, row: int, rounds: int) -> None:
+        here = frame.f_code.co_filename == self._run.project.checked and row in self._slice
+        self._run.note(
+            f"{'loop' if here else LOOP_ELSEWHERE} in row {row} left after {rounds} rounds"
+        )
 
     def key(self, table: Any, key: Any) -> Any:
         """A stand-in that is looked up in a real table is one of its keys."""
@@ -258,6 +268,19 @@ class UserBuiltins:
             path = object.__getattribute__(thing, "_path")
             return bool(self._run.choose(f"hasattr({path}, {name!r})", (True, False)))
         return builtins.hasattr(thing, name)
+
+
+class _Merged(dict):  # type: ignore[type-arg]
+    """A dictionary that an unknown mapping was poured into."""
+
+    def __missing__(self, key: Any) -> Any:
+        self[key] = soft()
+        return self[key]
+
+
+def _merged(table: dict[Any, Any], *parts: Any) -> dict[Any, Any]:
+    unknown = any(isinstance(part, (standins.StandIn, SoftTensor)) for part in parts)
+    return _Merged(table) if unknown else table
 
 
 def _is_of_a_part(frame: FrameType) -> bool:

@@ -477,7 +477,11 @@ class Net(torch.nn.Module):
 """
 
 
-@pytest.mark.parametrize("mention", ["", "# beside the scaler\n"], ids=["plain", "scaler"])
+@pytest.mark.parametrize(
+    "mention",
+    ["", "# beside the GradScaler\n", "# a StandardScaler\n"],
+    ids=["plain", "scaler", "data"],
+)
 def test_what_is_skipped_in_a_forward_is_about_gradients(probe_source: Probe, mention: str) -> None:
     source = (
         "from net import Net\n"
@@ -488,9 +492,10 @@ def test_what_is_skipped_in_a_forward_is_about_gradients(probe_source: Probe, me
     files = {"net.py": FORWARD + mention}
     result = probe_source(source, files=files, plan={"slice_rows": (4,)}, repair=True)
     assert result.status == "returned", result
-    assert (result.skipped == ()) == (mention == "")
+    beside = "GradScaler" in mention
+    assert bool(result.skipped) == beside
     notes = [note for note in result.notes if note.startswith("skipped in a model")]
-    assert bool(notes) == (mention == "")
+    assert bool(notes) != beside
 
 
 @pytest.mark.parametrize(
@@ -541,3 +546,96 @@ def train(model, loader):
     result = probe_source(source)
     assert result.status == "returned", result
     assert 8 in result.rows
+
+
+@pytest.mark.parametrize("name", ["max", "min", "median", "sort", "topk", "kthvalue"])
+def test_values_come_with_indices(probe_source: Probe, name: str) -> None:
+    rest = "1, 1" if name in ("topk", "kthvalue") else "1"
+    source = f"""
+import torch
+def train(model, images, labels):
+    found = model(images).{name}({rest})
+    hits = found.indices.eq(labels).sum()
+    values, indices = torch.{name}(model(images), {rest})
+    assert values.requires_grad and not indices.requires_grad
+    assert indices.dtype == torch.int64
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert not result.notes
+
+
+def test_a_loss_may_look_at_the_model_but_not_at_the_optimizer(probe_source: Probe) -> None:
+    source = """
+def train(model, images, optimizer, criterion):
+    criterion(model(images), model)
+    criterion(model(images), optimizer)
+    criterion.loss_step(model(images), model)
+"""
+    calls = [(call.name, call.row, call.kinds) for call in probe_source(source).opaque]
+    assert calls == [
+        ("criterion", 4, ("loss", "optimizer")),
+        ("criterion.loss_step", 5, ("loss", "model")),
+    ]
+
+
+def test_an_unknown_setting_of_a_backend_changes_nothing(probe_source: Probe) -> None:
+    source = """
+import torch
+import torch.backends.cudnn as cudnn
+def train(cfg):
+    before = cudnn.benchmark
+    cudnn.benchmark = cfg.CUDNN.BENCHMARK
+    assert cudnn.benchmark is before
+    torch.backends.cudnn.benchmark = not before
+    assert cudnn.benchmark is not before
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert not result.notes
+
+
+def test_a_merged_mapping_has_every_key(probe_source: Probe) -> None:
+    source = """
+def train(batch):
+    output = {"logits": 1}
+    merged = {**batch, **output}
+    assert merged["logits"] == 1
+    merged["masks_1"].sum()
+    try:
+        {**output}["masks_1"]
+    except KeyError:
+        return
+    raise LookupError
+"""
+    assert probe_source(source).status == "returned"
+
+
+def test_what_is_skipped_beside_the_slice_is_apart(probe_source: Probe) -> None:
+    source = """
+from steps import tidy
+def train(table, scaler, optimizer, loss):
+    width = {}["width"]
+    limit = {}["limit"]
+    {}["call"]
+    raise ValueError
+    tidy()
+    scaler.step(optimizer)
+"""
+    steps = (
+        "def tidy():\n    depth = {}['depth']\n    {}['call']\n    raise ValueError\n"
+        "    return {}['result']\n"
+    )
+    result = probe_source(
+        source, files={"steps.py": steps}, plan={"slice_rows": (5, 9)}, repair=True
+    )
+    assert [(s.row, s.apart, s.names) for s in result.skipped] == [
+        (4, True, ("width",)),
+        (5, False, ("limit",)),
+        (6, True, ()),
+        (7, False, ()),
+        (2, True, ("depth",)),
+        (3, False, ()),
+        (4, False, ()),
+        (5, True, ("result",)),
+    ]
