@@ -220,8 +220,8 @@ class _Agenda:
         self._order = itertools.count()
         self._seen = {_key(first), _key({})}
         self._done: set[frozenset[tuple[str, str]]] = set()
-        self._near: list[tuple[tuple[int, int, int], int, dict[str, Any]]] = []
-        self._far: list[tuple[tuple[int, int], int, dict[str, Any]]] = []
+        self._near: list[tuple[tuple[int, ...], int, dict[str, Any]]] = []
+        self._far: list[tuple[tuple[int, ...], int, dict[str, Any]]] = []
         self._push((0, 0, 0), (0, 0), first)
         if first:
             self._push((0, 0, 0), (0, 0), {})
