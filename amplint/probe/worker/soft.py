@@ -213,6 +213,21 @@ class SoftSize(tuple):  # type: ignore[type-arg]
         return math.prod(tuple.__iter__(self))
 
 
+class SoftCount(int):
+    """A number of dimensions: whichever the code asks about."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+
 class _SizeMethod(SoftSize):
     __slots__ = ()
 
@@ -222,6 +237,7 @@ class _SizeMethod(SoftSize):
 
 SIZE = _SizeMethod((LENGTH, LENGTH))
 SHAPE = SoftSize((LENGTH, 3, 4, 4))
+DIMENSIONS = SoftCount(len(SHAPE))
 
 
 class SoftTensor(torch.Tensor):
@@ -334,6 +350,11 @@ class SoftTensor(torch.Tensor):
     def shape(self) -> Any:  # type: ignore[override]
         """As many dimensions as are asked for."""
         return SHAPE
+
+    @property
+    def ndim(self) -> int:  # type: ignore[override]
+        """As many as are asked for."""
+        return DIMENSIONS
 
     @property
     def size(self) -> Any:  # type: ignore[override]

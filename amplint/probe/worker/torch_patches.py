@@ -157,6 +157,8 @@ class Devices(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "__get__" and type(args[0]) in (torch.Tensor, torch.nn.Parameter):
             return func(*args)  # `.grad`, `.dtype`: half of all calls
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))  # code asks for its type
         kwargs = dict(kwargs or {})
         if self._virtual:
             if name in IDENTITIES and args:
@@ -188,6 +190,7 @@ def _is_invented(value: Any) -> bool:
 
 
 def _host(value: Any) -> Any:
+    """What stands for CUDA in a call of torch."""
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     if type(value) is str and value.startswith("cuda"):
@@ -665,6 +668,16 @@ class _Silent:
         """Swallows nothing."""
 
 
+class _Generator(torch.Generator):
+    """A generator on the CPU, whichever device it is wanted on."""
+
+    def __new__(cls, device: Any = None) -> Any:
+        return super().__new__(cls)
+
+    def __init__(self, device: Any = None) -> None:
+        """Nothing is left to do."""
+
+
 _PROPERTIES = types.SimpleNamespace(
     name="amplint", major=8, minor=0, total_memory=1 << 30, multi_processor_count=8
 )
@@ -689,6 +702,7 @@ def _virtual_cuda() -> None:
     _replace(cuda, "device", lambda *args: contextlib.nullcontext())
     for name in ("FloatTensor", "HalfTensor", "LongTensor", "IntTensor", "BoolTensor"):
         setattr(cuda, name, getattr(torch, name))
+    _replace(torch, "Generator", _Generator)
     _replace(torch, "set_default_device", _nothing)
     _replace(torch, "set_default_tensor_type", _nothing)
     _virtual_autocast()

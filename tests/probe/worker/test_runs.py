@@ -639,3 +639,32 @@ def train(table, scaler, optimizer, loss):
         (4, False, ()),
         (5, True, ("result",)),
     ]
+
+
+def test_a_device_is_what_the_code_asks_for(probe_source: Probe) -> None:
+    source = """
+import torch
+def train(inputs, loader):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    assert device.type == "cuda"
+    model = torch.nn.Linear(3, 1).to(device)
+    model(torch.zeros(2, 3, device=device)).sum().backward()
+    model.cuda(device)(torch.zeros(2, 3).to(device)).sum().backward()
+    torch.Generator(device=device).manual_seed(1)
+    state = {"w": torch.zeros(2).to(device.type)}
+    with torch.autocast(device.type):
+        model(torch.zeros(2, 3, device=torch.device("cuda", 0)))
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+
+
+def test_dimensions_are_as_many_as_asked_for(probe_source: Probe) -> None:
+    source = """
+def train(model, loader):
+    images = model(next(iter(loader)))
+    assert images.ndim == 4
+    if images.ndim != 3 or images.ndim not in (5, 6):
+        raise SystemExit
+"""
+    assert probe_source(source).status == "returned"
