@@ -10,15 +10,16 @@ from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.facts import FunctionFacts, parameter_names
 from amplint.flow.reader import Reader
-from amplint.flow.state import State, Step, merge
+from amplint.flow.state import State, Step, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, NONE, Value, kind_of
 from amplint.project.module import Class, Function
 from amplint.project.records import fields_of, is_record
 from amplint.project.roles import Role, enclosing_class
 
 Valued = list[tuple[State, Value]]
-#: Runs the body of a frame's function: the states it returns with, each with its value.
-Run = Callable[[Frame, State], Valued]
+#: Runs the body of a frame's function: the states it returns with, each with its value. None if
+#: it is too large for a function without events.
+Run = Callable[[Frame, State], "Valued | None"]
 
 #: Calls deeper than this are not followed.
 CALL_DEPTH = 6
@@ -131,7 +132,8 @@ class Functions:
         entered.note("call", call.node, call.function, function)
         self._bind_parameters(function, call, entered, instance)
         inner = Frame(function, frame.depth + 1, (*frame.active, function))
-        return self._summarised(inner, entered, frame)
+        left = self._summarised(inner, entered, frame)
+        return left if left is not None else [(_without_stored(facts, call.state), None)]
 
     def _is_wanted(self, function: Function, call: Call) -> bool:
         """Whether a test may read what a short function returns: its paths stay apart then."""
@@ -141,12 +143,15 @@ class Functions:
             isinstance(node, ast.Return) for node in function.nodes
         )
 
-    def _summarised(self, inner: Frame, entered: State, outer: Frame) -> Valued:
+    def _summarised(self, inner: Frame, entered: State, outer: Frame) -> Valued | None:
         key = (inner.function, inner.depth, self.scope(), *entered.identity())
         summary = self._summaries.get(key)
         if summary is not None:
             return [(entered.resumed(after, steps), value) for after, value, steps in summary]
-        left = self._leave(self.run(inner, entered), inner.function, outer)
+        returned = self.run(inner, entered)
+        if returned is None:
+            return None
+        left = self._leave(returned, inner.function, outer)
         steps = [(after, value, after.steps_since(entered)) for after, value in left]
         self._summaries[key] = steps
         return left
@@ -226,6 +231,17 @@ class Functions:
         if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
             return self.reader.binding(argument, call.state, call.function)
         return call.values.get(argument)
+
+
+def _without_stored(facts: FunctionFacts, state: State) -> State:
+    """A state without the attributes that a function, or one that it calls, may store."""
+    stored = facts.settles | facts.self_fills
+    state = state.copy()
+    known = {*state.values, *(place for atom in state.facts for place in mentions(atom))}
+    for place in known:
+        if not stored.isdisjoint(parts_of(place)):
+            forget(place, state)
+    return state
 
 
 def drop_locals(state: State, prefix: str) -> None:

@@ -29,12 +29,19 @@ from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
 VISIT_LIMIT = 12_000
+#: Of these, functions without events may use so many: data sets, configurations. They are followed
+#: only for what they store and return, and must not use up what the training needs.
+BESIDE_LIMIT = 3_000
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
 
 
 class BudgetExceeded(Exception):
     """The entry is too large to be followed to its end."""
+
+
+class BesideBudgetExceeded(Exception):
+    """The functions without events that an entry calls are too large."""
 
 
 @dataclass(slots=True)
@@ -71,6 +78,8 @@ class Interpreter(Expressions):
     ) -> None:
         super().__init__(reader, transitions, self._run_callee)
         self.visits = 0
+        self._beside = False
+        self._visits_beside = 0
         self._crowded = crowded
         self._enter_scope(None)
 
@@ -87,9 +96,18 @@ class Interpreter(Expressions):
         """Interpret the body of the frame's function."""
         return self.block(frame.function.body, states, frame)
 
-    def _run_callee(self, frame: Frame, state: State) -> Valued:
-        outcome = self.run(frame, [state])
-        return [*outcome.returns, *((after, NONE) for after in outcome.normal)]
+    def _run_callee(self, frame: Frame, state: State) -> Valued | None:
+        """The states that a function returns with; None if it has no events and is too large."""
+        if self._beside or self.program.facts(frame.function).interesting:
+            return _returned(self.run(frame, [state]))
+        self._beside = True
+        try:
+            return _returned(self.run(frame, [state]))
+        except BesideBudgetExceeded:
+            self.program.unfinished.add(frame.function)
+            return None
+        finally:
+            self._beside = False
 
     # -- statements --------------------------------------------------------------------
 
@@ -112,6 +130,10 @@ class Interpreter(Expressions):
         self.visits += states
         if self.visits > VISIT_LIMIT:
             raise BudgetExceeded
+        if self._beside:
+            self._visits_beside += states
+            if self._visits_beside > BESIDE_LIMIT:
+                raise BesideBudgetExceeded
 
     def _statement(self, node: ast.stmt, states: list[State], frame: Frame) -> Outcome:
         handler = _HANDLERS.get(type(node))
@@ -453,6 +475,11 @@ class Interpreter(Expressions):
 
     def _assert(self, node: ast.Assert, states: list[State], frame: Frame) -> Outcome:
         return Outcome(normal=self.branch(node.test, states, frame)[0])
+
+
+def _returned(outcome: Outcome) -> Valued:
+    """Every way out of a function, with the value that it returns."""
+    return [*outcome.returns, *((after, NONE) for after in outcome.normal)]
 
 
 def interpreter_for(

@@ -111,6 +111,11 @@ def last_part(location: str) -> str:
     return location.rpartition(".")[2].rpartition(":")[2]
 
 
+def parts_of(location: str) -> list[str]:
+    """All names of a location: "self", "cfg" and "amp" for "Trainer.fit:self.cfg.amp"."""
+    return location.rpartition(":")[2].replace("[", ".").split(".")
+
+
 def merge(states: Iterable[State], guard_names: frozenset[str]) -> list[State]:
     """Merge states that agree on their key; of the rest only common knowledge survives."""
     states = list(states)

@@ -99,3 +99,46 @@ def test_what_was_found_before_the_limit_stands(visits, monkeypatch: pytest.Monk
     _, found = visits(source)
     assert exceeded
     assert found == ["AMP104"]
+
+
+#: A data set whose constructor has more paths than a whole entry may visit statements.
+DATA_SET = (
+    "import torch\n"
+    "class Images:\n"
+    "    def __init__(self, options):\n"
+    + "".join(
+        f"        self.flag{number} = False\n"
+        f"        if options.flag{number}:\n"
+        f"            self.flag{number} = True\n"
+        for number in range(20)
+    )
+    + "        self.flag0 = self.flag1\n" * 100
+    + "        options.twice = True\n"
+)
+TRAIN = (
+    "def train(model, loader, options):\n"
+    "    options.twice = False\n"
+    "    data = Images(options)\n"
+    "    held_out = Images(options)\n"
+    + "".join(f"    if data.flag{number}:\n        print({number})\n" for number in range(20))
+    + "    optimizer = torch.optim.SGD(model.parameters())\n"
+    "    scaler = torch.amp.GradScaler('cuda')\n"
+    "    for batch in loader:\n"
+    "        optimizer.zero_grad()\n"
+    "        scaler.scale(model(batch)).backward()\n"
+    "        scaler.step(optimizer)\n"
+    "        if options.twice:\n"
+    "            scaler.step(optimizer)\n"
+    "        scaler.update()\n"
+)
+
+
+def test_a_large_data_set_leaves_enough_for_the_training(visits) -> None:
+    most, found = visits(DATA_SET + TRAIN.replace("if options.twice", "if True"))
+    assert most <= VISIT_LIMIT
+    assert found == ["AMP104"]
+
+
+def test_what_a_large_data_set_may_have_stored_is_forgotten(visits) -> None:
+    assert visits(DATA_SET + TRAIN)[1] == ["AMP104"]
+    assert visits(TRAIN)[1] == []
