@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,8 +20,8 @@ from amplint.probe.domains import Option, is_same
 from amplint.probe.messages import Decision
 from amplint.project.dataflow import bindings_of, parameters, scopes
 from amplint.project.layout import layout_of
-from amplint.project.module import CallSite, Class, Function
-from amplint.project.objects import Objects
+from amplint.project.module import CallSite, Class, Function, Module
+from amplint.project.objects import Objects, returned
 from amplint.project.roles import last_name, path_text
 from amplint.values.conditions import conditions_at
 from amplint.values.parameters import back_of_parameter
@@ -33,6 +33,8 @@ WAYS = 12
 #: Names are followed through this many assignments.
 _DEPTH = 6
 _PARSE = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
+#: Optimizers of torch that call the model themselves, or want sparse gradients.
+_SPECIAL = frozenset({"LBFGS", "SparseAdam"})
 _NONE = " is None"
 _OBJECTS = (ast.Lambda, ast.List, ast.Dict, ast.Tuple, ast.Set, ast.ListComp, ast.DictComp)
 
@@ -83,6 +85,55 @@ class Callers:
         self._objects = objects
         self._values = values
         self._climb = climb
+        self._sites: dict[Function, list[CallSite]] = {}
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def sites(self, function: Function) -> list[CallSite]:
+        """The calls of a function, also those of an object that stand for its `__call__`."""
+        known = self._sites.get(function)
+        if known is None:
+            known = self._objects.calls_of(function)
+            if function.owner is not None and function.name in ("__call__", "forward"):
+                known = list(dict.fromkeys((*known, *self._calls_of_objects(function))))
+            self._sites[function] = known
+        return known
+
+    def constructions(self, owner: Class) -> list[CallSite]:
+        """The calls that build objects of a class with an `__init__`."""
+        constructor = self._objects.method(owner, "__init__")
+        return self._objects.calls_of(constructor) if constructor is not None else []
+
+    def _calls_of_objects(self, function: Function) -> Iterator[CallSite]:
+        """`scaler(loss)` where `scaler = Scaler()` is made, or where that is handed to."""
+        assert function.owner is not None
+        for made in self.constructions(function.owner):
+            layout = layout_of(made.function)
+            if made.node not in layout:
+                continue
+            statement = layout.statement(made.node)
+            targets = statement.targets if isinstance(statement, ast.Assign) else ()
+            names = {last_name(target) for target in targets}
+            for module in (made.function.module, *self._callees_of(made.function.module, names)):
+                for site in module.calls:
+                    if site.method in names and self._runs(site, function):
+                        yield site
+
+    def _callees_of(self, module: Module, names: Collection[str]) -> list[Module]:
+        """The files whose functions are passed an object of one of these names."""
+        found = [
+            callee.module
+            for site in module.calls
+            if any(
+                last_name(value) in names
+                for value in (*site.node.args, *(keyword.value for keyword in site.node.keywords))
+            )
+            and (callee := self._objects.callee(site.node, site.function)) is not None
+        ]
+        return [other for other in dict.fromkeys(found) if other is not module]
+
+    def _runs(self, site: CallSite, function: Function) -> bool:
+        return self._objects.callee(site.node, site.function) is function
 
     # -- ways ----------------------------------------------------------------------------------
 
@@ -91,7 +142,7 @@ class Callers:
         return list(itertools.islice(self._ways(function, 0), WAYS))
 
     def _ways(self, function: Function, depth: int) -> Iterator[Way]:
-        sites = [site for site in self._objects.calls_of(function) if site.function is not function]
+        sites = [site for site in self.sites(function) if site.function is not function]
         if depth >= self._climb:
             yield Way(function, None, None)
             return
@@ -103,17 +154,13 @@ class Callers:
                     yield Way(function, activation, made, conditions)
         if sites:
             return
-        made_at = self._constructions(function.owner) if function.owner is not None else []
+        made_at = self.constructions(function.owner) if function.owner is not None else []
         for site in made_at if function.name != "__init__" else ():
             for outer in itertools.islice(self._ways(site.function, depth + 1), WAYS):
                 made = Origin(site.node, site.function, outer.activation)
                 yield Way(function, None, made, (*outer.conditions, *_conditions(site)))
         if not made_at:
             yield Way(function, None, None)
-
-    def _constructions(self, owner: Class) -> list[CallSite]:
-        constructor = self._objects.method(owner, "__init__")
-        return self._objects.calls_of(constructor) if constructor is not None else []
 
     def _receivers(self, site: CallSite, function: Function, outer: Way) -> Iterator[Origin | None]:
         """The calls that may have built the object whose method a call runs."""
@@ -141,9 +188,9 @@ class Callers:
         if found:
             yield from found
             return
-        for site in self._constructions(owner):
+        for site in self.constructions(owner):
             yield Origin(site.node, site.function)
-        if not self._constructions(owner):
+        if not self.constructions(owner):
             yield None
 
     def _is_kind(self, symbol: object, owner: Class) -> bool:
@@ -151,11 +198,57 @@ class Callers:
 
     # -- what is passed ------------------------------------------------------------------------
 
+    def passes_optimizers(self, function: Function, name: str) -> bool:
+        """Whether every call that fills a parameter, of a function or of the constructor of its
+        object, passes what makes an optimizer of torch: `lambda net: Adam(net.parameters())`."""
+        called = function
+        if name not in parameters(function) and function.owner is not None:
+            called = self._objects.method(function.owner, "__init__") or function
+        given = self._objects.arguments(called, name).given if name in parameters(called) else ()
+        return bool(given) and all(
+            self._makes_optimizers(value, site.function) for value, site in given
+        )
+
+    def _makes_optimizers(self, expression: ast.expr, function: Function) -> bool:
+        found = self._values.origins.of(expression, function)
+        products = [
+            product
+            for origin in found.origins
+            for product in self._products(origin.expression, origin.function)
+        ]
+        return found.complete and bool(products) and all(_is_optimizer(*p) for p in products)
+
+    def _products(
+        self, factory: ast.expr, function: Function
+    ) -> Iterator[tuple[ast.expr | None, Function]]:
+        """What calls of something give; None for what is not known."""
+        symbol = self._objects.symbol(factory, function)
+        if isinstance(factory, ast.Lambda):
+            yield factory.body, function
+        elif isinstance(factory, ast.Call) and last_name(factory.func) == "partial":
+            yield ast.Call(factory.args[0], [], factory.keywords), function
+        elif isinstance(symbol, Function):
+            for value in returned(symbol):
+                found = self._values.origins.of(value, symbol).origins
+                yield from ((origin.expression, origin.function) for origin in found)
+                if not found:
+                    yield None, symbol
+        elif symbol is None:
+            yield ast.Call(factory, [], []), function
+
     def settle(
-        self, way: Way, decisions: Iterable[Decision], options: Mapping[str, Option]
+        self,
+        way: Way,
+        decisions: Iterable[Decision],
+        options: Mapping[str, Option],
+        wanted: Collection[str] = (),
     ) -> dict[str, Any] | None:
         """The inputs that a way into a function settles: as they were chosen where it can pass
         that, else as it passes them.
+
+        Args:
+            wanted: paths of inputs that have to be as they were chosen if possible. The others
+                are what they are if the user sets nothing.
 
         Returns:
             path -> value; what is missing is unknown. None if the way is never taken like that.
@@ -163,11 +256,12 @@ class Callers:
         reader = _Reader(self._objects, self._values, way, options)
         choices = Choices(options)
         settled: dict[str, Any] = {}
-        for decision in decisions:
+        for decision in sorted(decisions, key=lambda item: item.path not in wanted):
             path = decision.path.removesuffix(_NONE)
             passed, complete = reader.passed(path)
             asks_none = path != decision.path
-            for exact in (True, False) if complete else (True,):
+            attempts = (True, False) if decision.path in wanted else (False, True)
+            for exact in attempts if complete else (True,):
                 fitting = (
                     _fit(item, decision.choice, asks_none, exact, choices) for item in passed
                 )
@@ -176,6 +270,19 @@ class Callers:
                     settled[decision.path], choices = chosen
                     break
         return settled if all(map(choices.permit, way.conditions)) else None
+
+
+def _is_optimizer(made: ast.expr | None, function: Function) -> bool:
+    """Whether an expression builds an optimizer of torch that takes plain gradients."""
+    if not isinstance(made, ast.Call):
+        return False
+    dotted = function.module.resolve(made.func) or ""
+    return (
+        dotted.startswith("torch.optim.")
+        and last_name(made.func)[:1].isupper()
+        and last_name(made.func) not in _SPECIAL
+        and not any(item.arg in ("fused", None) for item in made.keywords)
+    )
 
 
 def _fit(
@@ -309,12 +416,12 @@ class _Reader:
         assert self._constructor is not None
         given = parameters(self._constructor)
         return {
-            path.removeprefix("self."): bindings[0].value.id
+            path.removeprefix("self."): binding.value.id
             for path, bindings in bindings_of(self._constructor).items()
+            for binding in bindings
             if path.startswith("self.")
-            and len(bindings) == 1
-            and isinstance(bindings[0].value, ast.Name)
-            and bindings[0].value.id in given
+            and isinstance(binding.value, ast.Name)
+            and binding.value.id in given
         }
 
     def _trace(

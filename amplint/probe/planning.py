@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplint.findings import Finding
 from amplint.flow.slice import blocks_of
+from amplint.probe.callers import Callers
 from amplint.probe.domains import Option, domains_of, options_of
 from amplint.probe.messages import Domain, Plan, Role, Source
 from amplint.probe.predictions import needs_data, predict, rows_of
@@ -82,6 +83,11 @@ class PlanBuilder:
         self.path = path
         self._project = view.objects.project
 
+    @cached_property
+    def calls(self) -> Callers:
+        """What the calls of the project's functions pass."""
+        return Callers(self.view.objects, self.view.values, CLIMB)
+
     def entries(self, finding: Finding) -> list[Function]:
         """Functions to call, the best first.
 
@@ -118,9 +124,9 @@ class PlanBuilder:
 
     def callers(self, function: Function) -> list[Function]:
         """Functions of the project that call a function, or build the object it belongs to."""
-        found = [site.function for site in self.view.objects.calls_of(function)]
+        found = [site.function for site in self.calls.sites(function)]
         if not found and function.owner is not None:
-            found = [site.function for site in self._constructions(function.owner)]
+            found = [site.function for site in self.calls.constructions(function.owner)]
         outermost = [_outermost(caller) for caller in found]
         return list(dict.fromkeys(f for f in outermost if f is not function))[:CALLER_LIMIT]
 
@@ -192,6 +198,15 @@ class PlanBuilder:
             for keyword in site.node.keywords
         )
 
+    def is_passed_optimizer(self, plan: Plan, name: str) -> bool:
+        """Whether all that callers pass for a parameter makes optimizers of torch."""
+        entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
+        return entry is not None and self.calls.passes_optimizers(entry, name)
+
+    @cached_property
+    def _entries(self) -> dict[tuple[str, str], Function]:
+        return {}
+
     def plan(self, finding: Finding, entry: Function) -> Planned:
         """The plan of running one entry for one finding."""
         sources = self._sources(entry.module)
@@ -205,6 +220,7 @@ class PlanBuilder:
         if _FINITE.search(" ".join(step.message for step in finding.path)):
             domains = (*domains, Domain(NAN, (False, True), "guard"))
         names = [source.filename for source in sources]
+        self._entries[self._path_of(entry.module), entry.qualname] = entry
         plan = Plan(
             sources=sources,
             entry=entry.qualname,
@@ -222,11 +238,6 @@ class PlanBuilder:
         return Planned(plan, entry, options)
 
     # -- entries -----------------------------------------------------------------------------
-
-    def _constructions(self, owner: Class) -> Iterator[Any]:
-        constructor = self.view.objects.method(owner, "__init__")
-        if constructor is not None:
-            yield from self.view.objects.calls_of(constructor)
 
     def runs_backward(self, function: Function) -> bool:
         """Whether a function runs a backward, itself or in what it calls."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amplint.findings import Evidence, Finding
-from amplint.probe.callers import Callers
+from amplint.probe.callers import Way
 from amplint.probe.domains import OTHER
 from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
-from amplint.probe.messages import Omission, Request
+from amplint.probe.messages import Decision, Omission, Request
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import can_show, why_not
 from amplint.probe.replay import replay
@@ -30,6 +30,7 @@ from amplint.probe.search import (
     Need,
     Runner,
     Trial,
+    choices,
     explore,
     is_default,
     minimise,
@@ -149,7 +150,6 @@ class Prober:
         self._torch = torch
         self._device = device
         self._repairs = repairs
-        self._callers = Callers(builder.view.objects, builder.view.values, CLIMB)
 
     def probe(self, finding: Finding) -> Verdict:
         """The evidence that executing the finding's code gives."""
@@ -266,11 +266,20 @@ class Prober:
             passed = self._as_passed(case, holds, budget)
         trial, settled = passed or (trial, ())
         case = replace(case, shown=replace(case.shown, trial=trial))
-        case = replace(case, needed=needs(trial, holds, budget, settled))
+
+        def is_open(decision: Decision) -> bool:
+            return (
+                decision.path not in settled
+                and _is_own(decision, case.planned)
+                and not self._is_declared(decision, case.planned)
+            )
+
+        case = replace(case, needed=needs(trial, holds, budget, is_open))
         invented = [
             need
             for need in case.needed
-            if need.decision.choice == OTHER or _invents_none(need, case.planned)
+            if need.decision.path not in settled
+            and (need.decision.choice == OTHER or _invents_none(need, case.planned))
         ]
         if invented:
             words = describe(invented[0], case.planned.options)
@@ -288,27 +297,28 @@ class Prober:
             the run, and the paths of the inputs that this call is known to pass.
         """
         trial, planned = case.shown.trial, case.planned
-        ways = self._callers.ways(planned.function)
-        known = [
-            (way, self._callers.settle(way, trial.result.decisions, planned.options))
-            for way in ways
-        ]
-        possible = [(way, settled) for way, settled in known if settled is not None]
-        for way, settled in sorted(possible, key=lambda item: -len(item[1])):
-            found = trial
+        wanted = {*trial.request.assignment, *planned.plan.prefer}
+
+        def settle(way: Way, seen: Trial) -> dict[str, Any] | None:
+            decisions = seen.result.decisions
+            return self._builder.calls.settle(way, decisions, planned.options, wanted)
+
+        ways = self._builder.calls.ways(planned.function)
+        known = [(way, settled) for way in ways if (settled := settle(way, trial)) is not None]
+        for way, settled in sorted(known, key=lambda item: -len(item[1])):
+            found, passed = trial, settled
             for _ in range(_ADJUSTMENTS):
-                made = pinned(found)
-                if all(same(made[path], value) for path, value in settled.items()):
-                    return found, settled
-                request = replace(trial.request, assignment={**made, **settled})
+                made = choices(found)
+                if all(same(made[path], value) for path, value in passed.items()):
+                    return found, passed
+                base = pinned(found, holds, budget)
+                request = replace(trial.request, assignment={**base, **passed})
                 adjusted = _held(request, holds, budget)
-                if adjusted is None:
+                # It may read other inputs now.
+                again = settle(way, adjusted) if adjusted is not None else None
+                if adjusted is None or again is None:
                     break
-                found = adjusted  # and may read another input now
-                again = self._callers.settle(way, found.result.decisions, planned.options)
-                if again is None:
-                    break
-                settled = again
+                found, passed = adjusted, again
         return None
 
     def _climb(
@@ -321,17 +331,19 @@ class Prober:
         for _ in range(CLIMB):
             callers = self._builder.callers(case.planned.function)
             refused, reaching = 0, ""
-            for caller in callers:
+            for left, caller in zip(range(len(callers), 0, -1), callers):
                 planned = self._plan(finding, caller)
                 inputs = case.shown.trial.request.assignment
-                exploration = self._explore(
-                    planned,
-                    budget,
-                    judge,
-                    CALLER_RUNS,
-                    repair=case.shown.trial.request.repair,
-                    first=inputs,
-                )
+                # Half of the time is for what follows.
+                with budget.share(1 / (left + 1)):
+                    exploration = self._explore(
+                        planned,
+                        budget,
+                        judge,
+                        CALLER_RUNS,
+                        repair=case.shown.trial.request.repair,
+                        first=inputs,
+                    )
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break
@@ -352,7 +364,7 @@ class Prober:
         """
         if silent.cut:
             return replace(case, doubts=("no run was left for its callers",))
-        own = [need for need in case.needed if _is_own(need, case.planned)]
+        own = [need for need in case.needed if _is_own(need.decision, case.planned)]
         if not own:
             if not silent.reaching:
                 return case
@@ -363,14 +375,13 @@ class Prober:
         if settled is None:
             return replace(case, doubts=(f"a caller passes {words}",))
         unknown = [need for need in own if need.decision.path not in settled]
-        if all(self._is_declared(need, case.planned) for need in unknown):
+        if all(self._is_declared(need.decision, case.planned) for need in unknown):
             return case
         words = " and ".join(describe(need, case.planned.options) for need in unknown)
         return replace(case, doubts=(f"a caller passes {words}",))
 
-    def _is_declared(self, need: Need, planned: Planned) -> bool:
+    def _is_declared(self, decision: Decision, planned: Planned) -> bool:
         """Whether users set this value freely, or get it if they set nothing."""
-        decision = need.decision
         leaf = decision.path.rpartition(".")[2]
         if "." in decision.path and leaf in planned.options:
             return True
@@ -483,9 +494,8 @@ def _invents_none(need: Need, planned: Planned) -> bool:
     return not (isinstance(default, ast.Constant) and default.value is None)
 
 
-def _is_own(need: Need, planned: Planned) -> bool:
-    """Whether a need is about an input that a caller passes."""
-    decision = need.decision
+def _is_own(decision: Decision, planned: Planned) -> bool:
+    """Whether a decision is about an input that a caller passes."""
     if is_surroundings(decision.path) or not is_remarkable(decision):
         return False
     return root_of(decision.path) in planned.plan.parameters

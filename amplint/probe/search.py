@@ -12,7 +12,7 @@ import heapq
 import itertools
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,6 +65,17 @@ class Budget:
         """Whether nothing new can be run."""
         return self._left <= 0 or time.monotonic() >= self._deadline
 
+    @contextlib.contextmanager
+    def share(self, part: float) -> Iterator[None]:
+        """Nothing gets more than a part of the time that is left."""
+        deadline = self._deadline
+        now = time.monotonic()
+        self._deadline = now + part * (deadline - now)
+        try:
+            yield
+        finally:
+            self._deadline = deadline
+
     def run(self, request: Request) -> RunResult:
         """The result of one request; it gets no more wall time than is left.
 
@@ -97,7 +108,8 @@ def _identity(request: Request) -> str:
     """What tells requests of one finding apart."""
     plan = request.plan
     inputs = sorted((path, repr(value)) for path, value in request.assignment.items())
-    entry = (plan.entry_source, plan.entry, plan.target_rows, plan.prefer)
+    holds_entry = [source.filename for source in plan.sources[plan.entry_source :][:1]]
+    entry = (holds_entry, plan.entry, plan.target_rows, plan.prefer)
     mode = (request.init_scale, request.enabled, request.device, request.repair)
     counterfactual = (request.omissions, request.trainable_inputs, request.exaggerate)
     return repr((entry, inputs, mode, counterfactual))
@@ -354,31 +366,36 @@ def needs(
     trial: Trial,
     holds: Callable[[Trial], bool],
     budget: Budget,
-    settled: Collection[str] = (),
+    urgent: Callable[[Decision], bool] = lambda decision: False,
 ) -> tuple[Need, ...]:
     """The decisions that an outcome depends on, each found by flipping it alone.
 
-    Those that nobody has declared to be so come first, in case that the budget is soon spent,
-    and last come those of which it is known that a caller passes them. Decisions that no guard
-    of the slice reads are flipped together, as many as can be.
+    Those that nobody has declared to be so come first, in case that the budget is soon spent.
+    Decisions that no guard of the slice reads are flipped together, as many as can be.
 
     Args:
-        settled: the paths of the last.
+        urgent: decisions that come before all others.
     """
     made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
-    beside = [decision for decision in made if not is_relevant(decision, trial)]
-    idle = _idle(beside, trial, holds, budget)
-    decisions = [decision for decision in made if decision.path not in idle]
-    flipped = {
-        decision.path: _need(decision, trial, holds, budget)
-        for decision in sorted(decisions, key=lambda d: (d.path in settled, is_default(d)))
-    }
-    in_order = (flipped[decision.path] for decision in decisions)
+    base = pinned(trial, holds, budget)
+    found: dict[str, Need | None] = {}
+    for first in (True, False):
+        group = [decision for decision in made if urgent(decision) is first]
+        beside = [decision for decision in group if not is_relevant(decision, trial)]
+        idle = _idle(beside, base, trial, holds, budget)
+        for decision in sorted(group, key=is_default):
+            if decision.path not in idle:
+                found[decision.path] = _need(decision, base, trial, holds, budget)
+    in_order = (found.get(decision.path) for decision in made)
     return tuple(need for need in in_order if need is not None)
 
 
 def _idle(
-    decisions: list[Decision], trial: Trial, holds: Callable[[Trial], bool], budget: Budget
+    decisions: list[Decision],
+    base: dict[str, Any],
+    trial: Trial,
+    holds: Callable[[Trial], bool],
+    budget: Budget,
 ) -> set[str]:
     """The paths of those that the outcome survives when all of a group are flipped at once."""
     idle: set[str] = set()
@@ -388,7 +405,7 @@ def _idle(
         if len(group) < 2:
             continue  # flipped alone, to every option
         flipped = {decision.path: _another(decision) for decision in group}
-        request = replace(trial.request, assignment={**pinned(trial), **flipped})
+        request = replace(trial.request, assignment={**base, **flipped})
         try:
             survives = holds(Trial(request, budget.run(request)))
         except BudgetSpent:
@@ -407,12 +424,16 @@ def _another(decision: Decision) -> Any:
 
 
 def _need(
-    decision: Decision, trial: Trial, holds: Callable[[Trial], bool], budget: Budget
+    decision: Decision,
+    base: dict[str, Any],
+    trial: Trial,
+    holds: Callable[[Trial], bool],
+    budget: Budget,
 ) -> Need | None:
     options = [option for option in decision.options if not same(option, decision.choice)]
     holding = [decision.choice]
     for option in options:
-        assignment = {**pinned(trial), decision.path: option}
+        assignment = {**base, decision.path: option}
         request = replace(trial.request, assignment=assignment)
         try:
             if holds(Trial(request, budget.run(request))):
@@ -427,8 +448,22 @@ def is_default(decision: Decision) -> bool:
     return decision.origin == "default" and same(decision.choice, decision.options[0])
 
 
-def pinned(trial: Trial) -> dict[str, Any]:
-    """Every decision of a run, so that flipping one changes no other."""
+def pinned(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> dict[str, Any]:
+    """Every decision of a run as an assignment, so that flipping one changes no other.
+
+    What is assigned can be passed where nothing was: then the run is another one, and its own
+    assignment has to do.
+    """
+    made = choices(trial)
+    with contextlib.suppress(BudgetSpent):
+        request = replace(trial.request, assignment=made)
+        if not holds(Trial(request, budget.run(request))):
+            return dict(trial.request.assignment)
+    return made
+
+
+def choices(trial: Trial) -> dict[str, Any]:
+    """What a run has decided: path -> value."""
     return {decision.path: decision.choice for decision in trial.result.decisions}
 
 

@@ -16,6 +16,7 @@ from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data, root_of
 from amplint.probe.measurements import MEASURES, UNSTEADY, Place, difference, repeats
 from amplint.probe.messages import (
+    Event,
     Omission,
     Prediction,
     Raised,
@@ -79,6 +80,8 @@ _PATHS = re.compile(r"[A-Za-z_][\w.]*")
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
 #: What a counterfactual run leaves out of the way from the loss to what is trained.
 _CUTS = frozenset({"grad-modes", "copies"})
+#: The doubt about a function that does a part of a round and was called again.
+SECOND_CALL = "its caller does nothing to scaler or gradients between two calls"
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
 _ABOUT_GRAPHS = frozenset({"AMP123"})
 
@@ -270,7 +273,8 @@ class Judge:
         if measured is None:
             return None
         larger, result, (row, before, after) = measured
-        doubts = list(self._doubts(trial))
+        settled = set(self._settled(trial, cause, larger))
+        doubts = [doubt for doubt in self._doubts(trial) if doubt not in settled]
         if not repeats(result, self._budget.run_again(larger)):
             doubts.append(UNSTEADY)
         if cause.slug in _ABOUT_LEFTOVERS and not _clears(trial):
@@ -283,6 +287,23 @@ class Judge:
             f"when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
         )
         return Shown(trial, prediction, words, row, tuple(doubts))
+
+    def _settled(self, trial: Trial, cause: Broken, larger: Request) -> Iterator[str]:
+        """Doubts that do not matter for what is measured.
+
+        A clip between the only backward, a scaled one, and the step of a scaler: that refuses
+        an optimizer without gradients, and all that there are are scaled. Through what they came
+        makes no difference. And what a first call does, no second one changes.
+        """
+        result = trial.result
+        if cause.slug == "clip-of-scaled" and _steps_what_it_scaled(result, cause):
+            yield from (_in_words(note) for note in result.notes if note.startswith("connected "))
+        small, large = (
+            replace(run, steps=run.steps[:1])
+            for run in map(self._budget.run, (replace(larger, init_scale=SMALL_SCALE), larger))
+        )
+        if _steps_before_a_second_call(result) and difference(small, large) is not None:
+            yield SECOND_CALL
 
     def _measure(self, trial: Trial) -> tuple[Request, RunResult, tuple[int, float, float]] | None:
         """The first run at a larger scale whose gradients differ, what it gave, and the norms."""
@@ -349,13 +370,16 @@ class Judge:
         for note in result.notes:
             if by_order and _ABOUT_GRADIENTS.match(note):
                 continue
+            name = note.removeprefix("optimizer unresolved ")
+            if name != note and self._builder.is_passed_optimizer(trial.plan, name):
+                continue
             if expected.kind != "gradients" or not _ABOUT_SIZES.match(note):
                 yield _in_words(note)
         filtered = self._builder.rows_that_filter.intersection(result.rows)
         if filtered and self._finding.code in _ABOUT_PARAMETERS and _has_model_of_ours(result):
             yield f"the test in line {min(filtered)} keeps all parameters of the real model"
         if trial.plan.repeated and _is_second_call(trial):
-            yield "its caller does nothing to scaler or gradients between two calls"
+            yield SECOND_CALL
         if expected.relies_on == "protocol":
             yield from self._doubts_about_the_protocol(trial, by_order)
 
@@ -520,8 +544,40 @@ def _is_second_call(trial: Trial) -> bool:
     events = protocol_events(trial.result.events)
     if {event.kind for event in events} >= _WHOLE_ROUND:
         return False
-    places = [(event.kind, event.filename, event.row, event.optimizer) for event in events]
-    return len(set(places)) < len(places)
+    return len(_first_call(trial.result)) < len(events)
+
+
+def _first_call(result: RunResult) -> tuple[Event, ...]:
+    """The events up to the first that stands where another one did."""
+    seen = set()
+    events = protocol_events(result.events)
+    for index, event in enumerate(events):
+        place = (event.kind, event.filename, event.row, event.optimizer)
+        if place in seen:
+            return events[:index]
+        seen.add(place)
+    return events
+
+
+def _steps_before_a_second_call(result: RunResult) -> bool:
+    return any(event.kind in ("step", "plain-step") for event in _first_call(result))
+
+
+def _steps_what_it_scaled(result: RunResult, cause: Broken) -> bool:
+    """Whether a single backward, a scaled one, comes before what breaks a rule, and the step of
+    a scaler succeeds after it."""
+    events = protocol_events(result.events)
+    backwards = {(e.filename, e.row, e.facts.get("scaled")) for e in events if e.kind == "backward"}
+    return (
+        len(backwards) == 1
+        and all(scaled for _, _, scaled in backwards)
+        and any(
+            event.kind == "step"
+            and event.optimizer == cause.event.optimizer
+            and not event.facts.get("raised")
+            for event in events[cause.index :]
+        )
+    )
 
 
 def _shares_invented_parameters(trial: Trial) -> bool:

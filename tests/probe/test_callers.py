@@ -71,7 +71,8 @@ def settled(
     modules |= {way.made.function.module for way in ways if way.made is not None}
     options = options_of([view.module, *modules])
     decisions = [Decision(_path(name), (value, "another"), value) for name, value in wanted.items()]
-    return [callers.settle(way, decisions, options) for way in ways]
+    paths = [decision.path for decision in decisions]
+    return [callers.settle(way, decisions, options, paths) for way in ways]
 
 
 def _path(name: str) -> str:
@@ -286,3 +287,59 @@ def test_a_data_file(tmp_path: Path) -> None:
     )
     found = settled(tmp_path, FUNCTION, main, "train", clip=1.0, steps=4, mode="b")
     assert found == [{"clip": 0.5, "steps": 4}]
+
+
+OWN = """\
+class Scaler:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler()
+
+    def __call__(self, loss, optimizer, update=True):
+        pass
+"""
+
+
+def test_calls_of_an_object(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text(
+        "def train(loss_scaler, other):\n"
+        "    other(1, 2)\n"
+        "    loss_scaler(loss, optimizer, update=False)\n"
+    )
+    main = (
+        "from trainer import Scaler\nfrom engine import train\n"
+        "loss_scaler = Scaler()\nother = print\n"
+        "loss_scaler(loss, optimizer)\nother(loss, optimizer)\ntrain(loss_scaler, other)\n"
+    )
+    found = settled(tmp_path, OWN, main, "Scaler.__call__", update=False)
+    assert found == [{"update": True}, {"update": False}]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("Trainer(net, lambda net: torch.optim.Adam(net.parameters()))", True),
+        (
+            "make = lambda net: torch.optim.SGD(net.parameters())\nTrainer(net, optimizer=make)",
+            True,
+        ),
+        ("Trainer(net, torch.optim.AdamW)", True),
+        ("import functools\nTrainer(net, functools.partial(torch.optim.Adam, lr=1))", True),
+        ("def make(net):\n    return torch.optim.Adam(net)\nTrainer(net, make)", True),
+        ("def make(net):\n    o = torch.optim.Adam(net)\n    return o\nTrainer(net, make)", True),
+        ("Trainer(net, lambda net: Lion(net.parameters()))", False),
+        ("Trainer(net, lambda net: torch.optim.LBFGS(net.parameters()))", False),
+        ("Trainer(net, lambda net: torch.optim.Adam(net.parameters(), fused=True))", False),
+        ("Trainer(net, lambda net: torch.optim.Adam(net.parameters(), **more))", False),
+        ("Trainer(net, make_it(net))", False),
+        ("Trainer(net, torch.optim.Adam)\nTrainer(net, Lion)", False),
+        ("def make(net):\n    return Lion(net)\nTrainer(net, make)", False),
+        ("Trainer(net)", False),
+    ],
+)
+def test_what_makes_optimizers(tmp_path: Path, call: str, expected: bool) -> None:
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    (tmp_path / "main.py").write_text(f"{PARSER}\n{call}\n")
+    builder = plan_builder(str(tmp_path / "trainer.py"), Settings(project_root=str(tmp_path)))
+    assert builder is not None
+    method = next(f for f in builder.view.module.functions if f.qualname == "Trainer.train")
+    assert builder.calls.passes_optimizers(method, "optimizer") is expected

@@ -21,9 +21,11 @@ from amplint.probe.messages import (
     Request,
     RunResult,
     Skipped,
+    Source,
 )
 from amplint.probe.prober import Prober
 from amplint.probe.search import Budget, Trial, needs
+from amplint.probe.verdicts import SECOND_CALL
 
 from .scripted import ROW, SOURCE, TWICE, missing_update, prepare, round_of
 
@@ -356,7 +358,8 @@ def test_what_cannot_be_reached_is_replayed(tmp_path: Path) -> None:
 
 
 def test_decisions_that_no_guard_reads_are_flipped_together() -> None:
-    """100 idle decisions cost one run, and one among them that matters is still found."""
+    """100 idle decisions cost one run, after the one with all of them as they were; and one
+    among them that matters is still found."""
     idle = [Decision(f"width_{n}", (1, 2), 1) for n in range(100)]
 
     def run(request: Request) -> RunResult:
@@ -373,8 +376,132 @@ def test_decisions_that_no_guard_reads_are_flipped_together() -> None:
         return [need.decision.path for need in found], budget.used
 
     decisions = idle
-    assert needed() == ([], 1)
+    assert needed() == ([], 2)
     decisions = [*idle[:50], Decision("depth", (1, 2), 1), *idle[50:]]
     paths, runs = needed()
     assert paths == ["depth"]
     assert runs < 25
+
+
+def test_what_cannot_be_assigned_is_left_as_it_came() -> None:
+    """Assigning `size` where it was made up makes another run: flips start from the first."""
+
+    def run(request: Request) -> RunResult:
+        steps = request.assignment.get("steps", 1)
+        decisions = (Decision("size", (1, 2), 1), Decision("steps", (1, 2), steps))
+        holds = "size" not in request.assignment and steps == 1
+        return RunResult("raised" if holds else "returned", decisions=decisions)
+
+    budget = Budget(run, runs=100, seconds=60.0)
+    request = Request(Plan((), "train", (1,)))
+    found = needs(
+        Trial(request, run(request)), lambda trial: trial.result.status == "raised", budget
+    )
+    assert [(need.decision.path, need.holding) for need in found] == [
+        ("size", (1,)),
+        ("steps", (1,)),
+    ]
+
+
+def test_entries_of_one_name_in_two_files_are_two() -> None:
+    seen = []
+
+    def run(request: Request) -> RunResult:
+        seen.append(request.plan.sources[1].filename)
+        return RunResult("returned")
+
+    budget = Budget(run, runs=9, seconds=30.0)
+    for name in ("a.py", "b.py", "a.py"):
+        sources = (Source("train.py"), Source(name))
+        budget.run(Request(Plan(sources, "<module>", (), entry_source=1)))
+    assert seen == ["a.py", "b.py"]
+
+
+def test_a_share_of_the_time_ends() -> None:
+    budget = Budget(lambda request: RunResult("returned"), runs=9, seconds=1000.0)
+    with budget.share(0.0):
+        assert budget.is_spent
+    assert not budget.is_spent
+
+
+CLIPPED = """\
+import torch
+from torch.nn.utils import clip_grad_norm_
+
+def update(model, optimizer, scaler, loss):
+    scaler.scale(loss).backward()
+    clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def clipped(path: str) -> tuple[Event, ...]:
+    return (
+        Event("scale", path, 5, 1),
+        Event("backward", path, 5, 1, 1, facts={"scaled": True, "optimizers": [1]}),
+        Event("clip", path, 6, 0, 1, facts={"gradients": 1}),
+        Event("step", path, 7, 1, 1, facts={"gradients": 1}),
+        Event("update", path, 8, 1),
+    )
+
+
+Events = tuple[Event, ...]
+
+
+@pytest.mark.parametrize(
+    ("change", "doubt"),
+    [
+        (lambda events, path: events, ""),
+        # somewhere else gradients come from that are not scaled
+        (
+            lambda events, path: (
+                Event("backward", path, 4, 0, 0, facts={"scaled": False, "optimizers": []}),
+                *events,
+            ),
+            "`loss` passes gradients on",
+        ),
+        # nothing asks for gradients: no step of a scaler succeeds
+        (
+            lambda events, path: (
+                *events[:3],
+                replace(events[3], facts={"gradients": 1, "raised": "AssertionError"}),
+            ),
+            "`loss` passes gradients on",
+        ),
+        (
+            lambda events, path: (*events[:3], Event("plain-step", path, 7, 0, 1)),
+            "`loss` passes gradients on",
+        ),
+        # the first call does it, and what a second one sees does not matter
+        (lambda events, path: (*events, *events), ""),
+    ],
+    ids=["one backward", "two backwards", "no step", "a plain step", "two calls"],
+)
+def test_through_what_clipped_gradients_came_makes_no_difference(
+    tmp_path: Path, change: Callable[[Events, str], Events], doubt: str
+) -> None:
+    finding, builder, path = prepare(tmp_path, CLIPPED)
+
+    def run(request: Request) -> RunResult:
+        events = change(clipped(path), path)
+        steps = tuple((7, (1.0 / request.init_scale,)) for e in events if "step" in e.kind)
+        notes = ("connected loss",)
+        return RunResult("returned", events=events, rows=(5, 6, 7, 8), steps=steps, notes=notes)
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    evidence = prober.probe(finding).evidence
+    assert evidence.status == ("conditional" if doubt else "confirmed"), evidence
+    assert doubt in (*evidence.assumptions, "")
+
+
+def test_what_only_a_second_call_does_depends_on_the_caller(tmp_path: Path) -> None:
+    finding, builder, path = prepare(tmp_path, CLIPPED)
+
+    def run(request: Request) -> RunResult:
+        events = (*clipped(path), *clipped(path))
+        steps = ((7, (1.0,)), (7, (1.0 / request.init_scale,)))
+        return RunResult("returned", events=events, rows=(5, 6, 7, 8), steps=steps)
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    assert prober.probe(finding).evidence.assumptions == (SECOND_CALL,)
