@@ -278,8 +278,8 @@ class Skipped:
 
     Args:
         row: of the file that it is in.
-        apart: no test and no call that matters to a scaler reads what it does, and it is none
-            that ends anything: no `raise`, no `assert`.
+        apart: no call of a scaler depends on what it does, except by tests of what it binds;
+            and it is none that ends anything: no `raise`, no `assert`.
         names: what it would have bound, where stand-ins are now.
     """
 

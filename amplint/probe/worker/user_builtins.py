@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from amplint.probe.messages import SMALL, Skipped
-from amplint.probe.worker import standins, values
+from amplint.probe.worker import standins, values, words
 from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.namespace import Loading, Namespace
@@ -236,16 +236,22 @@ class UserBuiltins:
         return False
 
     def _is_apart(self, frame: FrameType, row: int, names: tuple[str, ...]) -> bool:
-        """Whether no call of a scaler, and no test before one, depends on a statement.
+        """Whether no call of a scaler depends on a statement, but by tests of what it binds.
 
-        Of the checked file the slice says it. Elsewhere a call may do anything, so only what is
-        bound counts as apart, and only in files that know of no scaler.
+        A call may do anything, unless it is outside the slice of the checked file. What is bound
+        is a stand-in now, and a test of that is a decision of the run.
         """
         filename = frame.f_code.co_filename
+        if any(self._kind_of(name) in ("scaler", "loss") for name in names):
+            return False
         if filename == self._run.project.checked:
-            return row not in self._slice
+            return bool(names) or row not in self._slice
         source = self._run.project.module(filename)
         return bool(names) and source is not None and not source.mentions_scaler
+
+    def _kind_of(self, path: str) -> str | None:
+        role = self._run.role(path)
+        return role.kind if role else words.kind_of(path, self._run.use(path).attributes)
 
     def isinstance(self, thing: Any, kinds: Any) -> bool:
         """What invented data, and things that nothing is known about, are is a decision."""

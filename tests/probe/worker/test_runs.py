@@ -611,13 +611,15 @@ def train(batch):
     assert probe_source(source).status == "returned"
 
 
-def test_what_is_skipped_beside_the_slice_is_apart(probe_source: Probe) -> None:
+def test_what_is_skipped_without_a_doubt_is_apart(probe_source: Probe) -> None:
     source = """
 from steps import tidy
-def train(table, scaler, optimizer, loss):
+def train(table, optimizer, loss):
     width = {}["width"]
     limit = {}["limit"]
-    {}["call"]
+    scaler = {}["scaler"]
+    {}["call in the slice"]
+    {}["call beside it"]
     raise ValueError
     tidy()
     scaler.step(optimizer)
@@ -626,14 +628,15 @@ def train(table, scaler, optimizer, loss):
         "def tidy():\n    depth = {}['depth']\n    {}['call']\n    raise ValueError\n"
         "    return {}['result']\n"
     )
-    result = probe_source(
-        source, files={"steps.py": steps}, plan={"slice_rows": (5, 9)}, repair=True
-    )
+    plan = {"slice_rows": (5, 6, 7, 11)}
+    result = probe_source(source, files={"steps.py": steps}, plan=plan, repair=True)
     assert [(s.row, s.apart, s.names) for s in result.skipped] == [
         (4, True, ("width",)),
-        (5, False, ("limit",)),
-        (6, True, ()),
+        (5, True, ("limit",)),
+        (6, False, ("scaler",)),
         (7, False, ()),
+        (8, True, ()),
+        (9, False, ()),
         (2, True, ("depth",)),
         (3, False, ()),
         (4, False, ()),
