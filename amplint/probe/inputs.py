@@ -28,6 +28,12 @@ def root_of(path: str) -> str:
     return re.split(r"\W", _ABOUT.sub("", path), maxsplit=1)[0]
 
 
+def is_about(path: str, name: str) -> bool:
+    """Whether a decision is about what a name holds: "len(x.y)" and "x is None" are about "x"."""
+    parts = re.findall(r"[A-Za-z_][\w.]*", path)
+    return any(part == name or part.startswith(f"{name}.") for part in parts)
+
+
 def against_data(decision: Decision) -> int:
     """The row of a test that was made to go another way than its tensor says, else 0."""
     if not _DATA.match(decision.path) or decision.choice == decision.options[0]:

@@ -18,7 +18,7 @@ from typing import Any
 from amplint.findings import Evidence, Finding
 from amplint.probe.callers import Way
 from amplint.probe.domains import OTHER
-from amplint.probe.inputs import describe, is_remarkable, is_surroundings, root_of
+from amplint.probe.inputs import describe, is_about, is_remarkable, is_surroundings, root_of
 from amplint.probe.messages import Decision, Omission, Request
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import can_show, why_not
@@ -284,6 +284,9 @@ class Prober:
         if invented:
             words = describe(invented[0], case.planned.options)
             return replace(case, doubts=(f"somebody passes {words}",))
+        filled = _filled(case)
+        if filled:
+            return replace(case, doubts=(filled,))
         if silent is None:
             return case
         return self._feasible(case, silent, passed[1] if passed is not None else None)
@@ -492,6 +495,15 @@ def _invents_none(need: Need, planned: Planned) -> bool:
         return False
     _, default = parameters(planned.function).get(path, (None, None))
     return not (isinstance(default, ast.Constant) and default.value is None)
+
+
+def _filled(case: _Case) -> str:
+    """The doubt that what is shown needs a certain value for what a skipped statement binds."""
+    for skipped in case.shown.trial.result.skipped:
+        for name in skipped.names:
+            if any(is_about(need.decision.path, name) for need in case.needed):
+                return f"line {skipped.row} was skipped ({skipped.reason})"
+    return ""
 
 
 def _is_own(decision: Decision, planned: Planned) -> bool:

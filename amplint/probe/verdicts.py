@@ -23,7 +23,6 @@ from amplint.probe.messages import (
     Request,
     Role,
     RunResult,
-    Skipped,
 )
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import (
@@ -75,7 +74,6 @@ _ABOUT_GRADIENTS = re.compile(
 _ABOUT_SIZES = re.compile(r"what is selected|loop elsewhere ")
 #: What a function must have received to call a scaler.
 _CAN_CALL = frozenset({"scaler", "optimizer"})
-_PATHS = re.compile(r"[A-Za-z_][\w.]*")
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
 #: What a counterfactual run leaves out of the way from the loss to what is trained.
@@ -355,7 +353,7 @@ class Judge:
             by_order: what is shown depends on no optimizer and no gradient.
         """
         result = trial.result
-        skipped = [s for s in result.skipped if not (by_order and _is_apart(s, result))]
+        skipped = [s for s in result.skipped if not (by_order and s.apart)]
         for statement in skipped[:3]:
             yield f"line {statement.row} was skipped ({statement.reason})"
         for row in filter(None, map(against_data, result.decisions)):
@@ -452,16 +450,6 @@ class Judge:
         if shown.row not in result.rows or result.status not in ("returned", "raised", "stopped"):
             return False
         return result.raised is None or result.raised.row != shown.row
-
-
-def _is_apart(skipped: Skipped, result: RunResult) -> bool:
-    """Whether nothing hangs on a skipped statement, the free decisions of the run included."""
-    return skipped.apart and not any(
-        path == name or path.startswith(f"{name}.")
-        for name in skipped.names
-        for decision in result.decisions
-        for path in _PATHS.findall(decision.path)
-    )
 
 
 def _untouched(name: str, row: int) -> str:

@@ -97,6 +97,7 @@ def raised_as(**changes: object) -> Change:
         # ... and does not hang on a statement that no test before them reads
         (when_raised(skipped=(Skipped(5, "TypeError", apart=True),)), "confirmed"),
         (when_raised(skipped=(Skipped(5, "TypeError", True, ("x",)),)), "confirmed"),
+        # ... unless a test does, and it has to come out as it did
         (when_raised(skipped=(Skipped(5, "TypeError", True, ("loader",)),)), "conditional"),
         (when_raised(opaque=(Handed("build_lr_scheduler()", 5),)), "confirmed"),
         (when_raised(opaque=(Handed("scheduled_step()", 5),)), "conditional"),

@@ -167,7 +167,9 @@ class UserBuiltins:
     def assume(self, row: int, about_shape: bool) -> bool:
         """An assertion that does not hold of what the probe made up is taken to hold."""
         text = f"the assertion in line {row} holds"
-        if about_shape:
+        if self._is_in_a_part(sys._getframe(1)):
+            self._run.note(f"{IN_A_PART}: {text}")
+        elif about_shape:
             self._run.remark(text)
         else:
             self._run.note(text)

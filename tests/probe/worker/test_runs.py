@@ -671,3 +671,20 @@ def train(model, loader):
         raise SystemExit
 """
     assert probe_source(source).status == "returned"
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_loss_reaches_what_is_trained_where_parts_are_skipped(
+    probe_source: Probe, repair: bool
+) -> None:
+    source = """
+import torch
+def train(inputs, scaler):
+    model, other = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler.scale(other(torch.ones(2, 3)).sum()).backward()
+    scaler.step(optimizer)
+"""
+    result = probe_source(source, plan={"slice_rows": (6, 7)}, repair=repair)
+    assert (result.raised is None) == repair
+    assert ("connected the loss" in result.notes) == repair
