@@ -11,6 +11,10 @@ reasoning says that it fails whenever the function trains:
 * `scale` dropped from the backward: always;
 * `optimizer.step()` for `scaler.step(optimizer)`: nothing unscaled before.
 
+That the loop comes there in this project is not plain from the function alone. What can never
+fail, because no caller enters the branch, is named in a file of its own (`--never`), one JSON
+object per line with the reason: {"path": ..., "row": ..., "why": ...}. It is not counted.
+
 The mutant is checked in the place of its file in a copy of the project, and every finding on it
 is probed. It is confirmed if one of them is. Exit status: 0, 1 (share under `--min-share`).
 """
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -120,7 +125,13 @@ def main() -> int:
     options = _options()
     outcomes: list[Outcome] = []
     copies: dict[str, Path] = {}
-    mutants = [mutant for job in listed(options.list, options.checkouts) for mutant in break_(job)]
+    dead = _dead(options.never)
+    mutants = [
+        mutant
+        for job in listed(options.list, options.checkouts)
+        for mutant in break_(job)
+        if (job.path.relative_to(options.checkouts).as_posix(), mutant.row) not in dead
+    ]
     with (
         tempfile.TemporaryDirectory(prefix="probe-mutants-") as folder,
         contextlib.closing(Worker(find_interpreter(options.python, os.getcwd()))) as worker,
@@ -140,6 +151,11 @@ def main() -> int:
     _print_table(outcomes)
     confirmed = sum(outcome.status == "confirmed" for outcome in outcomes)
     return int(confirmed < options.min_share * len(outcomes))
+
+
+def _dead(file: Path | None) -> set[tuple[str, int]]:
+    lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
+    return {(entry["path"], entry["row"]) for entry in map(json.loads, lines)}
 
 
 def break_(job: Job) -> Iterator[Mutant]:
@@ -227,6 +243,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("list", type=Path, metavar="LIST")
     parser.add_argument("checkouts", type=Path, metavar="DIR")
+    parser.add_argument("--never", type=Path, metavar="FILE", help="what cannot fail, and why")
     parser.add_argument("--runs", type=int, default=150, help="for each finding (default 150)")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each finding")
     parser.add_argument("--python", help="the interpreter whose torch is used")
