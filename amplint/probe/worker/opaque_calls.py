@@ -31,7 +31,9 @@ LOSS = re.compile(r"loss|criteri|crit$|objective|entropy|bce|mse|forward", re.IG
 #: What returns a device.
 DEVICE = re.compile(r"^(get|select|choose|infer|find|pick|auto|init\w*)_(\w+_)?device(_id)?$")
 #: What runs a function that it is given, at once.
-LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes|typer\.run)$")
+LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes)$")
+#: The same of packages that are known to run a whole program, and nothing beside it.
+PROGRAM = re.compile(r"(^|\.)(Fire|launch|spawn|start_processes)$|^(typer|absl\.app)\.run$")
 #: What may run through parameters once; other iterators run through data.
 LAZY = (types.GeneratorType, filter, map, itertools.chain)
 #: What progress bars and the like are made of; they give out the same entries.
@@ -44,6 +46,8 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     run = current()
     name = path.rsplit(".", 1)[-1]
     if args and isinstance(args[0], types.FunctionType) and LAUNCHER.search(name):
+        if not PROGRAM.search(path):
+            run.note(f"`{path}` does nothing but call `{args[0].__name__}`")
         return launched(args[0], kwargs.get("args", args[1:]))
     if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
         return decorated(args[0]) if isinstance(args[0], types.FunctionType) else args[0]

@@ -14,7 +14,7 @@ import torch
 from amplint.probe.messages import SMALL, Skipped
 from amplint.probe.worker import standins, values, words
 from amplint.probe.worker.context import Run, StopRun
-from amplint.probe.worker.failures import is_amp_failure
+from amplint.probe.worker.failures import frames_of, is_amp_failure
 from amplint.probe.worker.namespace import Loading, Namespace
 from amplint.probe.worker.rewrite import (
     AGAIN,
@@ -219,11 +219,12 @@ class UserBuiltins:
             raise error
         frame = sys._getframe(1)
         reason = f"{type(error).__name__}: {error}"
-        if self._is_in_a_part(frame):
+        ends_calls = self._ends_calls(error, frame)
+        if not ends_calls and self._is_in_a_part(frame):
             self._run.note(f"{IN_A_PART}: line {row} ({reason})"[:160])
             return
         names = tuple((bound or "").split())
-        apart = bound is not None and self._is_apart(frame, row, names)
+        apart = bound is not None and not ends_calls and self._is_apart(frame, row, names)
         self._run.skipped.setdefault(Skipped(row, reason[:120], apart, names), None)
 
     def _is_in_a_part(self, frame: FrameType | None) -> bool:
@@ -250,6 +251,18 @@ class UserBuiltins:
             return bool(names) or row not in self._slice
         source = self._run.project.module(filename)
         return bool(names) and source is not None and not source.mentions_scaler
+
+    def _ends_calls(self, error: Exception, frame: FrameType) -> bool:
+        """Whether the failure ended a function that was called here and may call a scaler."""
+        return any(
+            self._may_call_a_scaler(inner.f_code.co_filename)
+            for inner, _ in frames_of(error)
+            if inner is not frame
+        )
+
+    def _may_call_a_scaler(self, filename: str) -> bool:
+        source = self._run.project.module(filename)
+        return source is not None and source.mentions_scaler
 
     def _kind_of(self, path: str) -> str | None:
         role = self._run.role(path)

@@ -128,6 +128,13 @@ if __name__ == "__main__":
     result = probe_source(source, entry="<module>")
     assert steps(result) == 1
     assert "`train` is called by its launcher" in result.remarks
+    assert not result.notes
+
+
+def test_what_an_unknown_runner_does_besides_is_a_doubt(probe_source: Probe) -> None:
+    source = "import engine\ndef train():\n    pass\nengine.run(train)\n"
+    result = probe_source(source, entry="<module>")
+    assert result.notes == ("`engine.run` does nothing but call `train`",)
 
 
 def test_a_decorator_may_bring_arguments(probe_source: Probe) -> None:

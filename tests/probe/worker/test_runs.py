@@ -644,6 +644,26 @@ def train(table, optimizer, loss):
     ]
 
 
+def test_what_ends_a_function_with_calls_of_a_scaler_is_not_apart(probe_source: Probe) -> None:
+    source = """
+import contextlib
+from steps import measure
+def finish(scaler, optimizer):
+    with [][1]:
+        scaler.step(optimizer)
+        scaler.update()
+    return 1
+def train(scaler, optimizer, inputs):
+    norm = finish(scaler, optimizer)
+    width = measure(inputs)
+"""
+    steps = "def measure(inputs):\n    with [][1]:\n        return 1\n"
+    plan = {"slice_rows": (5, 6, 7, 10)}
+    result = probe_source(source, files={"steps.py": steps}, plan=plan, repair=True)
+    skipped = {s.names: s.apart for s in result.skipped}
+    assert skipped == {("norm",): False, ("width",): True}, result
+
+
 def test_a_device_is_what_the_code_asks_for(probe_source: Probe) -> None:
     source = """
 import torch
