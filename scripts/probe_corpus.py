@@ -7,7 +7,8 @@ LIST holds one JSON object per line, as for `corpus.py`; its clean entries are a
 checkouts laid out as `DIR/<owner>__<name>@<commit12>`. With "lines", the first and last of a
 function, only its calls are.
 
-Every function that runs a backward is executed under many inputs. After each run, every rule
+Every function that runs a backward is executed under many inputs, and again with statements that
+fail skipped, as the probe does where no run gets through. After each run, every rule
 that the probe can confirm is asked about every scaler call of the file, and every cast, grad
 mode and region, as if the static analysis had reported it there. What a run seems to show is
 then probed in full, with all gates. The exit status is 1 if anything is confirmed.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -71,7 +73,7 @@ def main() -> int:
     )
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--list", type=Path, metavar="LIST", help="entries to take from one DIR")
-    parser.add_argument("--runs", type=int, default=30, help="for each function (default 30)")
+    parser.add_argument("--runs", type=int, default=30, help="of each kind, for each function")
     parser.add_argument("--seconds", type=float, default=30.0, help="for each function")
     parser.add_argument("--project-root", help="where imports are looked up")
     parser.add_argument("--select", nargs="+", default=["AMP"], help="codes or prefixes to ask")
@@ -158,7 +160,7 @@ def ask(
     entries = dict.fromkeys(
         entry for row in rows for entry in builder.entries(_finding(filename, "AMP101", row))
     )
-    for entry in entries:
+    for entry, repair in itertools.product(entries, (False, True)):
         budget = Budget(worker.run, runs=runs, seconds=seconds)
 
         def show(trial: Trial, budget: Budget = budget) -> None:
@@ -168,7 +170,7 @@ def ask(
 
         base = builder.plan(suspects[0], entry).plan
         plan = replace(base, target_rows=rows, predictions=(), prefer={})
-        exploration = explore(plan, budget, show, lambda _: False)
+        exploration = explore(plan, budget, show, lambda _: False, repair=repair)
         used += budget.used
         reached += sum(trial.reached for trial in exploration.trials)
     confirmed = []
