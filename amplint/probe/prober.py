@@ -38,7 +38,7 @@ from amplint.probe.search import (
     pinned,
     same,
 )
-from amplint.probe.verdicts import Judge, Shown
+from amplint.probe.verdicts import SECOND_CALL, Judge, Shown
 from amplint.project.dataflow import parameters
 from amplint.project.module import Function
 
@@ -52,6 +52,12 @@ ENTRY_LIMIT = 6
 CALLER_RUNS = 16
 #: Runs in which the inputs are adjusted to what one call passes.
 _ADJUSTMENTS = 4
+
+
+#: Doubts about objects, by the path at which they stand.
+_PASSED_IN = re.compile(
+    r"`(?P<path>[\w.]+)` (?:passes gradients on|behaves like an optimizer of torch\.optim)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +172,8 @@ class Prober:
         repaired: list[tuple[Planned, Exploration]] = []
         for limit, repairs in ROUNDS:
             for planned in plans.values():
+                if any(case.planned.function is planned.function for case in cases):
+                    continue  # its callers build what it is in doubt about
                 exploration = self._explore(planned, budget, judge, limit)
                 searched.append((planned, exploration))
                 found = [(exploration, cases)]
@@ -180,7 +188,9 @@ class Prober:
                     if case.is_confirmed:
                         return self._confirmed(case, budget)
                     kept.append(case)
-            if cases or all(exploration.exhausted for _, exploration in searched):
+            if not all(map(_is_left_to_callers, cases)):
+                break
+            if all(exploration.exhausted for _, exploration in searched):
                 break
         unconfirmed = self._unconfirmed([*cases, *with_skips], [*searched, *repaired], budget)
         return self._with_replay(unconfirmed, finding)
@@ -484,6 +494,20 @@ def _reaches(exploration: Exploration) -> bool:
 
 def _goes_on(exploration: Exploration) -> bool:
     return any(trial.reached and _went_on(trial) for trial in exploration.trials)
+
+
+def _is_left_to_callers(case: _Case) -> bool:
+    """Whether all doubts are about a loss or optimizer that is passed in, or about what happens
+    between two calls: a caller that is run itself settles that."""
+    if not case.shown.doubts:
+        return False
+    for doubt in case.shown.doubts:
+        about = _PASSED_IN.match(doubt)
+        if about is None and doubt != SECOND_CALL:
+            return False
+        if about is not None and root_of(about["path"]) not in case.planned.plan.parameters:
+            return False
+    return True
 
 
 def _invents_none(need: Need, planned: Planned) -> bool:

@@ -506,3 +506,53 @@ def test_what_only_a_second_call_does_depends_on_the_caller(tmp_path: Path) -> N
 
     prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
     assert prober.probe(finding).evidence.assumptions == (SECOND_CALL,)
+
+
+@pytest.mark.parametrize(
+    ("note", "status"),
+    [
+        ("connected loss", "confirmed"),
+        ("optimizer unresolved optimizer", "confirmed"),
+        # the caller does not make it
+        ("connected features", "conditional"),
+        ("scaler subclass Mine", "conditional"),
+    ],
+)
+def test_callers_that_build_what_is_passed_in_are_searched_further(
+    tmp_path: Path, note: str, status: str
+) -> None:
+    """The caller comes to the line in its tenth run, and makes loss and optimizer itself."""
+    source = CLEARED.replace("train(model", "train(loss, model").replace(
+        "model(inputs).sum()", "loss"
+    )
+    finding, builder, path = prepare(
+        tmp_path, f"{source}\ndef main(net, data, s):\n    train(net(), net, make(), data, s)\n"
+    )
+    events = (
+        Event("scale", path, 5, 1),
+        Event("forward", path, 5),
+        Event("backward", path, 5, 1, 1, facts={"scaled": True, "optimizers": [1]}),
+        Event("zero_grad", path, 6, 0, 1),
+        Event("step", path, ROW, 1, 1, facts={"gradients": 0, "raised": "AssertionError"}),
+    )
+    message = "No inf checks were recorded for this optimizer."
+    raised = Raised("AssertionError", message, "torch.amp", path, ROW)
+
+    def run(request: Request) -> RunResult:
+        decisions: tuple[Decision, ...] = ()
+        if request.plan.entry == "main":
+            size = request.assignment.get("data.size", 0)
+            decisions = (Decision("data.size", tuple(range(12)), size, 11),)
+            if size < 10:
+                early = Raised("KeyError", "'x'", "user", path, 11)
+                return RunResult("raised", raised=early, decisions=decisions)
+        rows = (4, 5, 6, ROW)
+        notes = (note,) if request.plan.entry == "train" else ()
+        if not request.enabled:
+            return RunResult("returned", rows=rows, notes=notes, decisions=decisions)
+        return RunResult(
+            "raised", raised=raised, events=events, rows=rows, notes=notes, decisions=decisions
+        )
+
+    prober = Prober(builder, run, runs=100, seconds=30.0, torch="2.13.0")
+    assert prober.probe(finding).evidence.status == status
