@@ -7,7 +7,7 @@ parameters. Then what the code compares the value with. What is invented here is
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ _NUMBERS = (1, 2, 3)
 #: A text that no test asks for.
 OTHER = "something else"
 _MISSING: Any = object()
+#: Numbers beyond this are taken for sizes.
+_LARGEST = 4
 #: Types of the values that an option of some kind may be given.
 _TAKEN: dict[str, tuple[type, ...]] = {
     "flag": (bool,),
@@ -121,6 +123,17 @@ def domains_of(
             if domain is not None:
                 found[path] = domain
     return tuple(found.values())
+
+
+def domains_of_options(options: Mapping[str, Option]) -> Iterator[Domain]:
+    """What attributes that are called like an option are by default, wherever they stand.
+
+    Large numbers are left out: they are sizes and counts, and a run is to be short.
+    """
+    for name, option in options.items():
+        values = [value for value in option.values if type(value) in (bool, int, float, str)]
+        if values and all(isinstance(v, str) or abs(v) <= _LARGEST for v in values):
+            yield Domain(f"*.{name}", tuple(values), "default")
 
 
 def _domain(

@@ -63,7 +63,8 @@ class Domain:
     """Values that a free input may take, the preferred one first.
 
     Args:
-        path: "args.accumulation_steps".
+        path: "args.accumulation_steps"; "*.accumulation_steps" for every attribute of that name
+            for which there is nothing else.
         values: JSON values.
         origin: "default" (declared: argparse, dataclass, literal), "guard" (compared with) or
             "invented".

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from amplint.findings import Finding
 from amplint.flow.slice import blocks_of
 from amplint.probe.callers import Callers
-from amplint.probe.domains import Option, domains_of, options_of
+from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
 from amplint.probe.messages import Domain, Plan, Role, Source
 from amplint.probe.predictions import needs_data, predict, rows_of
 from amplint.probe.roles import roles_in, with_nested
@@ -217,6 +217,7 @@ class PlanBuilder:
         domains = domains_of(
             concerned, self.view.objects, options, things, self._statements_that_matter
         )
+        domains = (*domains, *domains_of_options(options))
         if _FINITE.search(" ".join(step.message for step in finding.path)):
             domains = (*domains, Domain(NAN, (False, True), "guard"))
         names = [source.filename for source in sources]

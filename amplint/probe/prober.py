@@ -60,6 +60,10 @@ _PASSED_IN = re.compile(
 )
 
 
+#: The doubt where no single input makes the difference.
+_PREVENTED = "a caller does not pass what prevents it: none is seen to do that"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The evidence, and the run behind it.
@@ -322,10 +326,11 @@ class Prober:
             found, passed = trial, settled
             for _ in range(_ADJUSTMENTS):
                 made = choices(found)
-                if all(same(made[path], value) for path, value in passed.items()):
+                changed = {p: value for p, value in passed.items() if not same(made[p], value)}
+                if not changed:
                     return found, passed
                 base = pinned(found, holds, budget)
-                request = replace(trial.request, assignment={**base, **passed})
+                request = replace(trial.request, assignment={**base, **changed})
                 adjusted = _held(request, holds, budget)
                 # It may read other inputs now.
                 again = settle(way, adjusted) if adjusted is not None else None
@@ -379,9 +384,12 @@ class Prober:
             return replace(case, doubts=("no run was left for its callers",))
         own = [need for need in case.needed if _is_own(need.decision, case.planned)]
         if not own:
-            if not silent.reaching:
-                return case
-            return replace(case, doubts=(f"`{silent.reaching}` does not pass what prevents it",))
+            if silent.reaching:
+                return replace(
+                    case, doubts=(f"`{silent.reaching}` does not pass what prevents it",)
+                )
+            prevented = settled is None and not silent.complete
+            return replace(case, doubts=(_PREVENTED,)) if prevented else case
         words = " and ".join(describe(need, case.planned.options) for need in own)
         if silent.complete:
             return replace(case, doubts=(f"a caller passes {words}: none was seen to do it",))

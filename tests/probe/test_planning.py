@@ -57,6 +57,8 @@ def test_command_line_options(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned.options["mixed_precision"].values == (False, True)
     domains = {domain.path: domain for domain in planned.plan.domains}
     assert domains["self.args.mixed_precision"].values == (False, True)
+    assert domains["*.mixed_precision"].values == (False, True), "wherever the namespace goes"
+    assert "*.sequences" not in domains, "large numbers make long runs"
     assert planned.plan.prefer["self.args.mixed_precision"] is False
 
 

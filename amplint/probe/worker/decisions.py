@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from amplint.probe.messages import Decision, Request
+from amplint.probe.messages import Decision, Domain, Request
 
 
 class Decisions:
@@ -27,6 +27,9 @@ class Decisions:
         if domain is not None:
             options, origin = domain.values, domain.origin
         values = unique(options)
+        declared = self._option(path, values)
+        if declared is not None and domain is None:
+            values, origin = unique((*declared.values, *values)), "default"
         if path in self._wanted:
             choice = self._wanted[path]
             values = unique((*values, choice))
@@ -34,6 +37,17 @@ class Decisions:
             choice = values[0]
         self._made[path] = Decision(path, values, choice, row, origin)
         return choice
+
+    def _option(self, path: str, values: tuple[Any, ...]) -> Domain | None:
+        """The command line option that an attribute is called like, if its values are of the
+        kind that the code asks for."""
+        parts = path.split(".")
+        if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+            return None
+        declared = self._domains.get(f"*.{parts[-1]}")
+        if declared is None or not all(_are_alike(value, values[0]) for value in declared.values):
+            return None
+        return declared
 
     def knows(self, path: str) -> bool:
         """Whether this path has been decided."""
@@ -46,6 +60,15 @@ class Decisions:
     def made(self) -> tuple[Decision, ...]:
         """All decisions so far, in order."""
         return tuple(self._made.values())
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Two truth values, two texts, or two numbers."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return isinstance(one, bool) and isinstance(other, bool)
+    if isinstance(one, str) or isinstance(other, str):
+        return isinstance(one, str) and isinstance(other, str)
+    return isinstance(one, (int, float)) and isinstance(other, (int, float))
 
 
 def unique(values: Iterable[Any]) -> tuple[Any, ...]:
