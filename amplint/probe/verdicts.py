@@ -72,6 +72,8 @@ _ABOUT_GRADIENTS = re.compile(
 )
 #: Notes of a run about how large gradients are, but not whether there are any.
 _ABOUT_SIZES = re.compile(r"what is selected|loop elsewhere ")
+#: Codes about gradients that are scaled when they are applied.
+_APPLIES_SCALED = frozenset({"AMP112"})
 #: What a function must have received to call a scaler.
 _CAN_CALL = frozenset({"scaler", "optimizer"})
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
@@ -365,8 +367,9 @@ class Judge:
                 continue
             if not _HARMLESS.search(call.name):
                 yield _untouched(call.name, call.row)
+        any_gradient = by_order or self._takes_any_gradient(trial, expected)
         for note in result.notes:
-            if by_order and _ABOUT_GRADIENTS.match(note):
+            if any_gradient and _ABOUT_GRADIENTS.match(note):
                 continue
             name = note.removeprefix("optimizer unresolved ")
             if name != note and self._builder.is_passed_optimizer(trial.plan, name):
@@ -380,6 +383,18 @@ class Judge:
             yield SECOND_CALL
         if expected.relies_on == "protocol":
             yield from self._doubts_about_the_protocol(trial, by_order)
+
+    def _takes_any_gradient(self, trial: Trial, expected: Expectation) -> bool:
+        """Whether an optimizer takes gradients as they are, where every loss was scaled.
+
+        Then it is the same for all of them, whatever class the optimizer has.
+        """
+        backwards = [event for event in trial.result.events if event.kind == "backward"]
+        return (
+            expected.kind == "gradients"
+            and self._finding.code in _APPLIES_SCALED
+            and all(event.facts.get("scaled") for event in backwards)
+        )
 
     def _doubts_about_the_protocol(self, trial: Trial, by_order: bool) -> Iterator[str]:
         result = trial.result

@@ -556,3 +556,41 @@ def test_callers_that_build_what_is_passed_in_are_searched_further(
 
     prober = Prober(builder, run, runs=100, seconds=30.0, torch="2.13.0")
     assert prober.probe(finding).evidence.status == status
+
+
+PLAIN = """\
+import torch
+
+def train(model, optimizer, loader, scaler):
+    for inputs in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(inputs).sum()).backward()
+        optimizer.step()
+        scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("scaled", "status"), [(True, "confirmed"), (False, "conditional")], ids=["all", "not all"]
+)
+def test_whoever_applies_what_is_scaled_everywhere(
+    tmp_path: Path, scaled: bool, status: str
+) -> None:
+    """An optimizer whose class is unknown takes scaled gradients if there are no others."""
+    finding, builder, path = prepare(tmp_path, PLAIN)
+    assert (finding.code, finding.span.start.row) == ("AMP112", 7)
+
+    def run(request: Request) -> RunResult:
+        events = (
+            Event("backward", path, 5, int(scaled), facts={"scaled": scaled, "optimizers": []}),
+            Event("zero_grad", path, 5, 0, 1),
+            Event("scale", path, 6, 1, 0),
+            Event("backward", path, 6, 1, 1, facts={"scaled": True, "optimizers": [1]}),
+            Event("plain-step", path, 7, 0, 1, facts={"gradients": 1}),
+        )
+        steps = ((7, (request.init_scale,)),)
+        notes = ("optimizer unresolved Lion",)
+        return RunResult("returned", events=events, rows=(5, 6, 7, 8), steps=steps, notes=notes)
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    assert prober.probe(finding).evidence.status == status
