@@ -255,7 +255,7 @@ class _Engine:
             interpreter = silent_interpreter(self.program, method)
             frame = Frame(method, active=(method,))
             try:
-                outcome = interpreter.run(frame, self.entries.states(method))
+                outcome = interpreter.follow(frame, self.entries.states(method))
             except BudgetExceeded:
                 self.program.unfinished.add(method)
                 continue
@@ -313,7 +313,7 @@ class _Engine:
         for state in entries:
             interpreter.calls.functions.unbind_scalers(function, state)
         try:
-            outcome = interpreter.run(frame, entries)
+            outcome = interpreter.follow(frame, entries)
             after = [*outcome.normal, *(state for state, _ in outcome.returns)]
             if is_called_per_batch(function, self.unit, interpreter):
                 interpreter.run(frame, next_call(after, function, self.unit, interpreter))

@@ -104,7 +104,7 @@ class Entries:
                 state.values[f"{owner.label}.{attribute}"] = NONE
             interpreter.calls.functions.unbind_scalers(constructor, state)
         try:
-            outcome = interpreter.run(frame, states)
+            outcome = interpreter.follow(frame, states)
         except BudgetExceeded:
             self.program.unfinished.add(constructor)
             return [self._constants()]

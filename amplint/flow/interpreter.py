@@ -29,8 +29,8 @@ from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept.
 VISIT_LIMIT = 12_000
-#: Of these, functions without events may use so many: data sets, configurations. They are followed
-#: only for what they store and return, and must not use up what the training needs.
+#: Where that is not enough, functions without events (data sets, configurations) may use so many
+#: of them in a second attempt. They are followed only for what they store and return.
 BESIDE_LIMIT = 3_000
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
@@ -80,6 +80,7 @@ class Interpreter(Expressions):
         self.visits = 0
         self._beside = False
         self._visits_beside = 0
+        self._beside_limit = VISIT_LIMIT
         self._crowded = crowded
         self._enter_scope(None)
 
@@ -91,6 +92,22 @@ class Interpreter(Expressions):
     def _enter_scope(self, scope: int | None) -> None:
         self.calls.events.scope = scope
         self.transitions.several = scope in self._crowded
+
+    def follow(self, frame: Frame, states: list[State]) -> Outcome:
+        """Interpret an entry; again, if functions without events have used up its visits.
+
+        Raises:
+            BudgetExceeded: if it is too large all the same.
+        """
+        try:
+            return self.run(frame, states)
+        except BudgetExceeded:
+            if self._visits_beside <= BESIDE_LIMIT:
+                raise
+        self.visits = self._visits_beside = 0
+        self._beside_limit = BESIDE_LIMIT
+        self._enter_scope(None)
+        return self.run(frame, states)
 
     def run(self, frame: Frame, states: list[State]) -> Outcome:
         """Interpret the body of the frame's function."""
@@ -132,7 +149,7 @@ class Interpreter(Expressions):
             raise BudgetExceeded
         if self._beside:
             self._visits_beside += states
-            if self._visits_beside > BESIDE_LIMIT:
+            if self._visits_beside > self._beside_limit:
                 raise BesideBudgetExceeded
 
     def _statement(self, node: ast.stmt, states: list[State], frame: Frame) -> Outcome:
