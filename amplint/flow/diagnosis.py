@@ -205,11 +205,11 @@ class Diagnostician:
         for node, function in self.sites(word):
             if plain is not None and function is not plain[2]:
                 continue
-            others = [test for test, _ in self.guards_of(node) if AMP_GUARD.search(_text(test))]
+            others = [test for test, _ in self.guards_of(node) if _is_switch(test)]
             differing = [test for test in others if _text(test) not in own_texts]
             if not differing:
                 continue
-            amp_own = [test for test in own if AMP_GUARD.search(_text(test))]
+            amp_own = [test for test in own if _is_switch(test)]
             if slug == "optimizer-step-on-scaled" and not amp_own:
                 continue
             guard = _text(amp_own[-1]) if amp_own else ""
@@ -264,6 +264,12 @@ class Diagnostician:
         for child in ast.iter_child_nodes(expression):
             if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)):
                 self._note_calls(child, guards)  # type: ignore[arg-type]
+
+
+def _is_switch(test: ast.expr) -> bool:
+    """Whether a test may switch AMP on; how large the scale is says nothing about that."""
+    text = _text(test)
+    return AMP_GUARD.search(text) is not None and ".get_scale()" not in text
 
 
 def _flush_without_update(state: State, site: Site) -> Site | None:

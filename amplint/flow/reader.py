@@ -6,6 +6,7 @@ import ast
 import copy
 import re
 from dataclasses import dataclass, field
+from operator import ge, gt, le, lt
 
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
@@ -49,6 +50,7 @@ SCALE_NAME = re.compile(r"(?:^|_)scale(?:_|$)", re.IGNORECASE)
 PREDICATE_DEPTH = 3
 #: Constructors of what a flag can become -> the kind of that value.
 _KINDS = {"bool": "formula", "int": "formula", "str": "text"}
+_ORDERS = {ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge}
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 
 
@@ -487,6 +489,9 @@ class Reader(Windows):
 
     def _order(self, left, operator, right, state: State, function: Function) -> Formula:
         number = right.value if isinstance(right, ast.Constant) else None
+        fraction = self._fraction(left, state, function)
+        if fraction is not None and isinstance(number, (int, float)):
+            return _ORDERS[type(operator)](fraction, number)
         text = self.text(left, state, function)
         if isinstance(left, ast.Call) and callee_name(left) == "len" and left.args:
             text = self.locate(left.args[0], state, function) or text
@@ -503,6 +508,12 @@ class Reader(Windows):
         if isinstance(operator, ast.GtE):
             return negate(self._generic("<", left, right, state, function))
         return negate(self._generic("<", right, left, state, function))
+
+    def _fraction(self, node: ast.expr, state: State, function: Function) -> float | None:
+        """A number that is known and no whole one: of the others, `x >= 1` says `x > 0`."""
+        value = self.raw(node, state, function) if _is_place(node) else None
+        number = value[1] if value is not None and value[0] == "const" else None
+        return number if isinstance(number, float) and not number.is_integer() else None
 
     def _generic(self, operator: str, left, right, state: State, function: Function) -> Formula:
         one, two = self.text(left, state, function), self.text(right, state, function)
