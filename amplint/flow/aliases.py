@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from amplint.flow.call import callee_name
+from amplint.flow.facts import protocol_words
 from amplint.project.by_name import read_by_name, written_by_name
-from amplint.project.module import Function, Module
+from amplint.project.module import Function, Module, walk
 from amplint.project.roles import Role, Roles
 
 #: Methods of a participant that are protocol events, and the word of each.
@@ -143,6 +144,8 @@ class _Collector:
         if isinstance(value, ast.Lambda) or name in self.lambdas:
             known = value if isinstance(value, ast.Lambda) else None
             self.lambdas.setdefault(name, []).append(known)
+        for closure in _lambdas(value):
+            self._note_lambda(name, closure, function)
         if isinstance(value, _CONSTANT):
             return
         for maker in _makers(value):
@@ -155,6 +158,17 @@ class _Collector:
             other = _last(part)
             if other and other != name:
                 self.direct.setdefault(name, set()).add(other)
+
+    def _note_lambda(self, name: str, value: ast.Lambda, function: Function) -> None:
+        """What calling a lambda does, under the name that it gets."""
+        for node in walk(value.body):
+            if isinstance(node, ast.Call):
+                called = callee_name(node)
+                words = protocol_words(node, called, function, self.roles)
+                if words:
+                    self.words.setdefault(name, set()).update(words)
+                if called and called != name:
+                    self.direct.setdefault(name, set()).add(called)
 
     def _bound_event(self, part: ast.expr, function: Function) -> str | None:
         """The protocol word of `scaler.step`, if the method belongs to a participant."""
@@ -236,6 +250,18 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
         yield from _parts(value.value)
     elif isinstance(value, ast.Call):
         yield from _parts_of_call(value)
+
+
+def _lambdas(value: ast.expr) -> Iterator[ast.Lambda]:
+    """Lambdas that a value is, or that its elements are."""
+    items = [value]
+    if isinstance(value, (ast.List, ast.Tuple)):
+        items = value.elts
+    elif isinstance(value, ast.Dict):
+        items = value.values
+    elif isinstance(value, ast.IfExp):
+        items = [value.body, value.orelse]
+    return (item for item in items if isinstance(item, ast.Lambda))
 
 
 def _parts_of_call(call: ast.Call) -> Iterator[ast.expr]:

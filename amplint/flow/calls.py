@@ -13,15 +13,16 @@ from dataclasses import replace
 
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
+from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import CLIP_NAMES, parameter_names
 from amplint.flow.functions import Functions, Run, is_decorated
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
-from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_own_call
+from amplint.flow.slice import CLIP_HELPER, HOOK, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
-from amplint.flow.values import CALLABLE_KINDS, OPAQUE, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, KEEPER, OPAQUE, Value, kind_of
 from amplint.project import names
 from amplint.project.module import Class, Function, walk
 from amplint.project.roles import Role, last_name
@@ -36,6 +37,8 @@ HARMLESS = re.compile(
     r"mean|all_reduce|reduce|barrier|broadcast|get_scale|is_enabled|checkpoint|dict|tuple|list|zip|"
     r"partial|Lambda|lr_scheduler|LR$|Scheduler",
 )
+#: Callables that only put together what they are given.
+CONTAINERS = frozenset({"dict", "list", "tuple", "set", "zip", "SimpleNamespace", "Namespace"})
 #: Methods of what a library has taken over that may change gradients.
 FOREIGN_STEPS = frozenset({"step", "backward", "zero_grad"})
 #: Callees that may step or clear an optimizer that they are given.
@@ -60,6 +63,7 @@ class Calls:
         self.evaluate = evaluate
         self.events = ProtocolCalls(reader, transitions)
         self.libraries = LibraryCalls(self.events)
+        self.escapes = Escapes(reader)
         self.functions = Functions(reader, run, self.events.havoc, scope=lambda: self.events.scope)
         self._loss_calls: dict[Function, frozenset[int]] = {}
 
@@ -205,10 +209,18 @@ class Calls:
             return self.functions.invoke(value[2], call, value[1])
         if kind == "partial":
             return self._through(value[1], call.with_bound(value[2]))
+        if kind == "choice":
+            return self._any_of(value[1], call)
         if kind == "event":
             return self._bound_event(value[1], value[2], call)
         method = self.functions.find_method(value, "__call__")
         return self.functions.invoke(method, call, value) if method is not None else None
+
+    def _any_of(self, values: tuple[Value, ...], call: Call) -> Valued | None:
+        """One of several callables: known if all of them leave the same behind."""
+        with self.functions.trial(), self.transitions.silence():
+            outcomes = {_effects(self._through(value, call)) for value in values}
+        return self._through(values[0], call) if len(outcomes) == 1 else None
 
     def _bound_event(self, participant: Value, name: str, call: Call) -> Valued | None:
         """A method of a scaler or an optimizer under another name."""
@@ -246,9 +258,14 @@ class Calls:
         kinds = {kind_of(value) for value in call.values.values()}
         if CLIP_HELPER.search(call.name) and not kinds & {"scaler", "optimizer", "scaled"}:
             return self.events.clip(call)
+        if call.name in CONTAINERS and self.escapes.is_given(call):
+            return [(call.state, KEEPER)]
         if self._may_do_protocol_work(call, kinds):
             value = OPAQUE if SCALE_MENTION.search(call.name) else None
-            return [(after, value) for after, _ in self.events.havoc(call.state)]
+            if not self.escapes.is_given(call):
+                return [(after, value) for after, _ in self.events.havoc(call.state)]
+            kept = self.escapes.keep(call)
+            return [(after, value or KEEPER) for after, _ in self.events.havoc(kept)]
         scaled = [value for value in call.values.values() if kind_of(value) in ("scaled", "opaque")]
         if scaled:
             return [(call.state, scaled[0] if call.name in ("cast", "sum") else OPAQUE)]
@@ -268,9 +285,22 @@ class Calls:
             return True
         if "optimizer" in kinds and STEPPERS.search(name):
             return True
-        return bool(
-            is_own_call(call.node.func) and SUSPECT.search(name) and not self._computes_loss(call)
-        )
+        if self._computes_loss(call):
+            return False
+        if self._may_use_scaler(call) or (self._is_variable(call) and HOOK.search(name)):
+            return True
+        if "optimizer" in kinds and self._is_variable(call):
+            return True
+        return is_own_call(call.node.func) and SUSPECT.search(name) is not None
+
+    def _is_variable(self, call: Call) -> bool:
+        """`for hook in hooks: hook()`: a callee that is whatever a local holds."""
+        callee = call.node.func
+        locals_ = self.reader.program.facts(call.function).locals
+        return isinstance(callee, ast.Name) and callee.id in locals_
+
+    def _may_use_scaler(self, call: Call) -> bool:
+        return self.escapes.is_given(call) or self.escapes.is_kept(call)
 
     def _is_handed_in(self, call: Call) -> bool:
         """A parameter that is called: `unscale_hook(optimizer)`."""
@@ -352,6 +382,13 @@ class Calls:
             self.transitions.zero_grad(state, Site(target, frame.function, optimizer=EVERY))
             return
         self.transitions.havoc(state)
+
+
+def _effects(results: Valued | None) -> frozenset | None:
+    """What a call did to the protocol, and what it returned."""
+    if results is None:
+        return None
+    return frozenset((frozenset(state.typestate.items()), value) for state, value in results)
 
 
 def _loss_calls(function: Function) -> Iterator[int]:

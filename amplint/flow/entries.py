@@ -7,11 +7,13 @@ another method changes it. That is how `self.scaler` is tied to `self.use_amp`.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
 from amplint.flow.interpreter import BudgetExceeded, silent_interpreter
 from amplint.flow.program import Program, Unit
+from amplint.flow.slice import assignments_of
 from amplint.flow.state import State, merge
 from amplint.flow.values import NONE
 from amplint.project.module import Class, Function, walk
@@ -153,7 +155,7 @@ class Entries:
         )
 
     def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:
-        for attribute in self._mutable(owner, constructor):
+        for attribute in self._mutable(owner, constructor) | self._set_by_others(owner):
             location = f"{owner.label}.{attribute}"
             value = state.values.get(location)
             if value is not None and value[0] == "scaler":
@@ -174,9 +176,27 @@ class Entries:
             for attribute in self._changed(method)
         }
 
+    def _set_by_others(self, owner: Class) -> set[str]:
+        """Attributes that the class only ever sets to None, and uses: others give them a value."""
+        given: dict[str, bool] = {}
+        for item in self.program.ancestry(owner):
+            for method in item.methods.values():
+                for target, value in assignments_in(method):
+                    if isinstance(target, ast.Attribute):
+                        nothing = isinstance(value, ast.Constant) and value.value is None
+                        given[target.attr] = given.get(target.attr, True) and nothing
+        return {attribute for attribute, nothing in given.items() if nothing}
+
     def _changed(self, method: Function) -> set[str]:
         facts = self.program.facts(method)
         return facts.self_stores | facts.self_fills
+
+
+def assignments_in(method: Function) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """(target, value) of everything that a method assigns."""
+    for node in method.nodes:
+        if isinstance(node, ast.stmt):
+            yield from assignments_of(node)
 
 
 def first_parameter(function: Function) -> str:

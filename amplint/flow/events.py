@@ -8,10 +8,12 @@ strict tags of the protocol, the exception stands in `LENIENT` with its reason.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from amplint.flow.state import EVERY, State
+from amplint.flow.values import NONE
 from amplint.project.module import Function
 from amplint.protocol import Event, Gradient, Stage
 from amplint.protocol.machine import find_row
@@ -80,6 +82,15 @@ class Transitions:
         self.report = report
         self.several = several
         self.clears = clears
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """A context in which nothing is reported."""
+        report, self.report = self.report, lambda *_: None
+        try:
+            yield
+        finally:
+            self.report = report
 
     # -- reading ---------------------------------------------------------------------
 
@@ -372,6 +383,8 @@ class Transitions:
         self._started(state)
         scaler, stage = self._stage_of_any(state, site.optimizer)
         slug = self._optimizer_step_violation(gradient, stage)
+        if slug and any(_has_plain_twin(other, state) for other in scalers):
+            slug = None  # which of the two the gradients belong to, nobody knows
         if slug:
             named = replace(site, scaler=scaler or site.scaler)
             self._report(slug, named, state, False)
@@ -433,7 +446,7 @@ class Transitions:
 
     def _meet(self, state: State, scaler: str) -> None:
         """Know nothing any more, in place, where a scaler may be another one by another name."""
-        others = {other for other in _scalers(state) if may_be_one(scaler, other, state)}
+        others = {other for other in scalers_in(state) if may_be_one(scaler, other, state)}
         for other in others:
             self.havoc(state, other)
         if others:
@@ -496,6 +509,19 @@ def may_be_one(one: str, other: str, state: State) -> bool:
     return home != other_home or "*" in part + other_part
 
 
+def _has_plain_twin(scaler: str, state: State) -> bool:
+    """Whether another object of the class that has a scaler works without one."""
+    owner, built, rest = scaler.partition("@")
+    attribute = rest.partition(".")[2]
+    return bool(built) and any(
+        value == NONE
+        and place != scaler
+        and place.startswith(f"{owner}@")
+        and place.partition("@")[2].partition(".")[2] == attribute
+        for place, value in state.values.items()
+    )
+
+
 def _split(location: str) -> tuple[str, str]:
     """What holds a location, and its last name or key: "f:run" and "scaler" of "f:run.scaler"."""
     start = max(map(location.rfind, ".[:"))
@@ -509,7 +535,7 @@ def _spoken(location: str) -> str:
     return owner.rpartition(".")[2] + part.lstrip("0123456789") if built else text
 
 
-def _scalers(state: State) -> set[str]:
+def scalers_in(state: State) -> set[str]:
     """Every scaler that took part in an event of the path."""
     found = {key[1] for key in state.typestate if key[0] in ("stage", "checked")}
     found.update(*(tag[1] for key, tag in state.typestate.items() if key[0] == "gradient"))

@@ -12,7 +12,7 @@ from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
-from amplint.flow.values import FOREIGN, Value, is_truthy
+from amplint.flow.values import FOREIGN, KEEPER, Value, is_truthy
 from amplint.project.module import walk
 
 Valued = list[tuple[State, Value]]
@@ -50,6 +50,8 @@ class Expressions:
         location = self._target_location(target, state, frame)
         if location is None:
             return
+        if value == KEEPER and self._is_participant(target, frame):
+            value = None  # a wrapper of a scaler or an optimizer: known by its role
         self.calls.assign_gradient(target, value, state, frame)
         if value is not None and value[0] == "path" and value[1] == location:
             return
@@ -78,6 +80,10 @@ class Expressions:
         if value[0] == "library" and value[2].startswith("new@"):
             value = (*value[:2], location)
         state.values[location] = value
+
+    def _is_participant(self, target: ast.expr, frame: Frame) -> bool:
+        roles = self.program.roles(frame.function)
+        return roles.is_scaler(target, frame.function) or roles.is_optimizer(target, frame.function)
 
     def _named(self, item: Value, location: str, index: int) -> Value:
         """A participant in a display is known by its place in the container."""

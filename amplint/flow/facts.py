@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from amplint.flow.call import callee_name
 from amplint.project.by_name import written_by_name
 from amplint.project.module import CallSite, Function, Module, walk_function
 from amplint.project.names import CLIP_FUNCTIONS
@@ -99,6 +100,24 @@ def collect_facts(
         found.reach |= found.words
     close_over_calls(facts, aliases)
     return facts
+
+
+def facts_of_lambda(
+    function: Function, roles: Roles, reach: Mapping[str, frozenset[str]]
+) -> FunctionFacts:
+    """Facts of a lambda, which the module's own list of functions does not hold.
+
+    Args:
+        reach: callee name -> words that a call of it may reach.
+    """
+    found = _facts_of(function, roles)
+    for node in function.nodes:
+        if isinstance(node, ast.Call):
+            _read_call(CallSite(node, function, None, callee_name(node)), found, roles)
+    for name in found.callees:
+        found.reach |= reach.get(name, frozenset())
+    found.reach |= found.words
+    return found
 
 
 _TELLING = frozenset(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from amplint.flow.call import Call, Frame
@@ -13,7 +14,7 @@ from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, NONE, Value, kind_of
 from amplint.project.module import Class, Function
-from amplint.project.records import fields_of, is_record
+from amplint.project.records import AFTER_FILLING, fields_of, is_record, keeps_values
 from amplint.project.roles import Role, enclosing_class
 
 Valued = list[tuple[State, Value]]
@@ -81,15 +82,16 @@ class Functions:
         """
         assert instance is not None
         state = call.state.copy()
-        fields = [
-            name for item in reversed(self.program.ancestry(owner)) for name in fields_of(item)
-        ]
+        family = self.program.ancestry(owner)
+        fields = [name for item in reversed(family) for name in fields_of(item)]
+        kept = all(map(keeps_values, family))
         for name, value in self._actuals(list(dict.fromkeys(fields)), call).items():
             location = f"{instance[2]}.{name}"
             forget(location, state)
-            if value is not None and name in fields:
+            if value is not None and name in fields and kept:
                 state.values[location] = value
-        after = self.program.find_method(owner, "__post_init__")
+        methods = (self.program.find_method(owner, name) for name in AFTER_FILLING)
+        after = next(filter(None, methods), None)
         if after is None:
             return [(state, instance)]
         bare = ast.copy_location(ast.Call(call.node.func, [], []), call.node)
@@ -155,6 +157,15 @@ class Functions:
         steps = [(after, value, after.steps_since(entered)) for after, value in left]
         self._summaries[key] = steps
         return left
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """A context whose results are not kept: nothing was reported on their paths."""
+        kept, self._summaries = self._summaries, {}
+        try:
+            yield
+        finally:
+            self._summaries = kept
 
     def unbind_scalers(self, function: Function, state: State) -> None:
         """A local scaler that no branch has built yet cannot be used: it counts as None."""

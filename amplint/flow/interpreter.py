@@ -20,8 +20,8 @@ from amplint.flow.loops import HOOKS
 from amplint.flow.places import item_location
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.flow.slice import fills_container
-from amplint.flow.state import State, merge
+from amplint.flow.slice import REORDERS, fills_container
+from amplint.flow.state import EVERY, State, merge
 from amplint.flow.values import CALLABLE_KINDS, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
 from amplint.project.by_name import written_by_name
@@ -32,6 +32,8 @@ VISIT_LIMIT = 12_000
 #: Where that is not enough, functions without events (data sets, configurations) may use so many
 #: of them in a second attempt. They are followed only for what they store and return.
 BESIDE_LIMIT = 3_000
+#: Kinds of values that a dict display is known to hold.
+_ENTRIES = frozenset({"path", "const", "formula", "none", "scaler", "function", "event", "keeper"})
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
 
@@ -209,7 +211,10 @@ class Interpreter(Expressions):
             known = after.values.get(location) if location is not None else None
             if location is not None and known is not None:
                 after = after.copy()
-                _put_into(location, known, item if appends else None, after)
+                if callee_name(call) in REORDERS:
+                    forget(location, after)
+                else:
+                    _put_into(location, known, item if appends else None, after)
             filled.append(after)
         return filled
 
@@ -220,7 +225,7 @@ class Interpreter(Expressions):
             if location is None or not isinstance(key, ast.Constant):
                 continue
             value = self.reader.binding(item, state, frame.function)
-            if value is not None and value[0] in ("path", "const", "formula", "none"):
+            if value is not None and value[0] in _ENTRIES:
                 state.values[item_location(location, key)] = value
 
     def _augmented(self, node: ast.AugAssign, states: list[State], frame: Frame) -> Outcome:
@@ -318,6 +323,9 @@ class Interpreter(Expressions):
         exits = self._rounds(
             node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
         )
+        if any(("havoc", EVERY) in state.typestate for state in exits):
+            # Hooks that nobody can see: whether there are none is not known either.
+            outcome.normal = [s for s in outcome.normal if ("havoc", EVERY) in s.typestate]
         outcome = self._leave_loop(node, shape, exits, frame, outcome)
         outcome.absorb(ran)
         outcome.normal += ran.normal

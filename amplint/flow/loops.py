@@ -20,7 +20,7 @@ from amplint.flow.facts import (
 )
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
-from amplint.flow.values import CALLABLE_KINDS, Value
+from amplint.flow.values import CALLABLE_KINDS, KEEPER, Value
 from amplint.project.module import Function, walk
 
 #: Calls whose result yields the same elements.
@@ -156,13 +156,15 @@ class LoopReader:
             ]:
                 del state.facts[atom]
         if isinstance(node.target, ast.Name):
-            item = self._scaled_item(node.iter, state, frame)
+            item = self._item(node.iter, state, frame)
             if item is not None:
                 state.values[self.reader.name_location(node.target.id, frame.function)] = item
 
-    def _scaled_item(self, iterable: ast.expr, state: State, frame) -> Value:
-        """What a loop over scaled losses takes out: one of them."""
+    def _item(self, iterable: ast.expr, state: State, frame) -> Value:
+        """What a loop over scaled losses, or over what was given a scaler, takes out."""
         value = self.reader.value(iterable, state, frame.function)
+        if value == KEEPER:
+            return KEEPER
         items = value[1] if value is not None and value[0] == "tuple" else (value,)
         scaled = [item for item in items if item is not None and item[0] in ("scaled", "opaque")]
         return scaled[0] if scaled else None

@@ -19,10 +19,11 @@ from amplint.flow.facts import (
     FunctionFacts,
     close_over_calls,
     collect_facts,
+    facts_of_lambda,
 )
 from amplint.flow.slice import Slice, Slicer
 from amplint.flow.values import Value
-from amplint.project.module import Class, Function, Module
+from amplint.project.module import Class, Function, Module, as_function
 from amplint.project.project import Project
 from amplint.project.records import fields_of, is_record
 from amplint.project.roles import Role, Roles, build_roles, factory_role, last_name
@@ -70,6 +71,7 @@ class Program:
         self._project = project
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}
+        self._lambdas: dict[ast.Lambda, Function] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
         self._tested: set[str] = set()
         self._handed: set[str] = set()
@@ -154,8 +156,10 @@ class Program:
         for owner in unit.module.classes.values():
             if self.is_interesting(owner) or self.stores_tested(owner):
                 yield owner.name
-        for name in sorted(unit.module.imports.aliases):
-            anywhere = CONFIGURATION.search(name) is not None  # does not mention the protocol
+        filled = self._fill_tested(unit.module)
+        for name, dotted in sorted(unit.module.imports.aliases.items()):
+            # A configuration does not mention the protocol.
+            anywhere = name in filled or CONFIGURATION.search(dotted) is not None
             found = self._imported(ast.Name(name, ast.Load()), unit.module, anywhere=anywhere)
             if found is None:
                 continue
@@ -164,6 +168,14 @@ class Program:
                     yield name
             elif self.settles_test(found):
                 yield name
+
+    def _fill_tested(self, module: Module) -> set[str]:
+        """Names that a module calls with a keyword which a test of the program may read."""
+        return {
+            site.method
+            for site in module.calls
+            if any(word.arg in self._tested for word in site.node.keywords)
+        }
 
     def settles_test(self, function: Function) -> bool:
         """Whether a function assigns attributes that a test of the program reads."""
@@ -207,6 +219,15 @@ class Program:
         found = self._imported(expression, function.module)
         return found if isinstance(found, Function) else None
 
+    def find_lambda(self, node: ast.Lambda, function: Function) -> Function | None:
+        """A lambda as a function, if it reaches the protocol."""
+        known = self._lambdas.get(node)
+        if known is None:
+            known = self._lambdas[node] = as_function(node, function)
+            unit = self.unit(function)
+            unit.facts[known] = facts_of_lambda(known, unit.roles, unit.reach)
+        return known if self.facts(known).interesting else None
+
     def find_class(self, expression: ast.expr, function: Function) -> Class | None:
         """The class of the program that an expression names where `function` reads it."""
         return self._class_named(expression, function.module)
@@ -221,27 +242,30 @@ class Program:
             own = module.classes.get(expression.id)
             return ("class", own) if own is not None else None
         found = self._imported(expression, module, anywhere=False)
-        if found is None:
-            return None
-        return ("class", found) if isinstance(found, Class) else ("function", found)
+        return _callable(found)
 
     def find_entry(self, expression: ast.expr, function: Function) -> Value:
         """The function or class in a table of the program: `STEPS["amp"]`; as a value."""
-        if not isinstance(expression, ast.Subscript) or not isinstance(
-            expression.slice, ast.Constant
-        ):
+        if not isinstance(expression, ast.Subscript):
             return None
         found = self._table(expression.value, function.module, TABLE_DEPTH)
         if found is None:
             return None
         table, home = found
+        if not isinstance(expression.slice, ast.Constant):
+            return self._any_entry(table, home)
         key = str(expression.slice.value)
         entry = table.entries.get(key)
         symbol = self._symbol_in(entry, home) if entry else self._registered(table, home, key)
-        known = self._known(symbol)
-        if known is None:
+        return _callable(self._known(symbol))
+
+    def _any_entry(self, table: Table, home: Module) -> Value:
+        """What any key of a table may give, if all of it is known."""
+        entries = table.entries.values()
+        found = [_callable(self._known(self._symbol_in(entry, home))) for entry in entries]
+        if table.registrars or not found or None in found:
             return None
-        return ("class", known) if isinstance(known, Class) else ("function", known)
+        return ("choice", tuple(found))
 
     def _table(
         self, expression: ast.expr, module: Module, depth: int
@@ -424,6 +448,12 @@ class Program:
     def asks_is_enabled(self, function: Function) -> bool:
         """Whether the function's module ever calls `is_enabled`."""
         return any("is_enabled" in facts.callees for facts in self.unit(function).facts.values())
+
+
+def _callable(found: Function | Class | None) -> Value:
+    if found is None:
+        return None
+    return ("class", found) if isinstance(found, Class) else ("function", found)
 
 
 def _joined(

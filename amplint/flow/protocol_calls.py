@@ -144,7 +144,7 @@ class ProtocolCalls:
         if scaled and (kind_of(call.receiver) == "scaled" or not framework):
             return self._fed(call, scaled[0])
         autograd = ast.unparse(call.place) in ("torch.autograd", "autograd")
-        opaque = kind_of(call.receiver) == "opaque"
+        opaque = kind_of(call.receiver) in ("opaque", "keeper")
         private = self._is_private(call)
         if framework or opaque or private or (call.node.args and not autograd):
             return self.havoc(call.state)

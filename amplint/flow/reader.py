@@ -97,6 +97,9 @@ class Reader(Windows):
             return self._call_value(node, state, function)
         if isinstance(node, (ast.Await, ast.Starred)):
             return self.value(node.value, state, function)
+        if isinstance(node, ast.Lambda):
+            found = self.program.find_lambda(node, function)
+            return ("function", found) if found is not None else None
         return None
 
     def binding(self, node: ast.expr, state: State, function: Function) -> Value:
@@ -108,7 +111,19 @@ class Reader(Windows):
         if isinstance(node, ast.Subscript):
             known = self._element(node, state, function)
             return known if known is not None else self.entry(node, state, function)
+        if isinstance(node, ast.BoolOp):
+            return self._decided(node, state, function)
         return self.value(node, state, function)
+
+    def _decided(self, node: ast.BoolOp, state: State, function: Function) -> Value:
+        """`callbacks or []`: the operand that decides, if that is known."""
+        for operand in node.values[:-1]:
+            truth = evaluate(self.formula(operand, state, function), state)
+            if truth is None:
+                return self.value(node, state, function)
+            if truth is isinstance(node.op, ast.Or):
+                return self.binding(operand, state, function)
+        return self.binding(node.values[-1], state, function)
 
     def entry(self, node: ast.Subscript, state: State, function: Function) -> Value:
         """What a container holds at a place: as the path knows it, else by a table."""

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.flow.call import callee_name
+from amplint.flow.carriers import ASKS, carriers, passed_parts
 from amplint.flow.facts import parameter_names, protocol_word
 from amplint.project.by_name import written_by_name
 from amplint.project.module import Function, walk
-from amplint.project.roles import Role, Roles, scaler_name
+from amplint.project.roles import Role, Roles, last_name, scaler_name
 
 #: Callee names that may do protocol work although nobody knows what they are.
 SUSPECT = re.compile(
@@ -26,8 +27,13 @@ SUSPECT = re.compile(
 RUNNERS = frozenset(
     {"backward", "zero_grad", "optimizer_step", "call_hook", "run_hook", "manual_backward"}
 )
+#: Variables that hold what others want to run.
+HOOK = re.compile(r"hook|callback|listener", re.IGNORECASE)
 #: Helpers of other files that clip, by the name they usually have.
 CLIP_HELPER = re.compile(r"^_?clip_?grad")
+#: Methods after which a container holds something, and those after which nobody knows what.
+FILLS = frozenset({"append", "add", "extend"})
+REORDERS = frozenset({"insert", "remove", "pop", "clear", "sort", "reverse"})
 EXITS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 VALUE_FORMS = (
@@ -85,6 +91,7 @@ class Slicer:
         self.lasting_names = self._lasting_names(roles)
         self.tested = tested
         tested |= self._tested_beside_events(roles)
+        self._known_carriers: tuple[frozenset[str], frozenset[str]] | None = None
         self.participants = frozenset(self._participants(roles))
 
     def _participants(self, roles: Roles) -> Iterator[str]:
@@ -158,12 +165,34 @@ class Slicer:
             return True
         if isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function):
             return True
+        if self._may_use_scaler(call):
+            return True
         arguments = (*call.args, *(keyword.value for keyword in call.keywords))
         return any(self._is_participant(argument, function) for argument in arguments)
+
+    def _may_use_scaler(self, call: ast.Call) -> bool:
+        """Whether unknown code gets a scaler by a call, or has got one, judged by names."""
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        known = self._carriers()
+        if last_name(receiver) in known and not ASKS.search(callee_name(call)):
+            return True
+        return any(
+            last_name(part) in known or last_name(part) == "self"
+            for argument in (*call.args, *(word.value for word in call.keywords))
+            for part in passed_parts(argument)
+        )
+
+    def _carriers(self) -> frozenset[str]:
+        if self._known_carriers is None or self._known_carriers[0] != self.interesting:
+            found = carriers(self.roles, self.interesting)
+            self._known_carriers = (self.interesting, found)
+        return self._known_carriers[1]
 
     def _is_handed_in(self, callee: ast.expr, name: str, function: Function) -> bool:
         """Whether a call runs a parameter, or a method that some class of the program has."""
         if isinstance(callee, ast.Name):
+            if HOOK.search(name):
+                return True
             suspect = name in self.handed or SUSPECT.search(name) is not None
             return suspect and name in parameter_names(function)
         return name in self.handed
@@ -291,7 +320,8 @@ class _Work:
         if any(id(expression) in self.calls for expression in expressions_of(statement)):
             return True
         if fills_container(statement):
-            return bool(names_in(statement.value.func.value) & self.relevant)  # type: ignore[attr-defined]
+            place = statement.value.func.value  # type: ignore[attr-defined]
+            return _is_own(place) or bool(names_in(place) & self.relevant)
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
         return any(
@@ -300,18 +330,31 @@ class _Work:
         )
 
     def _keeps(self, target: ast.expr, value: ast.expr | None) -> bool:
-        """`self.trainer = trainer`: another file may reach the protocol through the object."""
-        if self.function.name != "__init__" or not isinstance(value, ast.Name):
+        """`self.trainer = trainer`: another file may reach the protocol through the object.
+
+        `self.callbacks = []` and `self.callbacks = callbacks or []`: another method may fill it.
+        """
+        if self.function.name != "__init__" or not isinstance(target, ast.Attribute):
             return False
-        return isinstance(target, ast.Attribute) and value.id in parameter_names(self.function)
+        if isinstance(value, ast.BoolOp):
+            value = value.values[-1]
+        if isinstance(value, ast.Name):
+            return value.id in parameter_names(self.function)
+        return isinstance(value, ast.List) and not value.elts
 
 
 def fills_container(statement: ast.stmt) -> bool:
-    """Whether a statement only puts something into a container: `pending.append(x)`."""
+    """Whether a statement only changes what a container holds: `pending.append(x)`."""
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     callee = statement.value.func
-    return isinstance(callee, ast.Attribute) and callee.attr in ("append", "add", "extend")
+    return isinstance(callee, ast.Attribute) and callee.attr in FILLS | REORDERS
+
+
+def _is_own(place: ast.expr) -> bool:
+    """`self.callbacks`: another method may run what is put in there."""
+    owner = place.value if isinstance(place, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and owner.id == "self"
 
 
 def _is_gradient(target: ast.expr) -> bool:

@@ -18,8 +18,10 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("method", instance, function)  a method of an object, not called yet
     ("event", participant, name)    a method of a scaler or an optimizer, not called yet
     ("partial", callee, bound)      arguments bound to one of these, as `Call.bound` has them
+    ("choice", values)        one of these, nobody knows which: a table with an unknown key
     ("library", class, id)    an object of a training library's class, by its dotted name
     ("foreign",)              what a library has taken over: it scales and steps by itself
+    ("keeper",)               an object of unknown code that was given a scaler: it may use it
     ("autocast",), ("null",)  an autocast object; a null context
     ("tuple", values)         a tuple or list display
 """
@@ -35,11 +37,14 @@ ZERO: Value = ("const", 0)
 POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
 FOREIGN: Value = ("foreign",)
+KEEPER: Value = ("keeper",)
 
 #: Kinds that can be called.
-CALLABLE_KINDS = frozenset({"function", "class", "method", "event", "partial", "instance"})
+CALLABLE_KINDS = frozenset(
+    {"function", "class", "method", "event", "partial", "instance", "choice"}
+)
 #: Kinds that always take part in the merge key: they correlate with the typestate.
-KEYED_KINDS = frozenset({"scaled", "scaler", "opaque", "foreign"})
+KEYED_KINDS = frozenset({"scaled", "scaler", "opaque", "foreign", "keeper"})
 #: Kinds that do where a relevant guard tests them, or the name is a scaler's.
 GUARD_KINDS = frozenset({"const", "positive", "none"}) | CALLABLE_KINDS
 
@@ -68,6 +73,6 @@ def is_truthy(value: Value) -> bool | None:
 
 def is_not_none(value: Value) -> bool | None:
     """Whether a value is certainly not None (True), certainly None (False), or unknown."""
-    if value is None or value[0] in ("path", "opaque") or value == ("formula", False):
+    if value is None or value[0] in ("path", "opaque", "keeper") or value == ("formula", False):
         return None
     return value[0] != "none"

@@ -267,6 +267,22 @@ class _Indexer:
             self._visit(statement, function, inner, inner.qualname + ".")
 
 
+def as_function(node: ast.Lambda, function: Function) -> Function:
+    """A lambda that a function holds, as a nested function that returns its expression."""
+    returned = ast.copy_location(ast.Return(node.body), node)
+    definition = ast.FunctionDef("<lambda>", node.args, [returned], [])
+    label = f"{function.label}.<lambda>@{node.lineno}:{node.col_offset}"
+    return Function(
+        "<lambda>",
+        f"{function.qualname}.<lambda>",
+        ast.copy_location(definition, node),
+        function.module,
+        label,
+        function,
+        nodes=[returned, *walk(node.body)],
+    )
+
+
 def _root_name(expression: ast.expr) -> str:
     """The name that a dotted expression starts with, `getattr` calls included."""
     while not isinstance(expression, ast.Name):

@@ -9,6 +9,12 @@ from amplint.project.roles import last_name
 
 _DECORATORS = frozenset({"dataclass", "define", "frozen", "mutable", "attrs", "s", "attributes"})
 _BASES = frozenset({"NamedTuple", "BaseModel", "BaseSettings", "Struct"})
+#: Calls of attrs that declare a field.
+_DECLARERS = frozenset({"ib", "attrib", "field"})
+#: Decorators of pydantic under which a method may change what is passed.
+_VALIDATORS = frozenset({"validator", "root_validator", "field_validator", "model_validator"})
+#: Methods that run after the fields are filled.
+AFTER_FILLING = ("__post_init__", "__attrs_post_init__", "model_post_init")
 
 
 def is_record(owner: Class) -> bool:
@@ -24,19 +30,40 @@ def is_record(owner: Class) -> bool:
 def fields_of(owner: Class) -> list[str]:
     """The fields that a class itself declares as parameters, in order."""
     return [
-        statement.target.id
+        target.id
         for statement in owner.node.body
-        if isinstance(statement, ast.AnnAssign)
-        and isinstance(statement.target, ast.Name)
-        and not _is_no_parameter(statement)
+        for target in _targets(statement)
+        if isinstance(target, ast.Name) and not _is_no_parameter(statement)
     ]
 
 
-def _is_no_parameter(statement: ast.AnnAssign) -> bool:
+def keeps_values(owner: Class) -> bool:
+    """Whether the fields of an object are what its class was called with: no validator, no converter."""
+    for statement in owner.node.body:
+        decorators = getattr(statement, "decorator_list", ())
+        calls = [item.func if isinstance(item, ast.Call) else item for item in decorators]
+        if any(last_name(item) in _VALIDATORS for item in calls):
+            return False
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.Call) and any(word.arg == "converter" for word in value.keywords):
+            return False
+    return True
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement declares: `amp: bool`, or `amp = attr.ib()` without a type."""
+    if isinstance(statement, ast.AnnAssign):
+        return [statement.target]
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return []
+    return statement.targets if last_name(statement.value.func) in _DECLARERS else []
+
+
+def _is_no_parameter(statement: ast.stmt) -> bool:
     """`ClassVar[...]`, and `field(init=False)`."""
-    if "ClassVar" in ast.unparse(statement.annotation):
+    if isinstance(statement, ast.AnnAssign) and "ClassVar" in ast.unparse(statement.annotation):
         return True
-    value = statement.value
+    value = getattr(statement, "value", None)
     return isinstance(value, ast.Call) and any(
         word.arg == "init" and isinstance(word.value, ast.Constant) and word.value.value is False
         for word in value.keywords
