@@ -16,9 +16,10 @@ from functools import cached_property
 from typing import Any
 
 from amplint.probe.choices import UNKNOWN, Choices
+from amplint.probe.configfiles import ConfigFiles
 from amplint.probe.domains import Option, is_same
 from amplint.probe.messages import Decision
-from amplint.project.dataflow import bindings_of, parameters, scopes
+from amplint.project.dataflow import bindings_of, constant_of, parameters, scopes
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Class, Function, Module
 from amplint.project.objects import Objects, returned
@@ -36,6 +37,8 @@ _PARSE = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
 #: Optimizers of torch that call the model themselves, or want sparse gradients.
 _SPECIAL = frozenset({"LBFGS", "SparseAdam"})
 _NONE = " is None"
+#: Under which name it is chosen which configuration file is read: no option has it.
+_FILE = "configuration file"
 _OBJECTS = (ast.Lambda, ast.List, ast.Dict, ast.Tuple, ast.Set, ast.ListComp, ast.DictComp)
 
 
@@ -64,12 +67,14 @@ class Passed:
         option: under which name it is set, "" where nobody sets it.
         allowed: what the code makes of that, None for whatever the option takes.
         conditions: what has to hold for it to be passed.
+        file: the configuration file that says so, "" if no other one says otherwise.
     """
 
     value: Any = UNKNOWN
     option: str = ""
     allowed: tuple[Any, ...] | None = None
     conditions: tuple[Condition, ...] = ()
+    file: str = ""
 
 
 class Callers:
@@ -79,13 +84,15 @@ class Callers:
         objects: finds the calls.
         values: what their arguments are.
         climb: calls that a way may have.
+        root: the folder of the project, for its configuration files; "" for none.
     """
 
-    def __init__(self, objects: Objects, values: Values, climb: int) -> None:
+    def __init__(self, objects: Objects, values: Values, climb: int, root: str = "") -> None:
         self._objects = objects
         self._values = values
         self._climb = climb
         self._sites: dict[Function, list[CallSite]] = {}
+        self._files = ConfigFiles(root) if root else None
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -169,7 +176,7 @@ class Callers:
             yield None
         elif function.name == "__init__":
             yield Origin(site.node, site.function, outer.activation)
-        elif not isinstance(site.node.func, ast.Attribute):
+        elif not isinstance(site.node.func, ast.Attribute) or site.method != function.name:
             yield from self._built(site.node.func, site.function, owner, outer)
         elif isinstance(site.node.func.value, ast.Name) and site.node.func.value.id == "self":
             yield outer.made
@@ -253,7 +260,7 @@ class Callers:
         Returns:
             path -> value; what is missing is unknown. None if the way is never taken like that.
         """
-        reader = _Reader(self._objects, self._values, way, options)
+        reader = _Reader(self._objects, self._values, way, options, self._files)
         choices = Choices(options)
         settled: dict[str, Any] = {}
         for decision in sorted(decisions, key=lambda item: item.path not in wanted):
@@ -295,6 +302,8 @@ def _fit(
         exact: it has to be as wanted.
     """
     choices = choices.copy()
+    if passed.file and not choices.choose(_FILE, passed.file):
+        return None
     known = _none_or_not if asks_none else _value
     value = known(passed, wanted, exact, choices)
     if value is UNKNOWN or (exact and not is_same(value, wanted)):
@@ -350,8 +359,14 @@ class _Reader:
     """Reads what one way into a function passes for its inputs."""
 
     def __init__(
-        self, objects: Objects, values: Values, way: Way, options: Mapping[str, Option]
+        self,
+        objects: Objects,
+        values: Values,
+        way: Way,
+        options: Mapping[str, Option],
+        files: ConfigFiles | None,
     ) -> None:
+        self._files = files
         self._objects = objects
         self._values = values
         self._way = way
@@ -447,7 +462,10 @@ class _Reader:
                 return self._behind(back, depth)
         if isinstance(expression, _OBJECTS) or self._builds(expression, function):
             return [Passed()], True
-        return self._constants(expression, *here)
+        found, complete = self._constants(expression, *here)
+        if not found and isinstance(expression, ast.Subscript):
+            return self._configured(expression)
+        return found, complete
 
     def _behind(self, back: Back, depth: int) -> tuple[list[Passed], bool]:
         """What is behind an expression: the first place that its conditions lead to."""
@@ -505,7 +523,8 @@ class _Reader:
         own = self._assigned_once(read, function)
         if own is not None:
             return self._trace(*own, None, depth + 1)
-        return self._constants(read, *here)
+        found, complete = self._constants(read, *here)
+        return (found, complete) if found else self._configured(read)
 
     def _is_namespace(
         self, expression: ast.expr, function: Function, activation: Activation | None
@@ -557,6 +576,14 @@ class _Reader:
             if keyword.arg == "enabled":
                 return self._trace(keyword.value, found[0].function, found[0].activation, depth + 1)
         return [Passed(True)], not made.args
+
+    def _configured(self, read: ast.Attribute | ast.Subscript) -> tuple[list[Passed], bool]:
+        """What configuration files of the project call by the name that is read."""
+        key = read.attr if isinstance(read, ast.Attribute) else constant_of(read.slice)
+        if self._files is None or not isinstance(key, str):
+            return [], False
+        entries = self._files.entries(key)
+        return [Passed(value, file=file) for value, file in entries], bool(entries)
 
     def _assigned_once(
         self, read: ast.Attribute, function: Function

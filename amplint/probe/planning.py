@@ -86,7 +86,8 @@ class PlanBuilder:
     @cached_property
     def calls(self) -> Callers:
         """What the calls of the project's functions pass."""
-        return Callers(self.view.objects, self.view.values, CLIMB)
+        folders = self._project.folders_of(self.view.module)
+        return Callers(self.view.objects, self.view.values, CLIMB, folders[0] if folders else "")
 
     def entries(self, finding: Finding) -> list[Function]:
         """Functions to call, the best first.

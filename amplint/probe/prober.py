@@ -46,6 +46,8 @@ from amplint.project.module import Function
 #: reached the line. First in a short round, so that an entry that leads nowhere leaves some for
 #: its callers.
 ROUNDS = ((6, 4), (40, 30))
+#: Runs of an entry in which something has been shown with a doubt.
+DOUBTED_RUNS = 16
 #: Functions that are called for one finding.
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
@@ -175,10 +177,11 @@ class Prober:
         searched: list[tuple[Planned, Exploration]] = []
         repaired: list[tuple[Planned, Exploration]] = []
         for limit, repairs in ROUNDS:
+            known = list(cases)
             for planned in plans.values():
-                if any(case.planned.function is planned.function for case in cases):
-                    continue  # its callers build what it is in doubt about
-                exploration = self._explore(planned, budget, judge, limit)
+                if not (most := _bound(limit, planned, known)):
+                    continue
+                exploration = self._explore(planned, budget, judge, most)
                 searched.append((planned, exploration))
                 found = [(exploration, cases)]
                 if not any(_goes_on(plain) for _, plain in searched):
@@ -192,8 +195,6 @@ class Prober:
                     if case.is_confirmed:
                         return self._confirmed(case, budget)
                     kept.append(case)
-            if not all(map(_is_left_to_callers, cases)):
-                break
             if all(exploration.exhausted for _, exploration in searched):
                 break
         unconfirmed = self._unconfirmed([*cases, *with_skips], [*searched, *repaired], budget)
@@ -502,6 +503,17 @@ def _reaches(exploration: Exploration) -> bool:
 
 def _goes_on(exploration: Exploration) -> bool:
     return any(trial.reached and _went_on(trial) for trial in exploration.trials)
+
+
+def _bound(limit: int, planned: Planned, cases: list[_Case]) -> int:
+    """How many runs an entry gets when there are cases with doubts.
+
+    The entry of a case may show it with none under other inputs; what others can settle is
+    only what is left to callers.
+    """
+    if any(case.planned.function is planned.function for case in cases):
+        return min(limit, DOUBTED_RUNS)
+    return limit if all(map(_is_left_to_callers, cases)) else 0
 
 
 def _is_left_to_callers(case: _Case) -> bool:

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from amplint.config import Settings
-from amplint.probe.callers import Callers
 from amplint.probe.confirmation import plan_builder
 from amplint.probe.domains import options_of
 from amplint.probe.messages import Decision
-from amplint.probe.planning import CLIMB
 
 TRAINER = """\
 class Trainer:
@@ -65,7 +63,7 @@ def settled(
     assert builder is not None
     view = builder.view
     target = next(f for f in view.module.functions if f.qualname == function)
-    callers = Callers(view.objects, view.values, CLIMB)
+    callers = builder.calls
     ways = callers.ways(target)
     modules = {site.function.module for site in view.objects.calls_of(target)}
     modules |= {way.made.function.module for way in ways if way.made is not None}
@@ -343,3 +341,50 @@ def test_what_makes_optimizers(tmp_path: Path, call: str, expected: bool) -> Non
     assert builder is not None
     method = next(f for f in builder.view.module.functions if f.qualname == "Trainer.train")
     assert builder.calls.passes_optimizers(method, "optimizer") is expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"base.yml": "train:\n  clip_max_norm: 0.1\n"}, {"clip": 0.1}),
+        ({"conf/a.json": '{"clip_max_norm": 2}'}, {"clip": 2}),
+        ({"a.yaml": "clip_max_norm: 1e-1"}, {"clip": 0.1}),
+        # it is switched off
+        ({"base.yml": "clip_max_norm: 0"}, {"clip": 0}),
+        # two files say two things: both are possible, but not the one with the other's entries
+        (
+            {"a.yml": "clip_max_norm: 0\nsteps: 1", "b.yml": "clip_max_norm: 1.5\nsteps: 4"},
+            {"clip": 1.5, "steps": 4},
+        ),
+        (
+            {"a.yml": "clip_max_norm: 1.5\nsteps: 1", "b.yml": "clip_max_norm: 0\nsteps: 4"},
+            {"clip": 1.5, "steps": 1},
+        ),
+        # no file says it, or none can be read
+        ({"base.yml": "max_norm: 0.1"}, {}),
+        ({"base.yml": "clip_max_norm: [1, 2]"}, {}),
+        ({"base.yml": "clip_max_norm: {"}, {}),
+        ({"base.txt": "clip_max_norm: 0.1"}, {}),
+    ],
+)
+def test_configuration_files(
+    tmp_path: Path, files: dict[str, str], expected: dict[str, Any]
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    main = (
+        "from trainer import train\n"
+        "class Solver:\n"
+        "    def fit(self):\n"
+        "        args = self.cfg\n"
+        "        train(self.net, clip=args.clip_max_norm, steps=args['steps'])\n"
+    )
+    assert settled(tmp_path, FUNCTION, main, "train", clip=1.5, steps=4) == [expected]
+
+
+def test_an_option_is_not_looked_up_in_files(tmp_path: Path) -> None:
+    (tmp_path / "base.yml").write_text("clip: 0.5\n")
+    main = f"{PARSER}\ntrain(net, clip=args.clip)\n"
+    assert settled(tmp_path, FUNCTION, main, "train", clip=2.0) == [{"clip": 2.0}]

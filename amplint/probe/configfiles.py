@@ -1,0 +1,99 @@
+"""Entries of a project's configuration files, whoever reads them.
+
+Which file a program reads is often settled on its command line, and by code that nothing can
+be said about. What can be said is what the files of the project call `clip_max_norm`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+#: Folders and files that are looked into, and bytes that one file may have.
+_FOLDERS, _FILES, _BYTES = 2000, 400, 1 << 16
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class ConfigFiles:
+    """The YAML and JSON files of a project.
+
+    Args:
+        root: the folder of the project.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._entries: dict[str, list[tuple[Any, str]]] = {}
+
+    def entries(self, key: str) -> list[tuple[Any, str]]:
+        """The plain values of a key, in whatever section, each with its file.
+
+        The file is "" if every file that has the key says the same: it goes with all others.
+        """
+        known = self._entries.get(key)
+        if known is None:
+            found = [
+                (value, path)
+                for path, text in self._texts.items()
+                if key in text
+                for value in _values_of(key, _parsed(path, text))
+            ]
+            alike = len({repr(value) for value, _ in found}) == 1
+            known = self._entries[key] = [(found[0][0], "")] if alike else found
+        return known
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for path in _paths(self._root):
+            try:
+                if os.path.getsize(path) > _BYTES:
+                    continue
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    found[path] = file.read()
+            except OSError:
+                continue
+            if len(found) >= _FILES:
+                break
+        return found
+
+
+def _paths(root: str) -> Iterator[str]:
+    for folder, inner, names in itertools.islice(os.walk(root), _FOLDERS):
+        inner[:] = sorted(name for name in inner if not name.startswith((".", "node_modules")))
+        yield from (
+            os.path.join(folder, name) for name in sorted(names) if name.endswith(_SUFFIXES)
+        )
+
+
+def _parsed(path: str, text: str) -> object:
+    """Plain data; None for what is none."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return None
+
+
+def _values_of(key: str, data: object) -> Iterator[Any]:
+    if isinstance(data, dict):
+        value = data.get(key)
+        if isinstance(value, (bool, int, float, str)):
+            yield _number(value) if isinstance(value, str) else value
+        data = list(data.values())
+    if isinstance(data, list):
+        for item in data:
+            yield from _values_of(key, item)
+
+
+def _number(text: str) -> Any:
+    """`1e-8` is a text to YAML 1.1, but a number to whoever wrote it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
