@@ -34,6 +34,8 @@ WAYS = 12
 #: Names are followed through this many assignments.
 _DEPTH = 6
 _PARSE = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
+#: What a user may give for a field with such a default.
+_KINDS = {bool: "flag", int: "int", float: "float", str: "str"}
 #: Optimizers of torch that call the model themselves, or want sparse gradients.
 _SPECIAL = frozenset({"LBFGS", "SparseAdam"})
 _NONE = " is None"
@@ -260,8 +262,9 @@ class Callers:
         Returns:
             path -> value; what is missing is unknown. None if the way is never taken like that.
         """
-        reader = _Reader(self._objects, self._values, way, options, self._files)
-        choices = Choices(options)
+        known = dict(options)  # grows by the fields that a command line fills
+        reader = _Reader(self._objects, self._values, way, known, self._files)
+        choices = Choices(known)
         settled: dict[str, Any] = {}
         for decision in sorted(decisions, key=lambda item: item.path not in wanted):
             path = decision.path.removesuffix(_NONE)
@@ -363,7 +366,7 @@ class _Reader:
         objects: Objects,
         values: Values,
         way: Way,
-        options: Mapping[str, Option],
+        options: dict[str, Option],
         files: ConfigFiles | None,
     ) -> None:
         self._files = files
@@ -518,6 +521,10 @@ class _Reader:
         here = (function, activation)
         if read.attr in self._options and self._is_namespace(read.value, *here):
             return self._option(read, *here)
+        field = self._filled_field(read, *here)
+        if field is not None:
+            self._options.setdefault(read.attr, field)
+            return self._option(read, *here)
         if read.attr == "enabled":
             return self._enabled(read.value, *here, depth)
         own = self._assigned_once(read, function)
@@ -537,6 +544,25 @@ class _Reader:
             isinstance(origin.expression, ast.Call) and last_name(origin.expression.func) in _PARSE
             for origin in found
         )
+
+    def _filled_field(
+        self, read: ast.Attribute, function: Function, activation: Activation | None
+    ) -> Option | None:
+        """A field of a class that `HfArgumentParser` and its like fill, as an option."""
+        found = self._values.origins.of(read.value, function, activation).origins
+        if not found or not all(origin.from_command_line for origin in found):
+            return None
+        defaults = [
+            value.content
+            for value in self._values.of(read, function, activation).values
+            if value.standing is Standing.DEFAULT
+        ]
+        kind = _KINDS.get(type(defaults[0])) if len(defaults) == 1 else None
+        if kind is None:
+            return None
+        (default,) = defaults
+        values = (default, not default) if isinstance(default, bool) else (default,)
+        return Option(f"--{read.attr}", values, kind, default)
 
     def _option(
         self, read: ast.Attribute, function: Function, activation: Activation | None

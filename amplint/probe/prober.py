@@ -38,7 +38,7 @@ from amplint.probe.search import (
     pinned,
     same,
 )
-from amplint.probe.verdicts import SECOND_CALL, Judge, Shown
+from amplint.probe.verdicts import OWNERS, SECOND_CALL, Judge, Shown
 from amplint.project.dataflow import parameters
 from amplint.project.module import Function
 
@@ -508,12 +508,13 @@ def _goes_on(exploration: Exploration) -> bool:
 def _bound(limit: int, planned: Planned, cases: list[_Case]) -> int:
     """How many runs an entry gets when there are cases with doubts.
 
-    The entry of a case may show it with none under other inputs; what others can settle is
-    only what is left to callers.
+    What is left to callers, only they can settle. Otherwise the entry of a case may show it
+    without a doubt under other inputs.
     """
-    if any(case.planned.function is planned.function for case in cases):
-        return min(limit, DOUBTED_RUNS)
-    return limit if all(map(_is_left_to_callers, cases)) else 0
+    has_one = any(case.planned.function is planned.function for case in cases)
+    if all(map(_is_left_to_callers, cases)):
+        return 0 if has_one else limit
+    return min(limit, DOUBTED_RUNS) if has_one else 0
 
 
 def _is_left_to_callers(case: _Case) -> bool:
@@ -523,7 +524,7 @@ def _is_left_to_callers(case: _Case) -> bool:
         return False
     for doubt in case.shown.doubts:
         about = _PASSED_IN.match(doubt)
-        if about is None and doubt != SECOND_CALL:
+        if about is None and doubt not in (SECOND_CALL, OWNERS):
             return False
         if about is not None and root_of(about["path"]) not in case.planned.plan.parameters:
             return False

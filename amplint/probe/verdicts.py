@@ -82,6 +82,8 @@ _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403",
 _CUTS = frozenset({"grad-modes", "copies"})
 #: The doubt about a function that does a part of a round and was called again.
 SECOND_CALL = "its caller does nothing to scaler or gradients between two calls"
+#: The doubt about several optimizers that are passed in.
+OWNERS = "each optimizer owns the parameters that its name suggests"
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
 _ABOUT_GRAPHS = frozenset({"AMP123"})
 
@@ -419,7 +421,7 @@ class Judge:
         if _is_never_fed(trial):
             yield "the backward reaches none of the parameters that the optimizer owns"
         if _shares_invented_parameters(trial):
-            yield "each optimizer owns the parameters that its name suggests"
+            yield OWNERS
 
     # -- gate 7: the control -------------------------------------------------------------------
 

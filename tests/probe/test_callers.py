@@ -388,3 +388,37 @@ def test_an_option_is_not_looked_up_in_files(tmp_path: Path) -> None:
     (tmp_path / "base.yml").write_text("clip: 0.5\n")
     main = f"{PARSER}\ntrain(net, clip=args.clip)\n"
     assert settled(tmp_path, FUNCTION, main, "train", clip=2.0) == [{"clip": 2.0}]
+
+
+FILLED = """\
+from dataclasses import dataclass
+from transformers import HfArgumentParser
+from trainer import train
+
+@dataclass
+class Arguments:
+    fp16: bool = False
+    steps: int = 1
+    clip: float = make()
+
+(args,) = HfArgumentParser((Arguments,)).parse_args_into_dataclasses()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted", "expected"),
+    [
+        ("train(net, fp16=args.fp16)", {"fp16": True}, {"fp16": True}),
+        ("train(net, fp16=args.fp16)", {"fp16": False}, {"fp16": False}),
+        ("train(net, steps=args.steps)", {"steps": 4}, {"steps": 4}),
+        ("train(net, steps=args.steps)", {"steps": "all"}, {"steps": 1}),
+        ("train(net, clip=args.clip)", {"clip": 1.0}, {}),
+        ("if not args.fp16:\n    train(net, fp16=args.fp16)", {"fp16": True}, None),
+        ("args = Arguments()\ntrain(net, fp16=args.fp16)", {"fp16": True}, {"fp16": False}),
+        ("args = Arguments(fp16=True)\ntrain(net, fp16=args.fp16)", {"fp16": True}, {"fp16": True}),
+    ],
+)
+def test_fields_that_a_command_line_fills(
+    tmp_path: Path, call: str, wanted: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
+    assert settled(tmp_path, FUNCTION, f"{FILLED}\n{call}\n", "train", **wanted) == [expected]
