@@ -86,6 +86,7 @@ from amplint.project.dataflow import (
 )
 from amplint.project.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.project.module import CallSite, Function
+from amplint.project.reached_calls import ScalerCall, calls_leading_to
 from amplint.project.roles import last_name, path_text
 from amplint.project.scalers import BuiltScaler, built_scalers
 from amplint.rule import FileView, Rule
@@ -196,13 +197,21 @@ def _loop_uses(view: FileView, built: BuiltScaler, loop: ast.AST) -> bool:
 
 
 def _is_alone(view: FileView, built: BuiltScaler) -> bool:
-    """Whether the function runs the protocol with a scaler that nothing else sees."""
-    calls = [
-        site
-        for site in scaler_calls(view, "scale", "step", "load_state_dict", within=built.function)
-        if receiver(site.node) == built.target
-    ]
-    return {site.method for site in calls} == {"scale", "step"} and not _escapes(built)
+    """Whether the function runs the protocol with a scaler that nothing else keeps."""
+    restores = scaler_calls(view, "load_state_dict", within=built.function)
+    if any(receiver(site.node) == built.target for site in restores):
+        return False
+    calls = [list(_own_calls(view, built, method)) for method in ("scale", "step")]
+    helpers = {call.function for each in calls for call in each} - {built.function}
+    if any("load_state_dict" in ast.unparse(helper.node) for helper in helpers):
+        return False
+    return all(calls) and not _escapes(built)
+
+
+def _own_calls(view: FileView, built: BuiltScaler, method: str) -> Iterator[ScalerCall]:
+    """Calls of a method of the scaler in the function that builds it, helpers included."""
+    calls = calls_leading_to(view, method, built.function)
+    return (call for call in calls if call.scaler == built.target)
 
 
 def _escapes(built: BuiltScaler) -> bool:
@@ -221,10 +230,8 @@ def _escapes(built: BuiltScaler) -> bool:
 def _outside_optimizers(view: FileView, built: BuiltScaler) -> set[str]:
     """Root names of the stepped optimizers; none if the function builds one of them."""
     function, roots = built.function, set()
-    for site in scaler_calls(view, "step", within=function):
-        if receiver(site.node) != built.target:
-            continue
-        path = path_text(site.node.args[0]) if site.node.args else None
+    for call in _own_calls(view, built, "step"):
+        path = path_text(ast.parse(call.given, mode="eval").body) if call.given else None
         bindings = bindings_of(function).get(path or "", [])
         aliases = [path_text(binding.value) if binding.value else None for binding in bindings]
         sources = [path, *aliases]

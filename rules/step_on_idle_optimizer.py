@@ -79,10 +79,10 @@ from amplint.project.dataflow import (
     constant_of,
     names_in,
     parameters,
-    scaler_calls,
 )
 from amplint.project.layout import SCOPES, Layout, layout_of
-from amplint.project.module import CallSite, Function
+from amplint.project.module import Function
+from amplint.project.reached_calls import calls_leading_to
 from amplint.project.roles import Role, last_name, path_text
 from amplint.rule import FileView, Rule
 
@@ -115,21 +115,36 @@ READS_ONLY = re.compile(r"optim|clip_grad|numel|SGD|Adam|requires_grad", re.IGNO
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report steps of optimizers that cannot have a gradient."""
-    for site in scaler_calls(view, "step"):
-        if not site.node.args or not isinstance(site.node.args[0], ast.Name):
-            continue
-        optimizer = site.node.args[0].id
-        built = _built(view, site, optimizer)
-        template, words = _diagnose(view, site, *built) if built else ("", {})
-        if template:
-            help = HELPS[template].format(optimizer=optimizer, **words)
-            yield view.finding(RULE, site.node, template.format(optimizer=optimizer, **words), help)
+    reported: set[ast.Call] = set()
+    for function in view.module.functions:
+        for call in calls_leading_to(view, "step", function):
+            if any(map(_changes_groups, {function, call.function})):
+                continue
+            built = _built(view, call.node, function, call.given)
+            template, words = _diagnose(view, call.node, function, *built) if built else ("", {})
+            if not template or call.node in reported:
+                continue
+            reported.add(call.node)
+            names = {"optimizer": call.given, **words}
+            message, help = template.format(**names), HELPS[template].format(**names)
+            yield view.finding(RULE, call.node, message, help, path=call.path)
 
 
-def _built(view: FileView, site: CallSite, optimizer: str) -> tuple[str, ast.Call] | None:
+def _changes_groups(function: Function) -> bool:
+    """Whether a function gives an optimizer more parameters than it was built over."""
+    attributes = [node for node in function.nodes if isinstance(node, ast.Attribute)]
+    return any(
+        node.attr == "add_param_group"
+        or (node.attr in ("append", "extend") and last_name(node.value) == "param_groups")
+        for node in attributes
+    )
+
+
+def _built(
+    view: FileView, step: ast.Call, function: Function, optimizer: str
+) -> tuple[str, ast.Call] | None:
     """The model and the only constructor call of an optimizer over `model.parameters()`."""
-    function = site.function
-    if site.node not in layout_of(function) or optimizer in parameters(function):
+    if step not in layout_of(function) or optimizer in parameters(function):
         return None
     bindings = bindings_of(function).get(optimizer, [])
     call = bindings[0].value if len(bindings) == 1 else None
@@ -146,10 +161,10 @@ def _built(view: FileView, site: CallSite, optimizer: str) -> tuple[str, ast.Cal
 
 
 def _diagnose(
-    view: FileView, site: CallSite, model: str, built: ast.Call
+    view: FileView, step: ast.Call, function: Function, model: str, built: ast.Call
 ) -> tuple[str, dict[str, object]]:
-    layout = layout_of(site.function)
-    bindings = bindings_of(site.function).get(model, [])
+    layout = layout_of(function)
+    bindings = bindings_of(function).get(model, [])
     if not bindings or layout.conditions(built) or _shared_name(layout, model):
         return "", {}
     freezers = _freezing_calls(view, layout, model)
@@ -159,7 +174,7 @@ def _diagnose(
     is_own = len(bindings) == 1 and _is_constructed(bindings[0])
     if is_own and _only_inert(layout, model, may_run=False):
         return UNUSED, {"model": model}
-    place = _replacement(site, layout, model, built)
+    place = _replacement(step, layout, model, built)
     return (REPLACED, {"model": model, "row": place.lineno}) if place is not None else ("", {})
 
 
@@ -267,11 +282,11 @@ def _is_constructed(binding: Binding) -> bool:
     return isinstance(value, ast.Call) and last_name(value.func)[:1].isupper()
 
 
-def _replacement(site: CallSite, layout: Layout, model: str, built: ast.Call) -> ast.Assign | None:
+def _replacement(step: ast.Call, layout: Layout, model: str, built: ast.Call) -> ast.Assign | None:
     """A later assignment of a new model, without condition, before the step's loop."""
     later = [
         binding
-        for binding in bindings_of(site.function)[model]
+        for binding in bindings_of(layout.function)[model]
         if layout.before(built, binding.statement)
     ]
     if len(later) != 1 or not isinstance(later[0].statement, ast.Assign):
@@ -279,9 +294,9 @@ def _replacement(site: CallSite, layout: Layout, model: str, built: ast.Call) ->
     statement, value = later[0].statement, later[0].value
     if layout.loops(statement) != layout.loops(built) or layout.conditions(statement):
         return None
-    bindings = bindings_of(site.function)
+    bindings = bindings_of(layout.function)
     models = {name for name, each in bindings.items() if any(map(_is_constructed, each))}
     if not all(map(_is_constructed, bindings[model])) or value is None:
         return None
     wraps = models & names_in(value)
-    return None if wraps or not layout.before(statement, site.node) else statement
+    return None if wraps or not layout.before(statement, step) else statement

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amplint.findings import PathStep
-from amplint.project.dataflow import argument_for, parameters, receiver, scaler_calls
+from amplint.project.dataflow import (
+    argument_for,
+    bindings_of,
+    parameters,
+    receiver,
+    scaler_calls,
+)
 from amplint.project.layout import layout_of
 from amplint.project.module import Function
 from amplint.project.roles import last_name
@@ -31,7 +37,8 @@ class ScalerCall:
         method: `scaler.<method>(...)` itself, in whatever file.
         function: the function that holds `method`.
         scaler: the scaler as the function that holds `node` would write it.
-        given: the first argument of `method`, written likewise; "" where there is none.
+        given: the first argument of `method`, written likewise; "" where there is none, or where
+            it is a local of another function.
         path: from `node` to `method`; empty where they are one.
     """
 
@@ -82,12 +89,14 @@ def reached(
 
 def _seen_from(found: ScalerCall, callee: Function, call: ast.Call, called: PathStep) -> ScalerCall:
     """A call in a function, seen from a call of that function."""
+    root = found.given.partition(".")[0].partition("[")[0]
+    is_local = root in bindings_of(callee)
     return ScalerCall(
         call,
         found.method,
         found.function,
         as_caller_writes(found.scaler, callee, call),
-        as_caller_writes(found.given, callee, call),
+        "" if is_local else as_caller_writes(found.given, callee, call),
         (called, *found.path),
     )
 
