@@ -594,3 +594,21 @@ def test_whoever_applies_what_is_scaled_everywhere(
 
     prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
     assert prober.probe(finding).evidence.status == status
+
+
+@pytest.mark.parametrize(("last", "status"), [(12, "confirmed"), (10, "conditional")])
+def test_inputs_that_fulfil_an_assertion_are_searched_further(
+    tmp_path: Path, last: int, status: str
+) -> None:
+    """It holds from the tenth value on, which the first round of runs does not try."""
+    finding, builder, path = prepare(tmp_path, SOURCE)
+
+    def run(request: Request) -> RunResult:
+        result = missing_update(request, path)
+        size = request.assignment.get("loader.size", 0)
+        decision = Decision("loader.size", tuple(range(last)), size, 5)
+        notes = () if size >= 10 else ("the assertion in line 5 holds",)
+        return replace(result, decisions=(*result.decisions, decision), notes=notes)
+
+    prober = Prober(builder, run, runs=200, seconds=30.0, torch="2.13.0")
+    assert prober.probe(finding).evidence.status == status

@@ -152,6 +152,8 @@ class UserBuiltins:
 
     def contains(self, entry: Any, table: Any) -> bool:
         """`entry in table`; a stand-in is one of the entries first, then something else."""
+        if isinstance(table, Namespace) and isinstance(entry, str):
+            return table.has(entry)  # and defined as soon as it is read
         if isinstance(entry, standins.StandIn) and isinstance(table, TABLES) and table:
             known = tuple(table)
             if all(isinstance(other, (str, int)) for other in known):

@@ -708,3 +708,16 @@ def train(inputs, scaler):
     result = probe_source(source, plan={"slice_rows": (6, 7)}, repair=repair)
     assert (result.raised is None) == repair
     assert ("connected the loss" in result.notes) == repair
+
+
+def test_globals_hold_what_nothing_has_read_yet(probe_source: Probe) -> None:
+    source = """
+def rate_cos(epoch):
+    return 0.5
+
+def train(policy="cos"):
+    assert "rate_" + policy in globals()
+    assert "rate_exp" not in globals()
+    assert globals()["rate_" + policy](1) == 0.5
+"""
+    assert probe_source(source).status == "returned"
