@@ -55,6 +55,8 @@ class Run:
         self.remarks: dict[str, None] = {}
         self.rows: dict[int, int] = {}
         self.lines = 0
+        #: Whether what is written into stand-ins are the defaults of a configuration.
+        self.declares = False
         self.virtual_cuda = not request.device.startswith("cuda")
         #: Told the leaves of each graph that a backward went through.
         self.after_backward: Callable[[list[Any]], None] = lambda leaves: None

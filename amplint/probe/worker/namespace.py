@@ -84,8 +84,24 @@ class Namespace(dict):  # type: ignore[type-arg]
             reason = f"{type(error).__name__}: {error}"[:120]
             self._loader.run.remark(f"{self._source.name}:{row} was not executed: {reason}")
         for name in bound_names(statement):
-            if isinstance(dict.get(self, name), absorbed.Parser):
+            bound = dict.get(self, name)
+            if isinstance(bound, absorbed.Parser):
                 self._feed_parser(name)
+            elif isinstance(bound, standins.StandIn):
+                self._configure(name)
+
+    def _configure(self, name: str) -> None:
+        """Run what a module writes into an object of an unknown class: `cfg.TRAIN.LR = 0.1`."""
+        for index in self._source.settings.get(name, ()):
+            if index not in self._done:
+                self._done.add(index)
+                try:
+                    with standins.declaring():
+                        self._run(index, effects=False)
+                except Exception as error:  # noqa: BLE001 -- whatever the user's module raises
+                    row = self._source.statements[index].lineno
+                    reason = f"{type(error).__name__}: {error}"[:120]
+                    self._loader.run.remark(f"{self._source.name}:{row} not executed: {reason}")
 
     def _feed_parser(self, name: str) -> None:
         for index, statement in enumerate(self._source.statements):

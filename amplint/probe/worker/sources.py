@@ -52,10 +52,15 @@ class ModuleSource:
         self.tree = ast.parse(data, filename)
         self.statements = list(_top_level(self.tree.body))
         self.bindings: dict[str, list[int]] = {}
+        #: Statements that assign to attributes of what a name is bound to: `cfg.TRAIN.LR = 0.1`.
+        self.settings: dict[str, list[int]] = {}
         self.stars: list[ast.ImportFrom] = []
         for index, statement in enumerate(self.statements):
             for bound in bound_names(statement):
                 self.bindings.setdefault(bound, []).append(index)
+            root = _configured(statement)
+            if root:
+                self.settings.setdefault(root, []).append(index)
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
                 self.stars.append(statement)
 
@@ -321,6 +326,18 @@ def bound_names(statement: ast.stmt) -> Iterator[str]:
                 yield from bound_names(inner)
         else:
             yield from _stored(child)
+
+
+def _configured(statement: ast.stmt) -> str:
+    """The name "cfg" of `cfg.TRAIN.LR = 0.1`; "" for anything else."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return ""
+    target: ast.expr = statement.targets[0]
+    if not isinstance(target, ast.Attribute):
+        return ""
+    while isinstance(target, ast.Attribute):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def _stored(node: ast.AST) -> Iterator[str]:

@@ -7,6 +7,7 @@ decides what it is, and that is a decision of the run.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 import sys
@@ -138,6 +139,17 @@ class StandInBase:
         """Swallows nothing."""
 
 
+@contextlib.contextmanager
+def declaring() -> Iterator[None]:
+    """What is assigned to attributes of stand-ins is a default, and may be something else."""
+    run = current()
+    run.declares = True
+    try:
+        yield
+    finally:
+        run.declares = False
+
+
 class StandInModule(StandInBase, torch.nn.Module):
     """The base of a class whose unknown base has the name of a model."""
 
@@ -225,7 +237,8 @@ class StandIn:
             value = self._amp_bind("tensor")
         attributes = get(self, "_attributes")
         if name in attributes:
-            return attributes[name]
+            known = attributes[name]
+            return known.choose() if isinstance(known, values.Declared) else known
         if value is not UNBOUND and hasattr(value, name):
             return getattr(value, name)
         made = values.make(f"{get(self, '_path')}.{name}", owner=get(self, "_owner"))
@@ -233,6 +246,8 @@ class StandIn:
         return made
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if current().declares and isinstance(value, (bool, int, float, str)):
+            value = values.Declared(f"{get(self, '_path')}.{name}", value)
         bound = get(self, "_value")
         if isinstance(bound, (torch.nn.Module, torch.optim.Optimizer)):
             setattr(bound, name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +31,28 @@ def make(path: str, owner: Any = None) -> Any:
     if kind != "loss" and may_be_none(run, path) and is_none(path):
         return None
     return maker(run, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A setting that the code gives a default, and a user may change."""
+
+    path: str
+    default: Any
+
+    def choose(self) -> Any:
+        """Its value in this run."""
+        return current().choose(self.path, self._options(), "default")
+
+    def _options(self) -> tuple[Any, ...]:
+        if isinstance(self.default, bool):
+            return (self.default, not self.default)
+        use = current().use(self.path)
+        if isinstance(self.default, str):
+            return (self.default, *(other for other in use.compared if isinstance(other, str)))
+        if not use.truth and not use.compared:
+            return (self.default,)
+        return (self.default, *(n for n in words.numbers_for(self.path) if n != self.default))
 
 
 def may_be_none(run: Run, path: str) -> bool:

@@ -721,3 +721,25 @@ def train(policy="cos"):
     assert globals()["rate_" + policy](1) == 0.5
 """
     assert probe_source(source).status == "returned"
+
+
+def test_a_configuration_has_the_defaults_of_its_module(probe_source: Probe) -> None:
+    files = {
+        "config.py": "from yacs.config import CfgNode\n_C = CfgNode()\ncfg = _C\n"
+        "_C.OPTIM = CfgNode()\n_C.OPTIM.POLICY = 'cos'\n_C.AMP = False\n_C.SIZE = 224\n"
+        "_C.NAMES = ['a', 'b']\n"
+    }
+    source = """
+from config import cfg
+def train():
+    assert "rate_" + cfg.OPTIM.POLICY == "rate_cos"
+    assert cfg.SIZE == 224 and cfg.NAMES == ["a", "b"]
+    if cfg.AMP:
+        raise LookupError
+"""
+    result = probe_source(source, files=files)
+    assert result.status == "returned", result
+    (asked,) = [decision for decision in result.decisions if decision.path.endswith(".AMP")]
+    assert (asked.options, asked.origin) == ((False, True), "default")
+    other = probe_source(source, files=files, assignment={asked.path: True})
+    assert other.raised is not None and other.raised.type == "LookupError"
