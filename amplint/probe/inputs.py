@@ -53,6 +53,9 @@ def describe(need: Need, options: dict[str, Option]) -> str:
     decision = need.decision
     if decision.path.startswith("nan in "):
         return f"a NaN in the output of {decision.path.removeprefix('nan in ')}"
+    if _DATA.match(decision.path):
+        row = decision.path.rpartition("@")[2]
+        return f"data for which the test in line {row} is {str(bool(decision.choice)).lower()}"
     if decision.path.endswith(" is None"):
         given = decision.path.removesuffix(" is None")
         return f"`{given}` " + ("= None" if decision.choice else "given")

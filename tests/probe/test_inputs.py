@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplint.probe.domains import Option
-from amplint.probe.inputs import against_data, describe, is_surroundings, root_of
+from amplint.probe.inputs import against_data, describe, is_about, is_surroundings, root_of
 from amplint.probe.messages import Decision
 from amplint.probe.search import Need
 
@@ -42,6 +42,11 @@ OPTIONS = {
         (Decision("len(loader)", (4, 3, 1), 1), (1,), "1 batch"),
         (Decision("scaler is None", (False, True), True), (True,), "`scaler` = None"),
         (
+            Decision("data@195", (False, True), True, 195),
+            (True,),
+            "data for which the test in line 195 is true",
+        ),
+        (
             Decision("nan in forward 2", (False, True), True),
             (True,),
             "a NaN in the output of forward 2",
@@ -75,3 +80,17 @@ def test_against_data() -> None:
     assert against_data(Decision("data@12", (True, False), True)) == 0
     assert against_data(Decision("data@12", (True, False), False)) == 12
     assert against_data(Decision("args.amp", (True, False), False)) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "about"),
+    [
+        ("width", "width", True),
+        ("len(width.parts)", "width", True),
+        ("self.width is None", "self.width", True),
+        ("widths", "width", False),
+        ("self.width", "width", False),
+    ],
+)
+def test_is_about(path: str, name: str, about: bool) -> None:
+    assert is_about(path, name) == about

@@ -36,7 +36,7 @@ from amplint.probe.worker.soft import (
     soften,
     tensors_in,
 )
-from amplint.probe.worker.world import Loader
+from amplint.probe.worker.world import Loader, Sampler
 from amplint.runtime.instrument import CLIPS
 
 DISTRIBUTED_ANSWERS = {
@@ -276,24 +276,8 @@ def _files() -> None:
 def _data() -> None:
     replace(torch.utils.data, "DataLoader", Loader)
     replace(torch.utils.data.dataloader, "DataLoader", Loader)
-    replace(torch.utils.data, "DistributedSampler", _Sampler)
-    replace(torch.utils.data.distributed, "DistributedSampler", _Sampler)
-
-
-class _Sampler:
-    """The order of the data, which does not matter here."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def __iter__(self) -> Any:
-        return iter(range(2))
-
-    def __len__(self) -> int:
-        return 2
-
-    def set_epoch(self, epoch: Any) -> None:
-        """Nothing depends on it."""
+    replace(torch.utils.data, "DistributedSampler", Sampler)
+    replace(torch.utils.data.distributed, "DistributedSampler", Sampler)
 
 
 def _models() -> None:

@@ -79,12 +79,30 @@ class TinyModel(torch.nn.Module):
         return iter([self])
 
 
+class Sampler:
+    """The order of the data, which does not matter here."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __iter__(self) -> Any:
+        return iter(range(2))
+
+    def __len__(self) -> int:
+        return 2
+
+    def set_epoch(self, epoch: Any) -> None:
+        """Nothing depends on it."""
+
+
 class Loader:
     """A few batches of soft tensors."""
 
     def __init__(self, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
         self.dataset = standins.StandIn("dataset") if dataset is None else dataset
         self.batch_size = kwargs.get("batch_size", args[0] if args else 2)
+        sampler = kwargs.get("sampler")
+        self.sampler = Sampler() if sampler is None else sampler
         self._amp_path = f"DataLoader@{current().row()}"
         self._amp_lengths = _lengths(self.dataset, self.batch_size)
         self._amp_served = 0

@@ -743,3 +743,15 @@ def train():
     assert (asked.options, asked.origin) == ((False, True), "default")
     other = probe_source(source, files=files, assignment={asked.path: True})
     assert other.raised is not None and other.raised.type == "LookupError"
+
+
+def test_a_loader_has_a_sampler(probe_source: Probe) -> None:
+    source = """
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+def train(dataset, mine):
+    sampler = DataLoader(dataset).sampler
+    assert isinstance(sampler, (RandomSampler, DistributedSampler))
+    sampler.set_epoch(1)
+    assert DataLoader(dataset, sampler=mine).sampler is mine
+"""
+    assert probe_source(source).status == "returned"
