@@ -133,6 +133,8 @@ class Plan:
         predictions: any of them confirms.
         slice_rows: rows of the checked file that matter to scalers, optimizers, losses and
             their guards; of the statements there, those that touch them are never skipped.
+        call_rows: first rows of those of these statements that call what may do something to
+            a scaler, gradients or optimizers.
         prefer: path of a decision -> the value with which a run is to start.
         real_data: whether loaders hand out what the user's own data sets hold, where those can
             be run: shapes and dtypes are real then.
@@ -146,6 +148,7 @@ class Plan:
     domains: tuple[Domain, ...] = ()
     predictions: tuple[Prediction, ...] = ()
     slice_rows: tuple[int, ...] = ()
+    call_rows: tuple[int, ...] = ()
     prefer: dict[str, Any] = field(default_factory=dict)
     entry_source: int = 0
     parameters: tuple[str, ...] = ()
@@ -388,6 +391,7 @@ def decode_request(data: dict[str, Any]) -> Request:
                         for item in plan["predictions"]
                     ),
                     "slice_rows": tuple(plan["slice_rows"]),
+                    "call_rows": tuple(plan["call_rows"]),
                     "parameters": tuple(plan["parameters"]),
                     "omissions": _omissions(plan["omissions"]),
                 }

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from amplint.findings import Finding
-from amplint.flow.slice import blocks_of
+from amplint.flow.slice import blocks_of, expressions_of
 from amplint.probe.callers import Callers
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
 from amplint.probe.messages import Domain, Plan, Role, Source
@@ -231,6 +231,7 @@ class PlanBuilder:
             domains=domains,
             predictions=predict(finding),
             slice_rows=self.slice_rows,
+            call_rows=self.call_rows,
             prefer=self._preferences(finding, domains),
             entry_source=names.index(self._path_of(entry.module)),
             repeated=not _loops(entry),
@@ -372,6 +373,22 @@ class PlanBuilder:
             if not isinstance(function.node, ast.Lambda):
                 kept = self.view.program.slice(function).kept
                 rows.update(_rows_of_kept(function.body, kept))
+        return tuple(sorted(rows))
+
+    @cached_property
+    def call_rows(self) -> tuple[int, ...]:
+        """First rows of the statements whose calls may do something of the protocol."""
+        rows: set[int] = set()
+        for function in self.view.module.functions:
+            if isinstance(function.node, ast.Lambda):
+                continue
+            found = self.view.program.slice(function)
+            acting = found.calls - found.wanted
+            for node in function.nodes:
+                if isinstance(node, ast.stmt) and any(
+                    id(expression) in acting for expression in expressions_of(node)
+                ):
+                    rows.add(node.lineno)
         return tuple(sorted(rows))
 
     def _statements_that_matter(self, function: Function) -> list[ast.AST] | None:

@@ -400,6 +400,9 @@ class Judge:
 
     def _doubts_about_the_protocol(self, trial: Trial, by_order: bool) -> Iterator[str]:
         result = trial.result
+        same = _may_be_the_same(result)
+        if same:
+            yield f"{' and '.join(f'`{path}`' for path in same)} are different scalers"
         for name, row in self._builder.calls_with(_owners(trial)):
             if row in result.rows:
                 yield _untouched(name, row)
@@ -530,6 +533,12 @@ def _is_invented(trial: Trial) -> Callable[[Role], bool]:
         return role.kind == "optimizer" and role.origin != "constructor"
 
     return is_invented
+
+
+def _may_be_the_same(result: RunResult) -> list[str]:
+    """The paths of several scalers that the probe made up: who passes them may pass one."""
+    paths = [e.facts["stands-for"] for e in result.events if "stands-for" in e.facts and e.scaler]
+    return sorted(set(paths)) if len(set(paths)) > 1 else []
 
 
 def _owners(trial: Trial) -> set[str]:

@@ -612,3 +612,23 @@ def test_inputs_that_fulfil_an_assertion_are_searched_further(
 
     prober = Prober(builder, run, runs=200, seconds=30.0, torch="2.13.0")
     assert prober.probe(finding).evidence.status == status
+
+
+@pytest.mark.parametrize(
+    ("other", "status"), [("scaler", "confirmed"), ("b.scaler", "conditional")]
+)
+def test_scalers_that_are_made_up_may_be_one(tmp_path: Path, other: str, status: str) -> None:
+    finding, builder, path = prepare(tmp_path, SOURCE)
+
+    def run(request: Request) -> RunResult:
+        result = missing_update(request, path)
+        made = [
+            Event("scaler", path, 0, number, facts={"stands-for": place})
+            for number, place in enumerate(["scaler", other], 1)
+        ]
+        return replace(result, events=(*made, *result.events))
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    evidence = prober.probe(finding).evidence
+    assert evidence.status == status
+    assert evidence.assumptions in ((), ("`b.scaler` and `scaler` are different scalers",))

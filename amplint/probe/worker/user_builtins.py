@@ -63,6 +63,7 @@ class UserBuiltins:
         self._run = run
         self._rounds: dict[int, tuple[int, int]] = {}
         self._slice = frozenset(run.plan.slice_rows)
+        self._calls = frozenset(run.plan.call_rows)
         self._most = FEW_ROUNDS if run.request.assignment.get(SMALL) else ANY_ROUNDS
 
     def table(self, loading: Loading) -> dict[str, Any]:
@@ -243,16 +244,17 @@ class UserBuiltins:
     def _is_apart(self, frame: FrameType, row: int, names: tuple[str, ...]) -> bool:
         """Whether no call of a scaler depends on a statement, but by tests of what it binds.
 
-        A call may do anything, unless it is outside the slice of the checked file. What is bound
-        is a stand-in now, and a test of that is a decision of the run.
+        A call may do anything, unless the slice of the checked file knows better. What is bound is
+        a stand-in now, and a test of that is a decision of the run.
         """
         filename = frame.f_code.co_filename
         if any(self._kind_of(name) in ("scaler", "loss") for name in names):
             return False
         if filename == self._run.project.checked:
-            return bool(names) or row not in self._slice
-        source = self._run.project.module(filename)
-        return bool(names) and source is not None and not source.mentions_scaler
+            return row not in (self._slice if not names else self._calls)
+        if any(isinstance(value, torch.amp.GradScaler) for value in frame.f_locals.values()):
+            return False
+        return bool(names) and not self._may_call_a_scaler(filename)
 
     def _ends_calls(self, error: Exception, frame: FrameType) -> bool:
         """Whether the failure ended a function that was called here and may call a scaler."""

@@ -622,13 +622,14 @@ def train(table, optimizer, loss):
     {}["call beside it"]
     raise ValueError
     tidy()
+    rounds = {}["rounds"](scaler)
     scaler.step(optimizer)
 """
     steps = (
         "def tidy():\n    depth = {}['depth']\n    {}['call']\n    raise ValueError\n"
         "    return {}['result']\n"
     )
-    plan = {"slice_rows": (5, 6, 7, 11)}
+    plan = {"slice_rows": (5, 6, 7, 11, 12), "call_rows": (11, 12)}
     result = probe_source(source, files={"steps.py": steps}, plan=plan, repair=True)
     assert [(s.row, s.apart, s.names) for s in result.skipped] == [
         (4, True, ("width",)),
@@ -641,6 +642,7 @@ def train(table, optimizer, loss):
         (3, False, ()),
         (4, False, ()),
         (5, True, ("result",)),
+        (11, False, ("rounds",)),
     ]
 
 
