@@ -17,6 +17,7 @@ from amplint.probe.inputs import against_data, root_of
 from amplint.probe.measurements import MEASURES, UNSTEADY, Place, difference, repeats
 from amplint.probe.messages import (
     Event,
+    Handed,
     Omission,
     Prediction,
     Raised,
@@ -74,8 +75,9 @@ _ABOUT_GRADIENTS = re.compile(
 _ABOUT_SIZES = re.compile(r"what is selected|loop elsewhere ")
 #: Codes about gradients that are scaled when they are applied.
 _APPLIES_SCALED = frozenset({"AMP112"})
-#: What a function must have received to call a scaler.
+#: What a function must have received to call a scaler, or be called, if it has one already.
 _CAN_CALL = frozenset({"scaler", "optimizer"})
+_ACTS = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE)
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
 #: What a counterfactual run leaves out of the way from the loss to what is trained.
@@ -365,7 +367,7 @@ class Judge:
         if expected.relies_on == "place":
             return
         for call in result.opaque:
-            if by_order and _CAN_CALL.isdisjoint(call.kinds):
+            if by_order and not _may_call_a_scaler(call):
                 continue
             if not _HARMLESS.search(call.name):
                 yield _untouched(call.name, call.row)
@@ -470,6 +472,10 @@ class Judge:
         if shown.row not in result.rows or result.status not in ("returned", "raised", "stopped"):
             return False
         return result.raised is None or result.raised.row != shown.row
+
+
+def _may_call_a_scaler(call: Handed) -> bool:
+    return not _CAN_CALL.isdisjoint(call.kinds) or bool(_ACTS.search(call.name.rpartition(".")[2]))
 
 
 def _untouched(name: str, row: int) -> str:

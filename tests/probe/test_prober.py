@@ -94,6 +94,7 @@ def raised_as(**changes: object) -> Change:
         (when_raised(notes=("optimizer unresolved Lion", "connected features")), "confirmed"),
         (when_raised(opaque=(Handed("logger.info", 5),)), "confirmed"),
         (when_raised(opaque=(Handed("profile", 5, ("model", "loss")),)), "confirmed"),
+        (when_raised(opaque=(Handed("build().scale", 5, ("loss",)),)), "conditional"),
         # ... and does not hang on a statement that no test before them reads
         (when_raised(skipped=(Skipped(5, "TypeError", apart=True),)), "confirmed"),
         (when_raised(skipped=(Skipped(5, "TypeError", True, ("x",)),)), "confirmed"),
