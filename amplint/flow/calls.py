@@ -104,6 +104,8 @@ class Calls:
 
     def _method(self, call: Call) -> Valued | None:
         done = self._method_of_participant(call)
+        if done is None:
+            done = self._requested(call)
         if done is not None:
             return done
         method = self.functions.find_method(call.receiver, call.name)
@@ -130,6 +132,21 @@ class Calls:
         if call.name in ("mul_", "div_") and last_name(call.place) == "grad":
             return self.events.havoc(call.state)
         return self._constructor(call)
+
+    def _requested(self, call: Call) -> Valued | None:
+        """A class or function of a registry, or an object that it builds."""
+        found = self.reader.program.find_requested(call.node, call.function)
+        if found is None:
+            return None
+        value, request = found
+        if request.options is None:
+            return [(call.state, value)]
+        words = list(request.options)
+        node = ast.copy_location(ast.Call(call.node.func, [], words), call.node)
+        values = {
+            word.value: self.reader.value(word.value, call.state, call.function) for word in words
+        }
+        return self._through(value, replace(call, node=node, values=values))
 
     def _class_named(self, place: ast.expr, call: Call) -> Class | None:
         """The class of the program that an expression names, `cls` included."""

@@ -7,6 +7,7 @@ there. The interpreter asks for functions and classes by expression, never for f
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,7 @@ from amplint.flow.values import Value
 from amplint.project.module import Class, Function, Module, as_function
 from amplint.project.project import Project
 from amplint.project.records import fields_of, is_record
+from amplint.project.registries import Request, registered_in, registries_of, request_of
 from amplint.project.roles import Role, Roles, build_roles, factory_role, last_name
 from amplint.project.tables import Table, registered, tables_of
 
@@ -295,6 +297,49 @@ class Program:
                 found += registered(module, key, self._names(registrar, module))
         return found[0] if len(found) == 1 else None
 
+    def find_requested(self, call: ast.Call, function: Function) -> tuple[Value, Request] | None:
+        """What a call asks a registry of the program for: `STEPS.build(dict(type="AmpStep"))`."""
+        request = request_of(call, function)
+        registry = self._registry(request.registry, function.module) if request else None
+        if request is None or registry is None:
+            return None
+        name, home = registry
+        others = self._project.mentioning(home, name) if self._project else ()
+        found: list[Function | Class] = []
+        for module in dict.fromkeys(
+            (home, function.module, *itertools.islice(others, CALLER_LIMIT))
+        ):
+            is_registry = functools.partial(self._is_registry, registry, module)
+            found += registered_in(module, request.key, is_registry)
+        known = self._known(found[0]) if len(found) == 1 else None
+        return (_callable(known), request) if known is not None else None
+
+    def _registry(
+        self, expression: ast.expr, module: Module, depth: int = TABLE_DEPTH
+    ) -> tuple[str, Module] | None:
+        """The name of a registry and the module that holds it, through imports."""
+        dotted = module.resolve(expression)
+        if dotted is None:
+            name = expression.id if isinstance(expression, ast.Name) else ""
+            return (name, module) if name in registries_of(module) else None
+        parent, _, name = dotted.rpartition(".")
+        home = self._project.module_named(parent, module) if self._project and parent else None
+        if home is None or not depth:
+            return None
+        return self._registry(ast.Name(name, ast.Load()), home, depth - 1)
+
+    def _is_registry(
+        self, registry: tuple[str, Module], module: Module, expression: ast.expr
+    ) -> bool:
+        return self._registry(expression, module) == registry
+
+    def _requested(self, module: Module) -> Iterator[Function | Class]:
+        """Everything that a module asks registries for."""
+        for site in module.calls:
+            found = self.find_requested(site.node, site.function)
+            if found is not None and found[0] is not None:
+                yield found[0][1]
+
     def _names(self, wanted: Function, module: Module) -> Callable[[ast.expr], bool]:
         """Whether an expression at the top of a module names a function."""
 
@@ -356,6 +401,9 @@ class Program:
             if found is None:
                 continue
             for called, words in self._reach_of(found, name):
+                reach.setdefault(called, set()).update(words)
+        for found in self._requested(module):
+            for called, words in self._reach_of(found, found.name):
                 reach.setdefault(called, set()).update(words)
         self._reaches[module] = {name: frozenset(words) for name, words in reach.items() if words}
         return self._reaches[module]

@@ -17,6 +17,7 @@ from amplint.flow.carriers import ASKS, carriers, passed_parts
 from amplint.flow.facts import parameter_names, protocol_word
 from amplint.project.by_name import written_by_name
 from amplint.project.module import Function, walk
+from amplint.project.registries import request_of
 from amplint.project.roles import Role, Roles, last_name, scaler_name
 
 #: Callee names that may do protocol work although nobody knows what they are.
@@ -155,6 +156,8 @@ class Slicer:
             return True  # a base class's constructor may build the scaler
         if isinstance(callee, ast.Subscript):
             return True  # a table of functions, of this file or another
+        if request_of(call, function) is not None:
+            return True
         if self._is_handed_in(callee, name, function):
             return True
         if is_own_call(callee) and SUSPECT.search(name):
