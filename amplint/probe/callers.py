@@ -158,6 +158,8 @@ class Callers:
         for site in sites:
             for outer in itertools.islice(self._ways(site.function, depth + 1), WAYS):
                 activation = Activation(function, site.node, site.function, outer.activation)
+                if not self._may_run(site, outer):
+                    continue
                 conditions = (*outer.conditions, *_conditions(site))
                 for made in self._receivers(site, function, outer):
                     yield Way(function, activation, made, conditions)
@@ -166,10 +168,18 @@ class Callers:
         made_at = self.constructions(function.owner) if function.owner is not None else []
         for site in made_at if function.name != "__init__" else ():
             for outer in itertools.islice(self._ways(site.function, depth + 1), WAYS):
-                made = Origin(site.node, site.function, outer.activation)
-                yield Way(function, None, made, (*outer.conditions, *_conditions(site)))
+                if self._may_run(site, outer):
+                    made = Origin(site.node, site.function, outer.activation)
+                    yield Way(function, None, made, (*outer.conditions, *_conditions(site)))
         if not made_at:
             yield Way(function, None, None)
+
+    def _may_run(self, site: CallSite, outer: Way) -> bool:
+        """Whether what the calls around it pass lets control come to a call."""
+        return all(
+            condition.side in self._values.truth(condition.test, site.function, outer.activation)
+            for condition in _conditions(site)
+        )
 
     def _receivers(self, site: CallSite, function: Function, outer: Way) -> Iterator[Origin | None]:
         """The calls that may have built the object whose method a call runs."""

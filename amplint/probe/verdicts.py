@@ -71,6 +71,10 @@ _ABOUT_GRADIENTS = re.compile(
     r"optimizer unresolved |connected |an optimizer was given no|skipped in a model or data set|"
     r"what is selected|loop elsewhere "
 )
+#: Notes of a run about something unknown that scales: it may be a scaler.
+_SCALES = re.compile(r"\.scale$")
+#: Notes of a run about the way from a loss to what an optimizer owns.
+_ABOUT_WAYS = re.compile(r"connected |an optimizer was given no")
 #: Notes of a run about how large gradients are, but not whether there are any.
 _ABOUT_SIZES = re.compile(r"what is selected|loop elsewhere ")
 #: Codes about gradients that are scaled when they are applied.
@@ -301,7 +305,7 @@ class Judge:
         """
         result = trial.result
         if cause.slug == "clip-of-scaled" and _steps_what_it_scaled(result, cause):
-            yield from (_in_words(note) for note in result.notes if note.startswith("connected "))
+            yield from (_in_words(note) for note in result.notes if _ABOUT_WAYS.match(note))
         small, large = (
             replace(run, steps=run.steps[:1])
             for run in map(self._budget.run, (replace(larger, init_scale=SMALL_SCALE), larger))
@@ -373,7 +377,7 @@ class Judge:
                 yield _untouched(call.name, call.row)
         any_gradient = by_order or self._takes_any_gradient(trial, expected)
         for note in result.notes:
-            if any_gradient and _ABOUT_GRADIENTS.match(note):
+            if any_gradient and _ABOUT_GRADIENTS.match(note) and not _SCALES.search(note):
                 continue
             name = note.removeprefix("optimizer unresolved ")
             if name != note and self._builder.is_passed_optimizer(trial.plan, name):

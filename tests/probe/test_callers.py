@@ -272,6 +272,20 @@ def test_a_method(
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ("def main(amp):\n    if amp:\n        train(net)\nmain(True)", [{"fp16": False}]),
+        ("def main(amp):\n    if amp:\n        train(net)\nmain(False)", []),
+        ("def main(amp):\n    if not amp:\n        return\n    train(net)\nmain(False)", []),
+        ("def main(amp):\n    if amp:\n        train(net)\nmain(count())", [{"fp16": False}]),
+        ("USE = False\nif USE:\n    train(net)", []),
+    ],
+)
+def test_calls_that_never_run(tmp_path: Path, calls: str, expected: list[dict[str, Any]]) -> None:
+    assert settled(tmp_path, FUNCTION, f"{PARSER}\n{calls}\n", "train", fp16=False) == expected
+
+
 def test_nobody_calls_it(tmp_path: Path) -> None:
     assert settled(tmp_path, FUNCTION, "", "train", fp16=True) == [{}]
 
