@@ -12,7 +12,7 @@ from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
-from amplint.flow.values import FOREIGN, KEEPER, Value, is_truthy
+from amplint.flow.values import FOREIGN, KEEPER, POSITIVE, ZERO, Value, is_truthy
 from amplint.project.module import walk
 
 Valued = list[tuple[State, Value]]
@@ -47,6 +47,8 @@ class Expressions:
         if isinstance(target, ast.Starred):
             self.bind(target.value, None, state, frame)
             return
+        if isinstance(target, ast.Subscript):
+            self.fill(target.value, state, frame)
         location = self._target_location(target, state, frame)
         if location is None:
             return
@@ -84,6 +86,17 @@ class Expressions:
     def _is_participant(self, target: ast.expr, frame: Frame) -> bool:
         roles = self.program.roles(frame.function)
         return roles.is_scaler(target, frame.function) or roles.is_optimizer(target, frame.function)
+
+    def fill(self, place: ast.expr, state: State, frame: Frame) -> None:
+        """Put something into a container, in place: it is not empty any more."""
+        location = self.reader.locate(place, state, frame.function)
+        if location is None:
+            return
+        if state.values.get(location) == ZERO:
+            state.values[location] = POSITIVE
+        for atom in (("true", location), ("positive", location)):
+            if state.facts.get(atom) is False:
+                del state.facts[atom]
 
     def _named(self, item: Value, location: str, index: int) -> Value:
         """A participant in a display is known by its place in the container."""

@@ -20,7 +20,7 @@ from amplint.flow.loops import HOOKS
 from amplint.flow.places import item_location
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.flow.slice import REORDERS, fills_container
+from amplint.flow.slice import REORDERS, fills_container, updates_container
 from amplint.flow.state import EVERY, State, merge
 from amplint.flow.values import CALLABLE_KINDS, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
@@ -167,9 +167,12 @@ class Interpreter(Expressions):
         if written is not None:
             target, value = written
             return self._assign(ast.copy_location(ast.Assign([target], value), node), states, frame)
-        return Outcome(
-            normal=[after for state in states for after in self._run(node, state, frame)]
-        )
+        normal = [after for state in states for after in self._run(node, state, frame)]
+        if updates_container(node):
+            normal = [after.copy() for after in normal]
+            for after in normal:
+                self.fill(node.value.func.value, after, frame)  # type: ignore[attr-defined]
+        return Outcome(normal=normal)
 
     def _run(self, node: ast.Expr, state: State, frame: Frame) -> Iterator[State]:
         """The states after an expression whose value nobody takes; a scaled loss is lost there."""
@@ -213,6 +216,8 @@ class Interpreter(Expressions):
                 after = after.copy()
                 if callee_name(call) in REORDERS:
                     forget(location, after)
+                    if callee_name(call) == "insert" and known in (ZERO, POSITIVE):
+                        after.values[location] = POSITIVE
                 else:
                     _put_into(location, known, item if appends else None, after)
             filled.append(after)

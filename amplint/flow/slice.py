@@ -33,7 +33,7 @@ HOOK = re.compile(r"hook|callback|listener", re.IGNORECASE)
 #: Helpers of other files that clip, by the name they usually have.
 CLIP_HELPER = re.compile(r"^_?clip_?grad")
 #: Methods after which a container holds something, and those after which nobody knows what.
-FILLS = frozenset({"append", "add", "extend"})
+FILLS = frozenset({"append", "add", "extend", "appendleft", "setdefault"})
 REORDERS = frozenset({"insert", "remove", "pop", "clear", "sort", "reverse"})
 EXITS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -325,6 +325,8 @@ class _Work:
         if fills_container(statement):
             place = statement.value.func.value  # type: ignore[attr-defined]
             return _is_own(place) or bool(names_in(place) & self.relevant)
+        if updates_container(statement):
+            return bool(names_in(statement.value.func.value) & self.relevant)  # type: ignore[attr-defined]
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
         return any(
@@ -348,10 +350,19 @@ class _Work:
 
 def fills_container(statement: ast.stmt) -> bool:
     """Whether a statement only changes what a container holds: `pending.append(x)`."""
+    return _is_method_call(statement, FILLS | REORDERS)
+
+
+def updates_container(statement: ast.stmt) -> bool:
+    """Whether a statement may put something into a dict: `options.update(more)`."""
+    return _is_method_call(statement, frozenset({"update"}))
+
+
+def _is_method_call(statement: ast.stmt, names: frozenset[str]) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     callee = statement.value.func
-    return isinstance(callee, ast.Attribute) and callee.attr in FILLS | REORDERS
+    return isinstance(callee, ast.Attribute) and callee.attr in names
 
 
 def _is_own(place: ast.expr) -> bool:
