@@ -58,6 +58,8 @@ class Budget:
         self._left = runs
         self._deadline = time.monotonic() + seconds
         self._known: dict[str, RunResult] = {}
+        #: The options of each path of each entry, as the first run that read it told them.
+        self._options: dict[tuple[str, str], Decision] = {}
         self.used = 0
 
     @property
@@ -101,15 +103,37 @@ class Budget:
         seconds = self._deadline - time.monotonic()
         self._left -= 1
         self.used += 1
-        return self._runner(replace(request, seconds=min(request.seconds, max(seconds, 0.1))))
+        limited = replace(request, seconds=min(request.seconds, max(seconds, 0.1)))
+        return self._with_options(self._runner(limited), request.plan)
+
+    def _with_options(self, result: RunResult, plan: Plan) -> RunResult:
+        """A result whose decisions have all their options: what was assigned has one only."""
+        decisions = []
+        for decision in result.decisions:
+            key = (_entry(plan), decision.path)
+            first = self._options.setdefault(key, decision)
+            if len(decision.options) > 1 and len(first.options) == 1:
+                first = self._options[key] = decision
+            if len(decision.options) == 1 and len(first.options) > 1:
+                options = first.options
+                if not any(same(option, decision.choice) for option in options):
+                    options = (*options, decision.choice)
+                decision = replace(decision, options=options, origin=first.origin)
+            decisions.append(decision)
+        return replace(result, decisions=tuple(decisions))
+
+
+def _entry(plan: Plan) -> str:
+    """What tells the entries of plans apart."""
+    filenames = [source.filename for source in plan.sources[plan.entry_source :][:1]]
+    return repr((filenames, plan.entry))
 
 
 def _identity(request: Request) -> str:
     """What tells requests of one finding apart."""
     plan = request.plan
     inputs = sorted((path, repr(value)) for path, value in request.assignment.items())
-    holds_entry = [source.filename for source in plan.sources[plan.entry_source :][:1]]
-    entry = (holds_entry, plan.entry, plan.target_rows, plan.prefer)
+    entry = (_entry(plan), plan.target_rows, plan.prefer)
     mode = (request.init_scale, request.enabled, request.device, request.repair)
     counterfactual = (request.omissions, request.trainable_inputs, request.exaggerate)
     return repr((entry, inputs, mode, counterfactual))

@@ -635,3 +635,21 @@ def test_scalers_that_are_made_up_may_be_one(tmp_path: Path, other: str, status:
     evidence = prober.probe(finding).evidence
     assert evidence.status == status
     assert evidence.assumptions in ((), ("`b.scaler` and `scaler` are different scalers",))
+
+
+def test_what_was_assigned_keeps_its_options() -> None:
+    """A run names the assigned value only; an earlier one has told what else there is."""
+
+    def run(request: Request) -> RunResult:
+        if "half" not in request.assignment:
+            return RunResult("returned", decisions=(Decision("half", (False, True), False),))
+        made = Decision("half", (request.assignment["half"],), request.assignment["half"])
+        return RunResult("raised" if made.choice else "returned", decisions=(made,))
+
+    budget = Budget(run, runs=9, seconds=30.0)
+    request = Request(Plan((), "train", (1,)))
+    budget.run(request)
+    flipped = replace(request, assignment={"half": True})
+    trial = Trial(flipped, budget.run(flipped))
+    (need,) = needs(trial, lambda trial: trial.result.status == "raised", budget)
+    assert (need.decision.options, need.holding) == ((False, True), (True,))
