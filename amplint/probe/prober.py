@@ -396,8 +396,14 @@ class Prober:
             return replace(case, doubts=(f"a caller passes {words}: none was seen to do it",))
         if settled is None:
             return replace(case, doubts=(f"a caller passes {words}",))
-        unknown = [need for need in own if need.decision.path not in settled]
-        if all(self._is_declared(need.decision, case.planned) for need in unknown):
+        unknown = [
+            need
+            for need in own
+            if need.decision.path not in settled
+            and not self._is_declared(need.decision, case.planned)
+            and not _is_round_count(need, case.planned)
+        ]
+        if not unknown:
             return case
         words = " and ".join(describe(need, case.planned.options) for need in unknown)
         return replace(case, doubts=(f"a caller passes {words}",))
@@ -556,6 +562,38 @@ def _is_own(decision: Decision, planned: Planned) -> bool:
     if is_surroundings(decision.path) or not is_remarkable(decision):
         return False
     return root_of(decision.path) in planned.plan.parameters
+
+
+def _is_round_count(need: Need, planned: Planned) -> bool:
+    """Whether a need is that a loop over `range(epochs)` runs at all, whatever the number is.
+
+    Only of a parameter without default: nobody passes a number of rounds to have none.
+    """
+    name, options = need.decision.path, need.decision.options
+    if not need.tried or not all(type(option) in (int, float) for option in options):
+        return False
+    _, default = parameters(planned.function).get(name, (None, need))
+    return (
+        default is None
+        and all((option > 0) is (option in need.holding) for option in options)
+        and any(
+            isinstance(node, (ast.For, ast.AsyncFor)) and _counts_to(node.iter, name)
+            for node in planned.function.nodes
+        )
+    )
+
+
+def _counts_to(iterated: ast.expr, name: str) -> bool:
+    return (
+        isinstance(iterated, ast.Call)
+        and isinstance(iterated.func, ast.Name)
+        and iterated.func.id == "range"
+        and any(
+            isinstance(node, ast.Name) and node.id == name
+            for argument in iterated.args
+            for node in ast.walk(argument)
+        )
+    )
 
 
 def _ending(shown: Shown) -> str:

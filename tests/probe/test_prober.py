@@ -653,3 +653,36 @@ def test_what_was_assigned_keeps_its_options() -> None:
     trial = Trial(flipped, budget.run(flipped))
     (need,) = needs(trial, lambda trial: trial.result.status == "raised", budget)
     assert (need.decision.options, need.holding) == ((False, True), (True,))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "loop", "options", "status"),
+    [
+        ("rounds", "range(rounds)", (2, 1, 0), "confirmed"),
+        ("rounds", "range(1, rounds + 1)", (2, 1, 0), "confirmed"),
+        # one of them has to be large, is left out by default, or counts nothing
+        ("rounds", "range(rounds)", (2, 1), "conditional"),
+        ("rounds=0", "range(rounds)", (2, 1, 0), "conditional"),
+        ("rounds", "loader", (2, 1, 0), "conditional"),
+    ],
+)
+def test_gate_6_a_loop_is_called_to_run(
+    tmp_path: Path, parameter: str, loop: str, options: tuple[int, ...], status: str
+) -> None:
+    source = SOURCE.replace("scaler):", f"scaler, {parameter}):").replace(
+        "in loader:", f"in {loop}:"
+    )
+    call = "train(model, optimizer, loader, scaler, rounds=choose())\n"
+    finding, builder, path = prepare(tmp_path, source + call)
+    least = min(option for option in options if option > 0) if 0 in options else 2
+
+    def run(request: Request) -> RunResult:
+        if request.plan.entry != "train":
+            return RunResult("raised", raised=Raised("KeyError", "'x'", "user", path, 9))
+        rounds = request.assignment.get("rounds", options[0])
+        enabled = request.enabled and rounds >= least
+        result = missing_update(replace(request, enabled=enabled), path)
+        return replace(result, decisions=(Decision("rounds", options, rounds, 4),))
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    assert prober.probe(finding).evidence.status == status
