@@ -21,17 +21,20 @@ from amplint.flow.places import item_location
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.slice import REORDERS, fills_container, updates_container
-from amplint.flow.state import EVERY, State, merge
+from amplint.flow.state import EVERY, STATE_LIMIT, State, merge
 from amplint.flow.values import CALLABLE_KINDS, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
 from amplint.project.by_name import written_by_name
 from amplint.project.module import Function
 
-#: Interpreting stops after this many statement visits per entry; what was found is kept.
+#: Interpreting stops after this many statement visits per entry; what was found is kept. Then it
+#: is tried once more, with as many visits.
 VISIT_LIMIT = 12_000
-#: Where that is not enough, functions without events (data sets, configurations) may use so many
-#: of them in a second attempt. They are followed only for what they store and return.
+#: In the second attempt, functions without events (data sets, configurations) may use so many of
+#: them. They are followed only for what they store and return.
 BESIDE_LIMIT = 3_000
+#: In the second attempt, guard values tell no more states apart than this.
+COARSE_LIMIT = 8
 #: Kinds of values that a dict display is known to hold.
 _ENTRIES = frozenset({"path", "const", "formula", "none", "scaler", "function", "event", "keeper"})
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
@@ -80,9 +83,11 @@ class Interpreter(Expressions):
     ) -> None:
         super().__init__(reader, transitions, self._run_callee)
         self.visits = 0
+        self._limit = VISIT_LIMIT
         self._beside = False
         self._visits_beside = 0
         self._beside_limit = VISIT_LIMIT
+        self._state_limit = STATE_LIMIT
         self._crowded = crowded
         self._enter_scope(None)
 
@@ -96,7 +101,7 @@ class Interpreter(Expressions):
         self.transitions.several = scope in self._crowded
 
     def follow(self, frame: Frame, states: list[State]) -> Outcome:
-        """Interpret an entry; again, if functions without events have used up its visits.
+        """Interpret an entry; a second time and more coarsely, if it is too large.
 
         Raises:
             BudgetExceeded: if it is too large all the same.
@@ -104,10 +109,10 @@ class Interpreter(Expressions):
         try:
             return self.run(frame, states)
         except BudgetExceeded:
-            if self._visits_beside <= BESIDE_LIMIT:
-                raise
-        self.visits = self._visits_beside = 0
+            self._limit = self.visits + VISIT_LIMIT
+        self._visits_beside = 0
         self._beside_limit = BESIDE_LIMIT
+        self._state_limit = COARSE_LIMIT
         self._enter_scope(None)
         return self.run(frame, states)
 
@@ -142,12 +147,15 @@ class Interpreter(Expressions):
             self._count(len(outcome.normal))
             result = self._statement(statement, outcome.normal, frame)
             outcome.absorb(result)
-            outcome.normal = merge(result.normal, view.guard_names)
+            outcome.normal = self._merge(result.normal, view.guard_names)
         return outcome
+
+    def _merge(self, states: list[State], guards: frozenset[str]) -> list[State]:
+        return merge(states, guards, self._state_limit)
 
     def _count(self, states: int) -> None:
         self.visits += states
-        if self.visits > VISIT_LIMIT:
+        if self.visits > self._limit:
             raise BudgetExceeded
         if self._beside:
             self._visits_beside += states
@@ -287,7 +295,7 @@ class Interpreter(Expressions):
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
                 result = self.block(
-                    body, merge(branch, self.program.slice(frame.function).guard_names), frame
+                    body, self._merge(branch, self.program.slice(frame.function).guard_names), frame
                 )
                 outcome.absorb(result)
                 outcome.normal += result.normal
@@ -366,13 +374,13 @@ class Interpreter(Expressions):
         exits: list[State] = []
         seen: set[tuple] = set()
         for _ in range(ROUNDS):
-            heads = [state for state in merge(heads, guards) if _is_new(state, guards, seen)]
+            heads = [state for state in self._merge(heads, guards) if _is_new(state, guards, seen)]
             if not heads:
                 break
             result = self.block(node.body, heads, frame)
             outcome.returns += result.returns
             outcome.breaks += result.breaks
-            again, done = turn(merge(result.normal + result.continues, guards))
+            again, done = turn(self._merge(result.normal + result.continues, guards))
             exits += done
             heads = [self._back_edge(state, node, frame) for state in again]
         return exits

@@ -116,13 +116,19 @@ def parts_of(location: str) -> list[str]:
     return location.rpartition(":")[2].replace("[", ".").split(".")
 
 
-def merge(states: Iterable[State], guard_names: frozenset[str]) -> list[State]:
-    """Merge states that agree on their key; of the rest only common knowledge survives."""
+def merge(
+    states: Iterable[State], guard_names: frozenset[str], limit: int = STATE_LIMIT
+) -> list[State]:
+    """Merge states that agree on their key; of the rest only common knowledge survives.
+
+    Args:
+        limit: of states that guard values may tell apart.
+    """
     states = list(states)
     if len(states) < 2:
         return states
     groups = _group(states, guard_names)
-    if len(groups) > STATE_LIMIT:
+    if len(groups) > limit:
         groups = _group(states, frozenset())
     merged = [_join(group) for group in groups.values()]
     if len(merged) > STATE_LIMIT:
