@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -34,6 +35,8 @@ DEVICE = re.compile(r"^(get|select|choose|infer|find|pick|auto|init\w*)_(\w+_)?d
 LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes)$")
 #: The same of packages that are known to run a whole program, and nothing beside it.
 PROGRAM = re.compile(r"(^|\.)(Fire|launch|spawn|start_processes)$|^(typer|absl\.app)\.run$")
+#: What is called by whoever gets it.
+CALLED = (types.FunctionType, types.MethodType)
 #: What may run through parameters once; other iterators run through data.
 LAZY = (types.GeneratorType, filter, map, itertools.chain)
 #: What progress bars and the like are made of; they give out the same entries.
@@ -45,6 +48,9 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The result of calling the stand-in at `path`."""
     run = current()
     name = path.rsplit(".", 1)[-1]
+    passed = [*args, *kwargs.values()]
+    if any(isinstance(thing, CALLED) for thing in passed):
+        report(path, [thing for thing in passed if isinstance(thing, CALLED)])
     if args and isinstance(args[0], types.FunctionType) and LAUNCHER.search(name):
         if not PROGRAM.search(path):
             run.note(f"`{path}` does nothing but call `{args[0].__name__}`")
@@ -57,7 +63,6 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return args[1]
     if DEVICE.search(name):
         return values.MAKERS["device"](run, path)
-    passed = [*args, *kwargs.values()]
     if SCALER.search(name):
         return _scaler(path, kwargs)
     parameters = list(parameters_in(passed))
@@ -66,7 +71,7 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return values.world(run).optimizer(f"{path}@{run.row()}", parameters)
     if args and not parameters and isinstance(args[0], PASSED_ON):
         return args[0]
-    _report(path, passed)
+    report(path, passed)
     modules = [thing for thing in passed if isinstance(thing, torch.nn.Module)]
     if modules and WRAPPER.search(name):
         return args if len(args) > 1 and name.startswith("prepare") else modules[0]
@@ -147,7 +152,8 @@ def _scaler(path: str, kwargs: dict[str, Any]) -> Any:
     return values.world(run).scaler(f"{path}@{run.row()}", enabled)
 
 
-def _report(path: str, passed: list[Any]) -> None:
+def report(path: str, passed: list[Any]) -> None:
+    """Remember that something unknown got hold of things that matter."""
     kinds = {kind for thing in passed for kind in _kinds(thing)}
     name = path.rsplit(".", 1)[-1]
     harmless = {"loss", "model"} if LOSS.search(name) else {"loss"}
@@ -157,8 +163,15 @@ def _report(path: str, passed: list[Any]) -> None:
 
 
 def _kinds(thing: Any) -> Iterable[str]:
-    """What it is of things that matter; an object with a scaler is as good as the scaler."""
+    """What it is of things that matter; what holds a scaler is as good as the scaler."""
     yield from _kinds_of(thing)
+    if isinstance(thing, types.MethodType):
+        yield from _kinds_of(thing.__self__)
+    if isinstance(thing, types.FunctionType):
+        for cell in thing.__closure__ or ():
+            with contextlib.suppress(ValueError):  # not bound yet
+                yield from _kinds_of(cell.cell_contents)
+        return
     members = getattr(thing, "__dict__", None)
     if not isinstance(members, dict) or isinstance(thing, types.ModuleType):
         return
@@ -178,6 +191,9 @@ def _kinds_of(thing: Any) -> Iterable[str]:
             yield "loss"
     elif isinstance(thing, (list, tuple)) and len(thing) < 20:
         for entry in tuple(thing):
+            yield from _kinds_of(entry)
+    elif isinstance(thing, dict) and len(thing) < 20:
+        for entry in tuple(thing.values()):
             yield from _kinds_of(entry)
 
 

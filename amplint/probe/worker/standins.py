@@ -249,6 +249,8 @@ class StandIn:
         if current().declares and isinstance(value, (bool, int, float, str)):
             value = values.Declared(f"{get(self, '_path')}.{name}", value)
         bound = get(self, "_value")
+        if isinstance(value, (torch.amp.GradScaler, torch.optim.Optimizer)):
+            opaque_calls.report(f"{get(self, '_path')}.{name}", [value])
         if isinstance(bound, (torch.nn.Module, torch.optim.Optimizer)):
             setattr(bound, name, value)
         else:

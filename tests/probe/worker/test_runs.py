@@ -757,3 +757,31 @@ def train(dataset, mine):
     assert DataLoader(dataset, sampler=mine).sampler is mine
 """
     assert probe_source(source).status == "returned"
+
+
+@pytest.mark.parametrize(
+    "hands",
+    [
+        "engine.scaler = scaler",
+        "engine.run({'scaler': scaler})",
+        "engine.run(scaler.step)",
+        "engine.attach(lambda: scaler.step(1))",
+        "engine.on('step')(lambda: scaler.step(1))",
+        "engine.run(state=dict(inner=scaler))",
+        "engine.run(holder)",
+    ],
+)
+def test_who_holds_a_scaler_may_use_it(probe_source: Probe, hands: str) -> None:
+    source = f"""
+import torch
+from somewhere import engine
+class Holder:
+    pass
+def train():
+    holder = Holder()
+    holder.scaler = scaler = torch.amp.GradScaler("cuda")
+    {hands}
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+    assert any("scaler" in call.kinds for call in result.opaque), result.opaque
