@@ -4,7 +4,8 @@
     python scripts/probe_reach.py measure functions.jsonl FOLDER
 
 `collect` lists functions that hold a call of `scaler.step` and, themselves or in a function of
-the project that they call, a backward; one JSON object each, in a fixed random order. FOLDER
+the project that they call, a backward; one JSON object each, in a fixed random order. With `--plain` those
+that hold a backward and a step, and no step of a scaler; at the line of the backward. FOLDER
 holds checkouts named `owner__name@commit`. `measure` asks the probe about each of these lines as
 if there were a finding, and stops at the first run that comes to the line.
 """
@@ -115,6 +116,7 @@ def main() -> int:
     collecting.add_argument("folders", nargs="+", type=Path, help="that hold checkouts")
     collecting.add_argument("--most", type=int, default=2, help="functions of one repository")
     collecting.add_argument("--seed", default="", help="another one, another order")
+    collecting.add_argument("--plain", action="store_true", help="functions without a scaler")
     measuring = commands.add_parser("measure")
     measuring.add_argument("list", type=Path, help="what collect printed")
     measuring.add_argument("folder", type=Path, help="that holds the checkouts")
@@ -128,7 +130,7 @@ def main() -> int:
     measuring.add_argument("--totals", action="store_true", help="print nothing but the totals")
     options = parser.parse_args()
     if options.command == "collect":
-        for target in collect(options.folders, options.most, options.seed):
+        for target in collect(options.folders, options.most, options.seed, options.plain):
             print(json.dumps(asdict(target)), flush=True)
         return 0
     outcomes = []
@@ -143,7 +145,7 @@ def main() -> int:
 # -- collecting --------------------------------------------------------------------------------
 
 
-def collect(folders: Iterable[Path], most: int, seed: str) -> Iterator[Target]:
+def collect(folders: Iterable[Path], most: int, seed: str, plain: bool) -> Iterator[Target]:
     """A few training functions of each repository; of several commits one is taken."""
     checkouts = sorted(
         (checkout for folder in folders for checkout in folder.iterdir() if "@" in checkout.name),
@@ -156,7 +158,7 @@ def collect(folders: Iterable[Path], most: int, seed: str) -> Iterator[Target]:
         if repository in seen:
             continue
         found = sorted(
-            _functions(checkout, repository, commit),
+            _functions(checkout, repository, commit, plain),
             key=lambda target: _rank(seed, repository, target.path, target.function),
         )
         if found:
@@ -168,19 +170,34 @@ def _rank(*words: str) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
-def _functions(checkout: Path, repository: str, commit: str) -> Iterator[Target]:
+def _functions(checkout: Path, repository: str, commit: str, plain: bool) -> Iterator[Target]:
     for path in sorted(checkout.rglob("*.py")):
         relative = path.relative_to(checkout).as_posix()
         if _TESTS.search(relative) or path.stat().st_size > _LARGEST:
             continue
         data = path.read_bytes()
-        if not _WORDS.search(data) or b"caler" not in data:
+        if not _WORDS.search(data) or (b".backward(" if plain else b"caler") not in data:
             continue
         builder = plan_builder(str(path), Settings(project_root=str(checkout)))
         if builder is None:
             continue
-        for function, line in _steps(builder).items():
+        found = _backwards(builder) if plain else _steps(builder)
+        for function, line in found.items():
             yield Target(repository, commit, relative, function, line)
+
+
+def _backwards(builder: PlanBuilder) -> dict[str, int]:
+    """The first backward of each function that steps, and knows of no scaler."""
+    found: dict[str, int] = {}
+    stepping = set()
+    for site in builder.view.module.calls:
+        function = builder.function_at(site.node.lineno).qualname
+        if site.method == "backward":
+            found.setdefault(function, site.node.lineno)
+        elif site.method == "step":
+            stepping.add(function)
+    known = stepping - _steps(builder).keys()
+    return {function: line for function, line in found.items() if function in known}
 
 
 def _steps(builder: PlanBuilder) -> dict[str, int]:
