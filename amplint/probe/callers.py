@@ -11,72 +11,29 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
+from amplint.probe.arguments import ArgumentReader, Passed, Way, not_all
 from amplint.probe.choices import UNKNOWN, Choices
 from amplint.probe.configfiles import ConfigFiles
 from amplint.probe.domains import Option, is_same
 from amplint.probe.messages import Decision
-from amplint.project.dataflow import bindings_of, constant_of, parameters, scopes
+from amplint.project.dataflow import parameters
 from amplint.project.layout import layout_of
 from amplint.project.module import CallSite, Class, Function, Module
 from amplint.project.objects import Objects, returned
-from amplint.project.roles import last_name, path_text
+from amplint.project.roles import last_name
 from amplint.values.conditions import conditions_at
-from amplint.values.parameters import back_of_parameter
-from amplint.values.provenance import Activation, Back, Condition, Origin, Standing
+from amplint.values.provenance import Activation, Condition, Origin
 from amplint.values.values import Values
 
 #: Ways into a function that are looked at.
 WAYS = 12
-#: Names are followed through this many assignments.
-_DEPTH = 6
-_PARSE = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
-#: What a user may give for a field with such a default.
-_KINDS = {bool: "flag", int: "int", float: "float", str: "str"}
 #: Optimizers of torch that call the model themselves, or want sparse gradients.
 _SPECIAL = frozenset({"LBFGS", "SparseAdam"})
 _NONE = " is None"
 #: Under which name it is chosen which configuration file is read: no option has it.
 _FILE = "configuration file"
-_OBJECTS = (ast.Lambda, ast.List, ast.Dict, ast.Tuple, ast.Set, ast.ListComp, ast.DictComp)
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A way from outside into a function.
-
-    Args:
-        activation: the call of the function, and those around it; None where nobody calls it.
-        made: the call that builds the object it is a method of, None where that is not known.
-        conditions: what has to hold for these calls to be made.
-    """
-
-    function: Function
-    activation: Activation | None
-    made: Origin | None
-    conditions: tuple[Condition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """One thing that a call may pass.
-
-    Args:
-        value: a constant; `UNKNOWN` for an object, or for what somebody sets.
-        option: under which name it is set, "" where nobody sets it.
-        allowed: what the code makes of that, None for whatever the option takes.
-        conditions: what has to hold for it to be passed.
-        file: the configuration file that says so, "" if no other one says otherwise.
-    """
-
-    value: Any = UNKNOWN
-    option: str = ""
-    allowed: tuple[Any, ...] | None = None
-    conditions: tuple[Condition, ...] = ()
-    file: str = ""
 
 
 class Callers:
@@ -273,7 +230,7 @@ class Callers:
             path -> value; what is missing is unknown. None if the way is never taken like that.
         """
         known = dict(options)  # grows by the fields that a command line fills
-        reader = _Reader(self._objects, self._values, way, known, self._files)
+        reader = ArgumentReader(self._objects, self._values, way, known, self._files)
         choices = Choices(known)
         settled: dict[str, Any] = {}
         for decision in sorted(decisions, key=lambda item: item.path not in wanted):
@@ -352,292 +309,8 @@ def _conditions(site: CallSite) -> tuple[Condition, ...]:
     if site.node not in layout:
         return ()
     asserted = (
-        _not_all((Condition(node.test, False, function), *conditions_at(node, function, site.node)))
+        not_all((Condition(node.test, False, function), *conditions_at(node, function, site.node)))
         for node in layout.nodes
         if isinstance(node, ast.Assert) and layout.before(node, site.node)
     )
     return (*conditions_at(site.node, function), *asserted)
-
-
-def _not_all(conditions: tuple[Condition, ...]) -> Condition:
-    """That one of some conditions does not hold."""
-    others = [
-        ast.UnaryOp(ast.Not(), condition.test) if condition.side else condition.test
-        for condition in conditions
-    ]
-    return Condition(ast.BoolOp(ast.Or(), others), True, conditions[0].function)
-
-
-class _Reader:
-    """Reads what one way into a function passes for its inputs."""
-
-    def __init__(
-        self,
-        objects: Objects,
-        values: Values,
-        way: Way,
-        options: dict[str, Option],
-        files: ConfigFiles | None,
-    ) -> None:
-        self._files = files
-        self._objects = objects
-        self._values = values
-        self._way = way
-        self._options = options
-
-    def passed(self, path: str) -> tuple[list[Passed], bool]:
-        """What an input may be, and whether it can be nothing else."""
-        root, *attributes = path.split(".")
-        if not all(part.isidentifier() for part in (root, *attributes)):
-            return [], False
-        function, activation = self._way.function, self._way.activation
-        if root == "self" or root not in parameters(function):
-            if self._constructor is None or self._construction is None:
-                return [], False
-            function, activation = self._constructor, self._construction
-            if root == "self" and attributes:
-                root = self._kept.get(attributes.pop(0), "")
-        if activation is None or root not in parameters(function):
-            return [], False
-        back = back_of_parameter(self._values.origins, function, root, activation)
-        found: list[Passed] = []
-        complete = back.complete
-        for place in back.places:
-            if place.part is not None:
-                return [], False
-            expression = place.expression
-            for attribute in attributes:
-                expression = ast.copy_location(
-                    ast.Attribute(expression, attribute, ast.Load()), expression
-                )
-            more, known = self._trace(expression, place.function, place.activation)
-            found += more
-            complete = complete and known
-        return found, complete
-
-    @cached_property
-    def _constructor(self) -> Function | None:
-        """The `__init__` of the function's class, unless the object has another one."""
-        owner = self._way.function.owner
-        if owner is None or self._way.made is None:
-            return None
-        own = self._objects.method(owner, "__init__")
-        call = self._way.made.expression
-        assert isinstance(call, ast.Call)
-        built = self._objects.symbol(call.func, self._way.made.function)
-        if isinstance(built, Class) and self._objects.method(built, "__init__") is not own:
-            return None
-        return own
-
-    @cached_property
-    def _construction(self) -> Activation | None:
-        made = self._way.made
-        if self._constructor is None or made is None:
-            return None
-        call = made.expression
-        assert isinstance(call, ast.Call)
-        return Activation(self._constructor, call, made.function, made.activation, constructs=True)
-
-    @cached_property
-    def _kept(self) -> dict[str, str]:
-        """Attributes of `self` -> the parameters of `__init__` that they are."""
-        assert self._constructor is not None
-        given = parameters(self._constructor)
-        return {
-            path.removeprefix("self."): binding.value.id
-            for path, bindings in bindings_of(self._constructor).items()
-            for binding in bindings
-            if path.startswith("self.")
-            and isinstance(binding.value, ast.Name)
-            and binding.value.id in given
-        }
-
-    def _trace(
-        self,
-        expression: ast.expr,
-        function: Function,
-        activation: Activation | None,
-        depth: int = 0,
-    ) -> tuple[list[Passed], bool]:
-        """What an expression may be, back to constants and to what somebody sets."""
-        here = (function, activation)
-        if depth >= _DEPTH:
-            return [], False
-        if isinstance(expression, ast.Attribute):
-            return self._attribute(expression, *here, depth)
-        if isinstance(expression, ast.Name):
-            free = self._free(expression, *here)
-            if free is not None:
-                return ([Passed(option=free)] if free else []), bool(free)
-        if isinstance(expression, (ast.Name, ast.IfExp, ast.NamedExpr, ast.Call)):
-            back = self._values.origins.back(expression, *here)
-            if back is not None and all(place.part is None for place in back.places):
-                return self._behind(back, depth)
-        if isinstance(expression, _OBJECTS) or self._builds(expression, function):
-            return [Passed()], True
-        found, complete = self._constants(expression, *here)
-        if not found and isinstance(expression, ast.Subscript):
-            return self._configured(expression)
-        return found, complete
-
-    def _behind(self, back: Back, depth: int) -> tuple[list[Passed], bool]:
-        """What is behind an expression: the first place that its conditions lead to."""
-        found: list[Passed] = []
-        complete = back.complete
-        earlier: tuple[Condition, ...] = ()
-        for place in back.places:
-            if place.standing is Standing.CHOICE and not place.conditions:
-                complete = False
-                continue
-            where = (place.function, place.activation)
-            more, known = self._trace(place.expression, *where, depth + 1)
-            complete = complete and known
-            found += (
-                replace(item, conditions=(*item.conditions, *place.conditions, *earlier))
-                for item in more
-            )
-            if place.conditions:
-                earlier = (*earlier, _not_all(place.conditions))
-        return found, complete
-
-    def _free(
-        self, name: ast.Name, function: Function, activation: Activation | None
-    ) -> str | None:
-        """A parameter of a function outside of the way: a name for it if nobody calls that
-        function, "" if others do. None for anything else."""
-        for scope in scopes(function, function.module):
-            if name.id in bindings_of(scope):
-                return None
-            if name.id not in parameters(scope):
-                continue
-            if activation is not None and activation.callee is scope:
-                return None
-            return "" if self._objects.calls_of(scope) else f"{name.id} of {scope.label}"
-        return None
-
-    def _builds(self, expression: ast.expr, function: Function) -> bool:
-        """Whether an expression makes a new object."""
-        if not isinstance(expression, ast.Call):
-            return False
-        if isinstance(self._objects.symbol(expression.func, function), Class):
-            return True
-        name = last_name(expression.func)
-        dotted = function.module.resolve(expression.func) or ""
-        return dotted.startswith("torch.") and name[:1].isupper()
-
-    def _attribute(
-        self, read: ast.Attribute, function: Function, activation: Activation | None, depth: int
-    ) -> tuple[list[Passed], bool]:
-        here = (function, activation)
-        if read.attr in self._options and self._is_namespace(read.value, *here):
-            return self._option(read, *here)
-        field = self._filled_field(read, *here)
-        if field is not None:
-            self._options.setdefault(read.attr, field)
-            return self._option(read, *here)
-        if read.attr == "enabled":
-            return self._enabled(read.value, *here, depth)
-        own = self._assigned_once(read, function)
-        if own is not None:
-            return self._trace(*own, None, depth + 1)
-        found, complete = self._constants(read, *here)
-        return (found, complete) if found else self._configured(read)
-
-    def _is_namespace(
-        self, expression: ast.expr, function: Function, activation: Activation | None
-    ) -> bool:
-        """Whether an expression is what `parse_args()` returns."""
-        if isinstance(expression, ast.Name) and self._free(expression, function, activation):
-            return True
-        found = self._values.origins.of(expression, function, activation).origins
-        return bool(found) and all(
-            isinstance(origin.expression, ast.Call) and last_name(origin.expression.func) in _PARSE
-            for origin in found
-        )
-
-    def _filled_field(
-        self, read: ast.Attribute, function: Function, activation: Activation | None
-    ) -> Option | None:
-        """A field of a class that `HfArgumentParser` and its like fill, as an option."""
-        found = self._values.origins.of(read.value, function, activation).origins
-        if not found or not all(origin.from_command_line for origin in found):
-            return None
-        defaults = [
-            value.content
-            for value in self._values.of(read, function, activation).values
-            if value.standing is Standing.DEFAULT
-        ]
-        kind = _KINDS.get(type(defaults[0])) if len(defaults) == 1 else None
-        if kind is None:
-            return None
-        (default,) = defaults
-        values = (default, not default) if isinstance(default, bool) else (default,)
-        return Option(f"--{read.attr}", values, kind, default)
-
-    def _option(
-        self, read: ast.Attribute, function: Function, activation: Activation | None
-    ) -> tuple[list[Passed], bool]:
-        """An option, unless the code has set it to something else in the meantime."""
-        possible = self._values.of(read, function, activation)
-        path = path_text(read)
-        written = [
-            binding
-            for scope in scopes(function, function.module)
-            for binding in bindings_of(scope).get(path or "", ())
-        ]
-        if not written:
-            return [Passed(option=read.attr)], True
-        if not possible.complete:
-            return [], False
-        tests = [conditions_at(item.statement, item.function) for item in written]
-        if not all(tests):
-            return self._constants(read, function, activation)
-        allowed = tuple(value.content for value in possible.values)
-        unless = tuple(_not_all(conditions) for conditions in tests)
-        return [Passed(option=read.attr, allowed=allowed, conditions=unless)], True
-
-    def _enabled(
-        self,
-        scaler: ast.expr,
-        function: Function,
-        activation: Activation | None,
-        depth: int,
-    ) -> tuple[list[Passed], bool]:
-        """The `enabled=` of the call that makes a scaler."""
-        found = self._values.origins.of(scaler, function, activation).origins
-        made = found[0].expression if len(found) == 1 else None
-        if not isinstance(made, ast.Call) or not last_name(made.func).endswith("GradScaler"):
-            return [], False
-        for keyword in made.keywords:
-            if keyword.arg == "enabled":
-                return self._trace(keyword.value, found[0].function, found[0].activation, depth + 1)
-        return [Passed(True)], not made.args
-
-    def _configured(self, read: ast.Attribute | ast.Subscript) -> tuple[list[Passed], bool]:
-        """What configuration files of the project call by the name that is read."""
-        key = read.attr if isinstance(read, ast.Attribute) else constant_of(read.slice)
-        if self._files is None or not isinstance(key, str):
-            return [], False
-        entries = self._files.entries(key)
-        return [Passed(value, file=file) for value, file in entries], bool(entries)
-
-    def _assigned_once(
-        self, read: ast.Attribute, function: Function
-    ) -> tuple[ast.expr, Function] | None:
-        """What `__init__` makes an attribute, if nothing else does."""
-        if not isinstance(read.value, ast.Name) or read.value.id != "self":
-            return None
-        found = self._objects.bindings(read, function) or ()
-        if len(found) != 1 or found[0].function.name != "__init__" or found[0].value is None:
-            return None
-        return found[0].value, found[0].function
-
-    def _constants(
-        self, expression: ast.expr, function: Function, activation: Activation | None
-    ) -> tuple[list[Passed], bool]:
-        """A constant that can be nothing else."""
-        only = self._values.of(expression, function, activation).only()
-        if only is ...:
-            return [], False
-        plain = only is None or isinstance(only, (bool, int, float, str))
-        return [Passed(only if plain else UNKNOWN)], True

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amplint.findings import Evidence, Finding
-from amplint.probe.callers import Way
+from amplint.probe.arguments import Way
 from amplint.probe.domains import OTHER
 from amplint.probe.inputs import describe, is_about, is_remarkable, is_surroundings, root_of
 from amplint.probe.messages import Decision, Omission, Request
