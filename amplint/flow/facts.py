@@ -218,7 +218,10 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
         return ZERO_GRAD
     if method == "unscale_":
         return UNSCALE
-    if method in CLIP_NAMES or roles.module.resolve(node.func) in CLIP_FUNCTIONS:
+    if method in CLIP_NAMES:
+        return CLIP
+    # An attribute has been judged by its name; a plain name may be an alias.
+    if receiver is None and roles.module.resolve(node.func) in CLIP_FUNCTIONS:
         return CLIP
     if method in ("GradScaler", "ShardedGradScaler"):
         return SCALER

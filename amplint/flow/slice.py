@@ -87,6 +87,8 @@ class Slicer:
 
     def __init__(self, roles: Roles, tested: set[str], handed: set[str]) -> None:
         self.roles = roles
+        #: Whether the module holds `:=` at all: hardly any does, and looking for it is dear.
+        self.binds_inside = ":=" in roles.module.source
         self.handed = handed
         self.interesting: frozenset[str] = frozenset()
         self.lasting_names = self._lasting_names(roles)
@@ -271,7 +273,7 @@ class _Work:
                 self.relevant.update(names_in(argument))
 
     def _read_assignment(self, statement: ast.stmt) -> None:
-        for target, value in assignments_of(statement):
+        for target, value in assignments_of(statement, inside=self.slicer.binds_inside):
             names = set(names_in(target))
             self.assignments.append((names, value_names(value)))
             if isinstance(value, ast.Call):
@@ -331,7 +333,7 @@ class _Work:
             return bool(names_in(statement.test) & self.relevant)
         return any(
             names_in(target) & self.relevant or _is_gradient(target) or self._keeps(target, value)
-            for target, value in assignments_of(statement)
+            for target, value in assignments_of(statement, inside=self.slicer.binds_inside)
         )
 
     def _keeps(self, target: ast.expr, value: ast.expr | None) -> bool:
@@ -409,8 +411,14 @@ def expressions_of(statement: ast.stmt) -> Iterator[ast.expr]:
             yield child.context_expr
 
 
-def assignments_of(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """(target, value) of everything a statement binds; value None where it is unknown."""
+def assignments_of(
+    statement: ast.stmt, *, inside: bool = True
+) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """(target, value) of everything a statement binds; value None where it is unknown.
+
+    Args:
+        inside: whether to look for `:=` in its expressions, too.
+    """
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
             yield target, statement.value
@@ -426,7 +434,7 @@ def assignments_of(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | N
         written = written_by_name(statement.value)
         if written is not None:
             yield written
-    for expression in expressions_of(statement):
+    for expression in expressions_of(statement) if inside else ():
         for node in walk(expression):
             if isinstance(node, ast.NamedExpr):
                 yield node.target, node.value
