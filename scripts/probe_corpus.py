@@ -131,7 +131,9 @@ def listed(entries: Path, checkouts: Path) -> Iterator[Job]:
         if entry["kind"] != "clean":
             continue
         root = checkouts / f"{entry['repo'].replace('/', '__')}@{entry['commit'][:12]}"
-        rows = entry.get("lines") or (1, 1_000_000)
+        rows = entry.get("lines")
+        if not isinstance(rows, list):  # `corpus.py` has single lines by file
+            rows = (1, 1_000_000)
         for path in entry["paths"]:
             yield Job(root / path, str(root), rows[0], rows[-1])
 
