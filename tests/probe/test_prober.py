@@ -686,3 +686,20 @@ def test_gate_6_a_loop_is_called_to_run(
 
     prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
     assert prober.probe(finding).evidence.status == status
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("autocast", "confirmed"), ("StandIn", "not-reproduced")]
+)
+def test_failures_about_stand_ins_show_nothing(tmp_path: Path, kind: str, status: str) -> None:
+    found, builder, path = prepare(tmp_path, SOURCE)
+    finding = replace(found, code="AMP209")
+    message = f"{kind}.__init__() got an unexpected keyword argument 'model'"
+
+    def run(request: Request) -> RunResult:
+        raised = Raised("TypeError", message, "user", path, ROW)
+        return RunResult("raised", raised=raised, rows=(4, ROW))
+
+    prober = Prober(builder, run, runs=60, seconds=30.0, torch="2.13.0")
+    verdict = prober.probe(finding).evidence.status
+    assert (verdict == "confirmed") == (status == "confirmed")
