@@ -164,19 +164,23 @@ def report(path: str, passed: list[Any]) -> None:
 
 def _kinds(thing: Any) -> Iterable[str]:
     """What it is of things that matter; what holds a scaler is as good as the scaler."""
-    yield from _kinds_of(thing)
+    for part in (thing, *_carried(thing)):
+        yield from _kinds_of(part)
+        members = getattr(part, "__dict__", None)
+        if not isinstance(members, dict) or isinstance(part, types.ModuleType):
+            continue
+        if any(isinstance(member, torch.amp.GradScaler) for member in members.values()):
+            yield "scaler"
+
+
+def _carried(thing: Any) -> Iterable[Any]:
+    """The object of a bound method, and what a function has closed over."""
     if isinstance(thing, types.MethodType):
-        yield from _kinds_of(thing.__self__)
-    if isinstance(thing, types.FunctionType):
+        yield thing.__self__
+    elif isinstance(thing, types.FunctionType):
         for cell in thing.__closure__ or ():
             with contextlib.suppress(ValueError):  # not bound yet
-                yield from _kinds_of(cell.cell_contents)
-        return
-    members = getattr(thing, "__dict__", None)
-    if not isinstance(members, dict) or isinstance(thing, types.ModuleType):
-        return
-    if any(isinstance(member, torch.amp.GradScaler) for member in members.values()):
-        yield "scaler"
+                yield cell.cell_contents
 
 
 def _kinds_of(thing: Any) -> Iterable[str]:

@@ -769,6 +769,8 @@ def train(dataset, mine):
         "engine.on('step')(lambda: scaler.step(1))",
         "engine.run(state=dict(inner=scaler))",
         "engine.run(holder)",
+        "engine.attach(holder.finish)",
+        "engine.attach(lambda: holder.finish())",
     ],
 )
 def test_who_holds_a_scaler_may_use_it(probe_source: Probe, hands: str) -> None:
@@ -776,7 +778,8 @@ def test_who_holds_a_scaler_may_use_it(probe_source: Probe, hands: str) -> None:
 import torch
 from somewhere import engine
 class Holder:
-    pass
+    def finish(self):
+        self.scaler.step(1)
 def train():
     holder = Holder()
     holder.scaler = scaler = torch.amp.GradScaler("cuda")
