@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
+from amplint.amp.roles import roles_of
+from amplint.code.module import Module
+from amplint.code.objects import Objects
+from amplint.code.project import Project
 from amplint.findings import Span
 from amplint.flow.engine import find_misuses
 from amplint.flow.program import Program
-from amplint.project.module import Module
-from amplint.project.objects import Objects
-from amplint.project.project import Project
 from amplint.rule import FileView
 from amplint.source.positions import LineTable
 from amplint.values.values import Values
@@ -31,7 +32,8 @@ def analyse(
         RecursionError: the file is nested too deeply to be walked.
     """
     project = project or Project()
-    module, roles = project.add(filename, source, tree, path)
+    module = project.add(filename, source, tree, path)
+    roles = roles_of(module)
     lines_of = lru_cache(maxsize=None)(lambda other: LineTable(other.source))
 
     def place_of(other: Module, node: ast.AST) -> Span:

@@ -3,7 +3,7 @@
 An entry is found by everything that is known before a file is parsed: amplint's own code,
 the interpreter, the settings, the file's place and its bytes. It counts only while every
 question that its analysis asked of the file system has the answer it had then
-(`amplint.project.lookups`). Entries are JSON: reading one cannot execute anything, and what
+(`amplint.code.lookups`). Entries are JSON: reading one cannot execute anything, and what
 is not exactly an entry is passed over.
 """
 
@@ -21,6 +21,7 @@ from dataclasses import astuple, fields, replace
 from typing import Any
 
 import amplint
+from amplint.code import lookups
 from amplint.config import Settings
 from amplint.findings import (
     Edit,
@@ -33,7 +34,6 @@ from amplint.findings import (
     Span,
 )
 from amplint.inspection import FileResult
-from amplint.project import lookups
 
 FOLDER = ".amplint_cache"
 #: Marks a folder as a cache, for backup programs (https://bford.info/cachedir/) and for us.

@@ -13,11 +13,11 @@ from dataclasses import astuple, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from amplint.code.texts import forget
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
 from amplint.inspection import FileResult, Task, inspect, place, unreadable
-from amplint.project.texts import forget
 from amplint.selection import Selection
 from amplint.source.discovery import STDIN, Discovered, discover
 from amplint.source.reading import SourceFile, decode, read_bytes

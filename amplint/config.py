@@ -280,7 +280,7 @@ def _fail_level(value: Any) -> str | None:
 
 
 def _versions(value: Any) -> str | None:
-    from amplint.project.target_torch import oldest
+    from amplint.amp.target_torch import oldest
 
     return value if isinstance(value, str) and oldest(value) is not None else None
 

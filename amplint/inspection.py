@@ -18,7 +18,7 @@ from amplint.findings import FileError, Finding
 from amplint.source.reading import SourceFile
 
 if TYPE_CHECKING:
-    from amplint.project.lookups import Answer, Question
+    from amplint.code.lookups import Answer, Question
     from amplint.rule import FileView
     from amplint.source.suppressions import Suppressions
 
@@ -100,7 +100,7 @@ def unreadable(filename: str, error: UnreadableFile) -> FileError:
 
 def _inspect(task: Task) -> FileResult:
     from amplint.analysis import analyse
-    from amplint.project.project import Project
+    from amplint.code.project import Project
     from amplint.source.parsing import parse
     from amplint.source.suppressions import collect
 

@@ -10,11 +10,11 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from amplint.amp.roles import Roles, roles_of
+from amplint.code.module import Function, Module
+from amplint.code.objects import Objects
 from amplint.findings import Finding, Fix, PathStep, Severity, Span
 from amplint.flow.program import Program
-from amplint.project.module import Function, Module
-from amplint.project.objects import Objects
-from amplint.project.roles import Roles
 from amplint.protocol import Violation
 from amplint.values.values import Values
 
@@ -95,11 +95,11 @@ class FileView:
         """Where a node of the checked file lies, in 1-based code points."""
         return self.place_of(self.module, node)
 
-    def roles_of(self, function: Function) -> Roles | None:
-        """The roles of the file that holds a function; None if it is not of the project."""
+    def roles_of(self, function: Function) -> Roles:
+        """The roles of the file that holds a function."""
         if function.module is self.module:
             return self.roles
-        return self.objects.project.roles_of(function.module)
+        return roles_of(function.module)
 
     def may_reach(self, word: str, call: ast.Call, function: Function) -> bool:
         """Whether a function of the called name may use a word of the protocol; cheap.

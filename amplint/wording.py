@@ -18,12 +18,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 
+from amplint.amp.reached_calls import calls_leading_to
+from amplint.amp.scaling import scale_words
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Fix
-from amplint.project.layout import layout_of
-from amplint.project.reached_calls import calls_leading_to
 from amplint.protocol import Violation
 from amplint.rule import FileView, Misuse, Rule
-from amplint.values.scaling import scale_words
 
 #: Longest condition that a message quotes, in characters.
 LONGEST_CONDITION = 60

@@ -158,11 +158,11 @@ def one_file(text: str, repetitions: int) -> list[Row]:
 
 def _parts(text: str, parse: float, repetitions: int) -> list[Row]:
     """Cumulative steps of the analysis; each row is what its step adds."""
+    from amplint.amp.roles import build_roles
     from amplint.analysis import analyse
     from amplint.checker import check_source
+    from amplint.code.module import build_module
     from amplint.config import Settings
-    from amplint.project.module import build_module
-    from amplint.project.roles import build_roles
 
     data = text.encode()
     steps: dict[str, Callable[[], object]] = {

@@ -72,14 +72,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.library_objects import calls_on
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.scaling import scale_words
+from amplint.code.dataflow import bindings_of
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import bindings_of, scaler_calls
-from amplint.project.layout import layout_of
-from amplint.project.library_objects import calls_on
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
-from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP601",

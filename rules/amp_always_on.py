@@ -80,13 +80,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import names
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.scalers import BuiltScaler, built_scalers
+from amplint.code.dataflow import constant_of
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, Severity
-from amplint.project import names
-from amplint.project.dataflow import constant_of, scaler_calls
-from amplint.project.layout import layout_of
-from amplint.project.module import Function
-from amplint.project.roles import last_name
-from amplint.project.scalers import BuiltScaler, built_scalers
 from amplint.regions.regions import Region, file_regions
 from amplint.rule import FileView, Rule
 from amplint.values.values import Value

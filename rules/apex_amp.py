@@ -71,8 +71,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.references import Imported, References
 from amplint.findings import Finding, Severity
-from amplint.project.references import Imported, References
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

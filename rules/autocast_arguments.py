@@ -78,12 +78,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import names
+from amplint.amp.flags import is_flag
+from amplint.amp.scaler_calls import expects_error
+from amplint.code.dataflow import constant_of, definitions, imported_once
+from amplint.code.expressions import last_name
+from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Severity
-from amplint.project import names
-from amplint.project.dataflow import constant_of, definitions, expects_error, imported_once
-from amplint.project.flags import is_flag
-from amplint.project.module import CallSite, Function, Module
-from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -71,16 +71,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from amplint.amp.dtypes import DType
+from amplint.code.dataflow import parameters, scopes
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Function, enclosing_class
+from amplint.code.objects import WRAPPERS
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import parameters, scopes
-from amplint.project.layout import layout_of
-from amplint.project.module import Function
-from amplint.project.objects import WRAPPERS
-from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.regions.contexts import device_types, is_property
 from amplint.regions.regions import Region, file_regions, opening_words, regions_of
 from amplint.rule import FileView, Rule
-from amplint.values.dtypes import DType
 
 RULE = Rule(
     code="AMP205",

@@ -86,10 +86,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.dataflow import parameters
+from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import parameters
-from amplint.project.layout import layout_of
-from amplint.project.roles import path_text
 from amplint.regions.regions import Inside, Region, Regions, Trail, file_regions, regions_of
 from amplint.regions.training import anchor, path_to
 from amplint.rule import FileView, Rule

@@ -75,10 +75,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.scaler_calls import expects_error
+from amplint.code.layout import layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import expects_error
-from amplint.project.layout import layout_of
-from amplint.project.module import Function
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, Regions, regions_of
 from amplint.regions.training import path_to

@@ -75,15 +75,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import names
+from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
+from amplint.code.module import CallSite, enclosing_class
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project import names
-from amplint.project.module import CallSite
-from amplint.project.roles import enclosing_class
 from amplint.rule import FileView, Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Standing
-from amplint.values.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
 from amplint.values.values import Value
 
 RULE = Rule(

@@ -49,10 +49,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.trainers import training_arguments
+from amplint.code.dataflow import constant_of
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import constant_of
-from amplint.project.module import CallSite, Function
-from amplint.project.trainers import training_arguments
 from amplint.rule import FileView, Rule
 from amplint.values.provenance import Standing
 from amplint.values.values import Value

@@ -79,6 +79,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.dataflow import arguments
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Fix, Severity
 from amplint.fixing.statements import (
     block_of,
@@ -89,8 +91,6 @@ from amplint.fixing.statements import (
     remove,
     unsafe,
 )
-from amplint.project.dataflow import arguments
-from amplint.project.module import CallSite
 from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import report
 

@@ -79,13 +79,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.scaling import TORCH_SCALERS, is_torch_scaler, scale_words
+from amplint.code.dataflow import constant_of, receiver, scopes
+from amplint.code.expressions import last_name
+from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project.dataflow import constant_of, receiver, scaler_calls, scopes
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import enclosing_class, last_name
 from amplint.rule import FileView, Rule
 from amplint.values.provenance import Origin, Standing
-from amplint.values.scaling import TORCH_SCALERS, is_torch_scaler, scale_words
 
 RULE = Rule(
     code="AMP118",

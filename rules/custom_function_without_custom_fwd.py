@@ -90,10 +90,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
+from amplint.code.module import Class, Function, Module
 from amplint.findings import Finding, Severity
-from amplint.project.layout import layout_of
-from amplint.project.module import Class, Function, Module
-from amplint.project.roles import last_name
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, Regions, Trail, regions_of
 from amplint.regions.training import path_to

@@ -86,8 +86,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.module import Class, Function
 from amplint.findings import Finding, Severity
-from amplint.project.module import Class, Function
 from amplint.regions.regions import Inside, Region, file_regions, regions_of
 from amplint.regions.training import anchor, path_to
 from amplint.rule import FileView, Rule

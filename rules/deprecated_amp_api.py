@@ -92,11 +92,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
-from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
-from amplint.fixing.edits import apply, joined, moved, resolve
-from amplint.project.flags import is_flag
-from amplint.project.module import Function
-from amplint.project.old_amp import (
+from amplint.amp.flags import is_flag
+from amplint.amp.old_amp import (
     MEMBERS,
     MODULES,
     SINCE,
@@ -110,8 +107,11 @@ from amplint.project.old_amp import (
     members_of,
     stands_beside_newer,
 )
-from amplint.project.references import Imported, References
-from amplint.project.target_torch import Version
+from amplint.amp.target_torch import Version, target_torch
+from amplint.code.module import Function
+from amplint.code.references import Imported, References
+from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
+from amplint.fixing.edits import apply, joined, moved, resolve
 from amplint.rule import FileView, Rule
 from amplint.source.call_text import CallText, call_text
 from amplint.source.positions import LineTable
@@ -162,7 +162,7 @@ def check(view: FileView) -> Iterator[Finding]:
     stars = [node for node in references.parents if _is_star(node)]
     if not imports and not stars:
         return
-    target = view.objects.project.target_torch(view.module)
+    target = target_torch(view.objects.project, view.module)
     rewriter = _Rewriter(view, references, target, imports)
     for imported in imports:
         yield from _judge(view, rewriter, imported)

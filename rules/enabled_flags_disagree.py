@@ -78,12 +78,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import names
+from amplint.amp.roles import ScalerConstruction
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import constant_of, definitions
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.project import names
-from amplint.project.dataflow import constant_of, definitions, scaler_calls
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import ScalerConstruction
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -80,11 +80,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.reached_calls import ScalerCall, calls_leading_to
+from amplint.code.expressions import last_name
+from amplint.code.layout import LOOPS, Layout, layout_of
+from amplint.code.module import Function
 from amplint.findings import Edit, Finding, Fix, Severity
-from amplint.project.layout import LOOPS, Layout, layout_of
-from amplint.project.module import Function
-from amplint.project.reached_calls import ScalerCall, calls_leading_to
-from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
 RULE = Rule(
@@ -249,7 +249,7 @@ def _belongs_to_update(view: FileView, function: Function, call: ast.Call, depth
     if name in UPDATE_CALLS or "clip" in name:
         return True
     roles = view.roles_of(function)
-    if name == "backward" or roles is None:
+    if name == "backward":
         return False
     if isinstance(call.func, ast.Attribute):
         owner = call.func.value

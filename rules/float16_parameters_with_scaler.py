@@ -77,20 +77,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.halves import Half, halves_of
+from amplint.amp.ownership import Owned, is_fused, owned_modules
+from amplint.amp.scaling import AcceleratedStep, ScalerUse, accelerated_steps, scaler_uses
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.project.module import CallSite
 from amplint.rule import FileView, Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.halves import Half, halves_of
-from amplint.values.ownership import Owned, is_fused, owned_modules
 from amplint.values.provenance import Condition, Standing, Step, same_call
-from amplint.values.scaling import (
-    AcceleratedStep,
-    ScalerUse,
-    accelerated_steps,
-    scaler_uses,
-)
 from amplint.wording import shorten
 
 RULE = Rule(

@@ -75,12 +75,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Function, Module, enclosing_class, walk
+from amplint.code.objects import Objects, returned
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import scaler_calls
-from amplint.project.layout import Layout, layout_of
-from amplint.project.module import Function, Module, walk
-from amplint.project.objects import Objects, returned
-from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, file_regions, opening_words, regions_of
 from amplint.regions.training import is_backward, stepped_optimizer

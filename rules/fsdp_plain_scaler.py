@@ -83,12 +83,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.names import GRAD_SCALERS
+from amplint.amp.roles import ScalerConstruction
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import constant_of, receiver
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import constant_of, receiver, scaler_calls
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite
-from amplint.project.names import GRAD_SCALERS
-from amplint.project.roles import ScalerConstruction
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -82,11 +82,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.libraries import supports_amp_scaling
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import constant_of, receiver
+from amplint.code.expressions import path_text
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import constant_of, receiver, scaler_calls
-from amplint.project.libraries import supports_amp_scaling
-from amplint.project.module import CallSite
-from amplint.project.roles import path_text
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

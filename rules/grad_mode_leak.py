@@ -83,10 +83,10 @@ import ast
 from collections.abc import Iterator
 from functools import lru_cache
 
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, PathStep, Severity
 from amplint.gradflow.modes import is_grad_switch
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite, Function, Module
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

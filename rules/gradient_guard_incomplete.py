@@ -75,12 +75,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.gradient_tests import GuardedStep, guarded_steps, owner_of
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import definitions, receiver
+from amplint.code.expressions import path_text
+from amplint.code.layout import EXITS, layout_of
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import definitions, receiver, scaler_calls
-from amplint.project.gradient_tests import GuardedStep, guarded_steps, owner_of
-from amplint.project.layout import EXITS, layout_of
-from amplint.project.module import CallSite
-from amplint.project.roles import path_text
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

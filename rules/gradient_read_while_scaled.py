@@ -80,9 +80,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.findings import Finding, PathStep, Severity
-from amplint.project.dataflow import SHOWS, arguments, bindings_of, names_in, receiver, scaler_calls
-from amplint.project.gradients import (
+from amplint.amp.gradients import (
     FINITENESS,
     derived_names,
     enters_a_loss,
@@ -91,12 +89,15 @@ from amplint.project.gradients import (
     scaler_of,
     words_of,
 )
-from amplint.project.layout import Layout, layout_of
-from amplint.project.objects import returned
-from amplint.project.reached_calls import ScalerCall, calls_leading_to
-from amplint.project.roles import last_name
+from amplint.amp.reached_calls import ScalerCall, calls_leading_to
+from amplint.amp.scaler_calls import SHOWS, scaler_calls
+from amplint.amp.scaling import scale_words
+from amplint.code.dataflow import arguments, bindings_of, names_in, receiver
+from amplint.code.expressions import last_name
+from amplint.code.layout import Layout, layout_of
+from amplint.code.objects import returned
+from amplint.findings import Finding, PathStep, Severity
 from amplint.rule import FileView, Rule
-from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP111",

@@ -82,14 +82,15 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.graphs import Call, Graphs, Node, Trace
+from amplint.amp.losses import Backward, backwards_of, outputs_of
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import bindings_of
+from amplint.code.expressions import last_name
+from amplint.code.layout import EXITS, Layout, layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
 from amplint.flow.facts import BACKWARD
-from amplint.project.dataflow import bindings_of, scaler_calls
-from amplint.project.graphs import Call, Graphs, Node, Trace
-from amplint.project.layout import EXITS, Layout, layout_of
-from amplint.project.losses import Backward, backwards_of, outputs_of
-from amplint.project.module import Function
-from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -79,14 +79,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.half_tensors import HalfTensor, half_tensor
+from amplint.amp.halves import Half, halves_of
+from amplint.amp.ownership import is_fused, owned_modules
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, Severity
-from amplint.project.layout import layout_of
-from amplint.project.module import Function
-from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
-from amplint.values.half_tensors import HalfTensor, half_tensor
-from amplint.values.halves import Half, halves_of
-from amplint.values.ownership import is_fused, owned_modules
 from amplint.values.provenance import Origin, Standing, Step
 
 RULE = Rule(

@@ -80,11 +80,11 @@ import ast
 import math
 from collections.abc import Iterator
 
+from amplint.amp.half_tensors import HalfTensor, half_tensor
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite
 from amplint.rule import FileView, Rule
-from amplint.values.half_tensors import HalfTensor, half_tensor
 from amplint.values.provenance import Step
 from amplint.values.values import Value
 

@@ -73,17 +73,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.half_tensors import is_float16_region
+from amplint.amp.halves import cast_of, halves_of
+from amplint.amp.names import AUTOCASTS
+from amplint.amp.ownership import is_fused, owned_modules
+from amplint.amp.scaling import evaluates, without_gradient
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite, Function
-from amplint.project.names import AUTOCASTS
-from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
-from amplint.values.half_tensors import is_float16_region
-from amplint.values.halves import cast_of, halves_of
-from amplint.values.ownership import is_fused, owned_modules
 from amplint.values.provenance import Origin, Standing, Step
-from amplint.values.scaling import evaluates, without_gradient
 
 RULE = Rule(
     code="AMP403",

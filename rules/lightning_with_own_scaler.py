@@ -107,11 +107,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.libraries import class_row
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.module import CallSite, Class, Module, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import scaler_calls
-from amplint.project.libraries import class_row
-from amplint.project.module import CallSite, Class, Module
-from amplint.project.roles import enclosing_class
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

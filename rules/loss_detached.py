@@ -69,10 +69,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.reached_calls import calls_leading_to
 from amplint.findings import Finding, PathStep, Severity
 from amplint.gradflow.analysis import CutOff, cut_off
 from amplint.gradflow.values import LEAF
-from amplint.project.reached_calls import calls_leading_to
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

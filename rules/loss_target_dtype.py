@@ -81,13 +81,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp.halves import cast_of
+from amplint.code.dataflow import bindings_of, parameters
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import bindings_of, parameters
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
-from amplint.values.halves import cast_of
 from amplint.values.provenance import Origin, Step
 
 RULE = Rule(

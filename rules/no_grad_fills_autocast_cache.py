@@ -73,10 +73,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.target_torch import target_torch
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, Severity
-from amplint.project.layout import layout_of
-from amplint.project.module import Function
-from amplint.project.roles import last_name, path_text
 from amplint.regions.regions import Region, file_regions, opening_words, regions_of
 from amplint.regions.training import CLEARS_CACHE, is_forward
 from amplint.rule import FileView, Rule
@@ -103,7 +104,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report the first forward with gradients behind one without, for each region."""
     if "no_grad" not in view.module.source:
         return
-    target = view.objects.project.target_torch(view.module)
+    target = target_torch(view.objects.project, view.module)
     if target is None or target >= REPAIRED:
         return
     for region in file_regions(view):

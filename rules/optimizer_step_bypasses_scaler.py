@@ -72,6 +72,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from amplint.code.dataflow import arguments
+from amplint.code.layout import layout_of
 from amplint.findings import Edit, Finding, Fix, Severity
 from amplint.fixing.statements import (
     calls_on,
@@ -80,8 +82,6 @@ from amplint.fixing.statements import (
     own_statement,
     unsafe,
 )
-from amplint.project.dataflow import arguments
-from amplint.project.layout import layout_of
 from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import report
 

@@ -73,12 +73,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import names
+from amplint.amp.flags import is_flag
+from amplint.amp.roles import ScalerConstruction
+from amplint.code.dataflow import imported_once
 from amplint.errors import UnreadableFile
 from amplint.findings import Edit, Finding, Fix, Severity, Span
-from amplint.project import names
-from amplint.project.dataflow import imported_once
-from amplint.project.flags import is_flag
-from amplint.project.roles import ScalerConstruction
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

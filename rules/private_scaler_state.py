@@ -73,8 +73,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.module import walk_function
 from amplint.findings import Finding, Severity
-from amplint.project.module import walk_function
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -73,13 +73,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.scaled_losses import Scaling, scalings
+from amplint.amp.scaling import scale_words
+from amplint.code.dataflow import receiver
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
 from amplint.findings import Edit, Finding, Fix, Severity, Span
-from amplint.project.dataflow import receiver
-from amplint.project.layout import layout_of
-from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
-from amplint.values.scaled_losses import Scaling, scalings
-from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP114",

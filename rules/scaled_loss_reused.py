@@ -75,15 +75,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.gradients import FINITENESS, words_of
+from amplint.amp.scaled_losses import Scaling, scalings
+from amplint.amp.scaler_calls import SHOWS
+from amplint.amp.scaling import scale_words
+from amplint.code.dataflow import bindings_of, names_in, parameters
+from amplint.code.expressions import last_name
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project.dataflow import SHOWS, bindings_of, names_in, parameters
-from amplint.project.gradients import FINITENESS, words_of
-from amplint.project.layout import Layout, layout_of
-from amplint.project.module import Function
-from amplint.project.roles import last_name
 from amplint.rule import FileView, Rule
-from amplint.values.scaled_losses import Scaling, scalings
-from amplint.values.scaling import scale_words
 
 RULE = Rule(
     code="AMP115",

@@ -76,11 +76,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
 from amplint.gradflow.modes import decorated, switched
-from amplint.project.dataflow import scaler_calls
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite, Function
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

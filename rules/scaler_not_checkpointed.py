@@ -96,17 +96,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.checkpoints import StateUse, parameter_uses, state_uses
+from amplint.amp.scalers import BuiltScaler, built_scalers, is_handed_to
+from amplint.code.dataflow import bindings_of, receiver, scopes
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.project.checkpoints import StateUse, parameter_uses, state_uses
-from amplint.project.dataflow import (
-    bindings_of,
-    receiver,
-    scopes,
-)
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import enclosing_class, last_name, path_text
-from amplint.project.scalers import BuiltScaler, built_scalers, is_handed_to
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -73,22 +73,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.reached_calls import ScalerCall, calls_leading_to
+from amplint.amp.scaler_calls import scaler_calls, starts_over
+from amplint.amp.scalers import BuiltScaler, built_scalers
+from amplint.code.dataflow import argument_for, arguments, bindings_of, bound_in, names_in, receiver
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project.dataflow import (
-    argument_for,
-    arguments,
-    bindings_of,
-    bound_in,
-    names_in,
-    receiver,
-    scaler_calls,
-    starts_over,
-)
-from amplint.project.layout import LOOPS, Layout, layout_of, loop_header
-from amplint.project.module import CallSite, Function
-from amplint.project.reached_calls import ScalerCall, calls_leading_to
-from amplint.project.roles import last_name, path_text
-from amplint.project.scalers import BuiltScaler, built_scalers
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

@@ -69,10 +69,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from amplint.amp.connected import connected_files
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.scalers import built_scalers
+from amplint.code.dataflow import receiver
 from amplint.findings import Finding, Severity
-from amplint.project.connected import connected_files
-from amplint.project.dataflow import receiver, scaler_calls
-from amplint.project.scalers import built_scalers
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

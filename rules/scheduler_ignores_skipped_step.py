@@ -78,18 +78,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.roles import Role
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import arguments, bindings_of, constant_of, names_in, receiver
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import EXITS, Layout, layout_of, loop_header
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import (
-    arguments,
-    bindings_of,
-    constant_of,
-    names_in,
-    receiver,
-    scaler_calls,
-)
-from amplint.project.layout import EXITS, Layout, layout_of, loop_header
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import Role, last_name, path_text
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

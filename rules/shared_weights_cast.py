@@ -92,14 +92,14 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.halves import cast_of
+from amplint.code.dataflow import argument_for, parameters
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import argument_for, parameters
-from amplint.project.layout import Layout, layout_of
-from amplint.project.module import CallSite, Function
-from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.rule import FileView, Rule
 from amplint.values.conditions import conditions_at
-from amplint.values.halves import cast_of
 from amplint.values.provenance import Activation, Origin, Step
 
 RULE = Rule(

@@ -75,12 +75,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp.reached_calls import as_caller_writes, calls_leading_to
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import argument_for, arguments, bindings_of, receiver
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
-from amplint.project.dataflow import argument_for, arguments, bindings_of, receiver, scaler_calls
-from amplint.project.layout import Layout, layout_of
-from amplint.project.module import Function
-from amplint.project.reached_calls import as_caller_writes, calls_leading_to
-from amplint.project.roles import last_name, path_text
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

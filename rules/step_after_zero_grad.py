@@ -75,8 +75,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from amplint.amp.gradient_tests import guarded_steps
 from amplint.findings import Finding, Severity
-from amplint.project.gradient_tests import guarded_steps
 from amplint.rule import FileView, Rule
 from amplint.wording import report
 

@@ -72,18 +72,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.reached_calls import calls_leading_to
+from amplint.amp.roles import Role
+from amplint.code.dataflow import Binding, bindings_of, constant_of, names_in, parameters
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import SCOPES, Layout, layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, Severity
-from amplint.project.dataflow import (
-    Binding,
-    bindings_of,
-    constant_of,
-    names_in,
-    parameters,
-)
-from amplint.project.layout import SCOPES, Layout, layout_of
-from amplint.project.module import Function
-from amplint.project.reached_calls import calls_leading_to
-from amplint.project.roles import Role, last_name, path_text
 from amplint.rule import FileView, Rule
 
 RULE = Rule(

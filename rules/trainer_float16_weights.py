@@ -67,11 +67,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.halves import Half, halves_of
+from amplint.amp.trainers import argument_named, is_training_arguments, trainers
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.project.module import CallSite
-from amplint.project.trainers import argument_named, is_training_arguments, trainers
 from amplint.rule import FileView, Rule
-from amplint.values.halves import Half, halves_of
 from amplint.values.provenance import Origin, Standing, Step
 from amplint.values.values import Value
 

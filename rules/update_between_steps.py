@@ -84,6 +84,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.dataflow import arguments
 from amplint.findings import Finding, Fix, Severity
 from amplint.fixing.statements import (
     block_of,
@@ -94,7 +95,6 @@ from amplint.fixing.statements import (
     remove,
     unsafe,
 )
-from amplint.project.dataflow import arguments
 from amplint.rule import FileView, Misuse, Rule
 from amplint.wording import called_method, report
 

@@ -27,7 +27,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from amplint.amp.scaler_calls import expects_error
 from amplint.analysis import analyse
+from amplint.code.expressions import last_name
+from amplint.code.project import Project
 from amplint.errors import UnreadableFile
 from amplint.findings import Finding, Position, Severity, Span
 from amplint.flow.facts import EVENT_WORDS, protocol_word
@@ -38,9 +41,6 @@ from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 from amplint.probe.search import Budget, Trial, explore
 from amplint.probe.verdicts import Judge, Shown
-from amplint.project.dataflow import expects_error
-from amplint.project.project import Project
-from amplint.project.roles import last_name
 from amplint.rule import FileView
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source

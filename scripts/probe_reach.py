@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
+from amplint.amp.scaler_calls import expects_error
 from amplint.config import Settings
 from amplint.findings import Finding, Position, Severity, Span
 from amplint.flow.facts import STEP, protocol_word
@@ -38,7 +39,6 @@ from amplint.probe.planning import PlanBuilder
 from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 from amplint.probe.search import Runner, Trial
-from amplint.project.dataflow import expects_error
 
 #: A finding of this code has predictions at a `scaler.step` line.
 CODE = "AMP101"

@@ -23,6 +23,7 @@ from amplint import cache as caching
 from amplint.cache import Cache, decode, encode, folder_for, open_cache
 from amplint.checker import Report, check_paths
 from amplint.cli.main import cli
+from amplint.code.texts import Texts
 from amplint.config import Settings, load_settings
 from amplint.findings import (
     Edit,
@@ -36,7 +37,6 @@ from amplint.findings import (
     Span,
 )
 from amplint.inspection import FileResult
-from amplint.project.texts import Texts
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = Settings(jobs=1)
@@ -219,7 +219,7 @@ def test_a_search_through_unchanged_files_is_not_repeated(
         return search(texts, *words)
 
     monkeypatch.setattr(Texts, "importing", counting)
-    monkeypatch.setattr("amplint.project.texts._RECENT", 0)
+    monkeypatch.setattr("amplint.code.texts._RECENT", 0)
     time.sleep(0.02)  # longer than one tick of the file system's clock
     check()
     assert searches
@@ -852,7 +852,7 @@ def test_a_warm_run_neither_parses_nor_imports_the_analysis() -> None:
     cold_output, cold = watch()
     warm_output, warm = watch()
     assert warm_output == cold_output
-    heavy = ("amplint.analysis", "amplint.flow", "amplint.rules.", "amplint.project.project")
+    heavy = ("amplint.analysis", "amplint.flow", "amplint.rules.", "amplint.code.project")
     heavy = (*heavy, "amplint.source.parsing", "libcst", "torch")
     assert "parsed" in cold
     assert "amplint.analysis" in cold

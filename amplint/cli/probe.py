@@ -179,7 +179,7 @@ def _is_in(finding: Finding, function: str, settings: Settings) -> bool:
     """Whether a finding is in the function of this name, or in a method of this class."""
     if not function:
         return True
-    from amplint.project.module import build_module
+    from amplint.code.module import build_module
     from amplint.source.parsing import parse
     from amplint.source.reading import read_source
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite
 from amplint.findings import Edit, Fix, Position, Span
 from amplint.fixing.edits import joined
-from amplint.project.dataflow import scaler_calls
-from amplint.project.layout import layout_of
-from amplint.project.module import CallSite
 from amplint.rule import FileView, Misuse
 from amplint.source.positions import LineTable
 

@@ -12,11 +12,11 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from amplint.amp.roles import Role, Roles
+from amplint.code.by_name import read_by_name, written_by_name
+from amplint.code.module import Function, Module, walk
 from amplint.flow.call import callee_name
 from amplint.flow.facts import protocol_words
-from amplint.project.by_name import read_by_name, written_by_name
-from amplint.project.module import Function, Module, walk
-from amplint.project.roles import Role, Roles
 
 #: Methods of a participant that are protocol events, and the word of each.
 BOUND_EVENTS = {

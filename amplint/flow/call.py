@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from amplint.code.module import Function, Module
 from amplint.flow.state import State
 from amplint.flow.values import Value
-from amplint.project.module import Function, Module
 
 #: A bound argument: its keyword or None, its expression, its value.
 Bound = tuple["str | None", ast.expr, Value]

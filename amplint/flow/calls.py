@@ -11,6 +11,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from amplint.amp import names
+from amplint.amp.roles import Role
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
@@ -23,9 +27,6 @@ from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, HOOK, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, KEEPER, OPAQUE, Value, kind_of
-from amplint.project import names
-from amplint.project.module import Class, Function, walk
-from amplint.project.roles import Role, last_name
 
 Valued = list[tuple[State, Value]]
 Evaluate = Callable[[ast.expr, State, Frame], Valued]

@@ -10,8 +10,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.project.module import Function, walk
-from amplint.project.roles import Roles, last_name
+from amplint.amp.roles import Roles
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, walk
 
 #: Methods that ask, store or prepare, whoever they belong to.
 ASKS = re.compile(

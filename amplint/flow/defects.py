@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from amplint.code.module import Function
 from amplint.flow.diagnosis import Verdict, cause_of
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, State
 from amplint.flow.witness import PlaceOf, build_witness, steps_of
-from amplint.project.module import Function
 from amplint.protocol import VIOLATIONS
 from amplint.rule import Misuse
 

@@ -11,6 +11,9 @@ import ast
 import re
 from dataclasses import dataclass, field
 
+from amplint.amp.roles import Roles
+from amplint.code.expressions import path_text
+from amplint.code.module import Function, Module
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import evaluate
 from amplint.flow.events import Site
@@ -18,8 +21,6 @@ from amplint.flow.facts import SCALE, STEP, UPDATE, protocol_word, sites_by_word
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step
 from amplint.flow.witness import steps_of
-from amplint.project.module import Function, Module
-from amplint.project.roles import Roles, path_text
 from amplint.protocol import Event
 
 AMP_GUARD = re.compile(

@@ -10,6 +10,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from amplint.amp.roles import Roles
+from amplint.code.dataflow import parameters
+from amplint.code.module import Class, Function, Module
+from amplint.code.objects import class_fields
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
 from amplint.flow.diagnosis import Diagnostician, Verdict, deciding_flag
@@ -28,10 +32,6 @@ from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
 from amplint.flow.state import EVERY, State, Step
 from amplint.flow.witness import PlaceOf, relevant_steps, steps_of
-from amplint.project.dataflow import parameters
-from amplint.project.module import Class, Function, Module
-from amplint.project.objects import class_fields
-from amplint.project.roles import Roles
 from amplint.protocol import Event, Gradient
 from amplint.rule import Misuse
 

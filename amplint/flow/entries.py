@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.roles import Role
+from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
 from amplint.flow.interpreter import BudgetExceeded, silent_interpreter
@@ -16,8 +18,6 @@ from amplint.flow.program import Program, Unit
 from amplint.flow.slice import assignments_of
 from amplint.flow.state import State, merge
 from amplint.flow.values import NONE
-from amplint.project.module import Class, Function, walk
-from amplint.project.roles import Role
 
 #: More entry states than this say too little to be worth their cost.
 ENTRY_LIMIT = 12

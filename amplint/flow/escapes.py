@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import ast
 
+from amplint.amp.roles import Role
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function, Module
 from amplint.flow.call import Call
 from amplint.flow.carriers import ASKS, decorating
 from amplint.flow.conditions import is_under
@@ -16,8 +19,6 @@ from amplint.flow.events import scalers_in
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import KEEPER, Value, kind_of
-from amplint.project.module import Class, Function, Module
-from amplint.project.roles import Role, last_name
 
 _LEADING = frozenset({"scaler", "keeper", "event", "function", "method", "partial"})
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from amplint.code.module import Function
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import NONE
-from amplint.project.module import Function
 from amplint.protocol import Event, Gradient, Stage
 from amplint.protocol.machine import find_row
 from amplint.protocol.states import ABSENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amplint.code.module import walk
 from amplint.flow.call import Frame
 from amplint.flow.calls import Calls
 from amplint.flow.conditions import assume, evaluate, forget, is_volatile, settle
@@ -13,7 +14,6 @@ from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import FOREIGN, KEEPER, POSITIVE, ZERO, Value, is_truthy
-from amplint.project.module import walk
 
 Valued = list[tuple[State, Value]]
 

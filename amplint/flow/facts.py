@@ -11,11 +11,12 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from amplint.amp.names import CLIP_FUNCTIONS
+from amplint.amp.roles import Roles
+from amplint.code.by_name import written_by_name
+from amplint.code.expressions import path_text
+from amplint.code.module import CallSite, Function, Module, walk_function
 from amplint.flow.call import callee_name
-from amplint.project.by_name import written_by_name
-from amplint.project.module import CallSite, Function, Module, walk_function
-from amplint.project.names import CLIP_FUNCTIONS
-from amplint.project.roles import Roles, path_text
 
 CLIP_NAMES = frozenset(name.rpartition(".")[2] for name in CLIP_FUNCTIONS)
 SCALER_METHODS = frozenset({"scale", "step", "update", "unscale_"})

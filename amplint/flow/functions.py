@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from amplint.amp.roles import Role
+from amplint.code.module import Class, Function, enclosing_class
+from amplint.code.records import AFTER_FILLING, fields_of, is_record, keeps_values
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.facts import FunctionFacts, parameter_names
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, NONE, Value, kind_of
-from amplint.project.module import Class, Function
-from amplint.project.records import AFTER_FILLING, fields_of, is_record, keeps_values
-from amplint.project.roles import Role, enclosing_class
 
 Valued = list[tuple[State, Value]]
 #: Runs the body of a frame's function: the states it returns with, each with its value. None if

@@ -11,6 +11,8 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from amplint.code.by_name import written_by_name
+from amplint.code.module import Function
 from amplint.flow.call import Frame, callee_name
 from amplint.flow.conditions import advanced, forget
 from amplint.flow.events import Report, Transitions
@@ -24,8 +26,6 @@ from amplint.flow.slice import REORDERS, fills_container, updates_container
 from amplint.flow.state import EVERY, STATE_LIMIT, State, merge
 from amplint.flow.values import CALLABLE_KINDS, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
-from amplint.project.by_name import written_by_name
-from amplint.project.module import Function
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept. Then it
 #: is tried once more, with as many visits.

@@ -1,4 +1,4 @@
-"""Calls of training libraries: what the table of `amplint.project.libraries` says they do.
+"""Calls of training libraries: what the table of `amplint.amp.libraries` says they do.
 
 A class whose scaler is always on makes events. Of every other row only that its effects are
 possible is known (bf16, no precision at all, an accumulation that is not over), so after such a
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import ast
 
+from amplint.amp.libraries import Effect, LibraryCall, call_row, class_row, usual_receiver
+from amplint.amp.library_objects import imports_library
+from amplint.code.expressions import last_name
 from amplint.flow.call import Call
 from amplint.flow.conditions import assume
 from amplint.flow.events import Site
 from amplint.flow.protocol_calls import ProtocolCalls, Valued
 from amplint.flow.state import State
 from amplint.flow.values import FOREIGN, Value, kind_of
-from amplint.project.libraries import Effect, LibraryCall, call_row, class_row, usual_receiver
-from amplint.project.library_objects import imports_library
-from amplint.project.roles import last_name
 
 
 class LibraryCalls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from amplint.code.module import Function, walk
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import forget
 from amplint.flow.facts import (
@@ -21,7 +22,6 @@ from amplint.flow.facts import (
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, KEEPER, Value
-from amplint.project.module import Function, walk
 
 #: Calls whose result yields the same elements.
 TRANSPARENT = frozenset(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from amplint.code.by_name import read_by_name
+from amplint.code.module import Function
 from amplint.flow.call import callee_name
 from amplint.flow.program import Program
 from amplint.flow.state import State
 from amplint.flow.values import Value
-from amplint.project.by_name import read_by_name
-from amplint.project.module import Function
 
 #: Calls whose result is the same whenever their arguments are.
 STABLE_CALLS = frozenset(

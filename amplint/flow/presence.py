@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.roles import Roles, ScalerConstruction
+from amplint.code.expressions import path_text
+from amplint.code.module import CallSite, Module
 from amplint.flow.calls import HARMLESS
 from amplint.flow.facts import SCALE, STEP, UPDATE, sites_by_word
 from amplint.flow.program import Unit
-from amplint.project.module import CallSite, Module
-from amplint.project.roles import Roles, ScalerConstruction, path_text
 
 
 def never_done(unit: Unit) -> Iterator[tuple[CallSite, str]]:

@@ -14,6 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function, Module, as_function
+from amplint.code.project import Project
+from amplint.code.records import fields_of, is_record
+from amplint.code.registries import Request, registered_in, registries_of, request_of
+from amplint.code.tables import Table, registered, tables_of
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
 from amplint.flow.call import callee_name
 from amplint.flow.facts import (
@@ -24,12 +31,6 @@ from amplint.flow.facts import (
 )
 from amplint.flow.slice import Slice, Slicer
 from amplint.flow.values import Value
-from amplint.project.module import Class, Function, Module, as_function
-from amplint.project.project import Project
-from amplint.project.records import fields_of, is_record
-from amplint.project.registries import Request, registered_in, registries_of, request_of
-from amplint.project.roles import Role, Roles, build_roles, factory_role, last_name
-from amplint.project.tables import Table, registered, tables_of
 
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 20
@@ -383,10 +384,7 @@ class Program:
         """Take the module of a symbol into the program before anybody uses it."""
         if found is None or found.module in self._units or self._project is None:
             return found
-        roles = self._project.roles_of(found.module)
-        if roles is None:
-            return None
-        self.add(found.module, roles)
+        self.add(found.module, roles_of(found.module))
         return found
 
     def _imported_reach(self, module: Module) -> dict[str, frozenset[str]]:
@@ -456,10 +454,9 @@ class Program:
 
     def _unit_of(self, module: Module) -> Unit | None:
         if module not in self._units:
-            roles = self._project.roles_of(module) if self._project is not None else None
-            if roles is None:
+            if self._project is None:
                 return None
-            self.add(module, roles)
+            self.add(module, roles_of(module))
         return self._units[module]
 
     def ancestry(self, owner: Class) -> list[Class]:

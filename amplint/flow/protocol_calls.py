@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+from amplint.code.dataflow import bindings_of, parameters
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, walk, walk_function
 from amplint.flow.call import Call, callee_name, keeps_zeros
 from amplint.flow.conditions import assume, evaluate
 from amplint.flow.events import Site, Transitions
@@ -12,9 +15,6 @@ from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import Value, kind_of
-from amplint.project.dataflow import bindings_of, parameters
-from amplint.project.module import Function, walk, walk_function
-from amplint.project.roles import last_name
 
 Valued = list[tuple[State, Value]]
 

@@ -8,6 +8,11 @@ import re
 from dataclasses import dataclass, field
 from operator import ge, gt, le, lt
 
+from amplint.amp.libraries import class_row
+from amplint.amp.roles import Role, optimizer_name, scaler_name
+from amplint.code.by_name import read_by_name
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
@@ -15,16 +20,6 @@ from amplint.flow.facts import parameter_names
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none
 from amplint.flow.windows import Windows, literal_of
-from amplint.project.by_name import read_by_name
-from amplint.project.libraries import class_row
-from amplint.project.module import Function
-from amplint.project.roles import (
-    Role,
-    last_name,
-    optimizer_name,
-    path_text,
-    scaler_name,
-)
 
 #: Stable calls whose result is a bool; of any other the value itself is unknown.
 BOOLEAN_CALLS = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amplint.code.module import Function
 from amplint.flow.conditions import mentions
 from amplint.flow.diagnosis import AMP_GUARD
 from amplint.flow.entries import first_parameter
@@ -13,7 +14,6 @@ from amplint.flow.interpreter import Interpreter
 from amplint.flow.program import Unit
 from amplint.flow.slice import blocks_of
 from amplint.flow.state import State, merge
-from amplint.project.module import Function
 
 SELF_CONTAINED = frozenset({BACKWARD, SCALE, STEP, ZERO_GRAD})
 

@@ -12,13 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from amplint.amp.roles import Role, Roles, scaler_name
+from amplint.code.by_name import written_by_name
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, walk
+from amplint.code.registries import request_of
 from amplint.flow.call import callee_name
 from amplint.flow.carriers import ASKS, carriers, passed_parts
 from amplint.flow.facts import parameter_names, protocol_word
-from amplint.project.by_name import written_by_name
-from amplint.project.module import Function, walk
-from amplint.project.registries import request_of
-from amplint.project.roles import Role, Roles, last_name, scaler_name
 
 #: Callee names that may do protocol work although nobody knows what they are.
 SUSPECT = re.compile(

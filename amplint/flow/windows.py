@@ -6,11 +6,11 @@ import ast
 import re
 from dataclasses import dataclass, field
 
+from amplint.code.module import Function, walk
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, negate
 from amplint.flow.places import Places
 from amplint.flow.state import State
-from amplint.project.module import Function, walk
 
 _TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
 

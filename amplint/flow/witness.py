@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from amplint.code.module import Module
 from amplint.findings import PathStep, Span
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, Step, Trail
-from amplint.project.module import Module
 from amplint.protocol import VIOLATIONS, Event
 from amplint.protocol.states import ABSENT
 

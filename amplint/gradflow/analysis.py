@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from amplint.amp.ownership import trained_modules
+from amplint.code.module import Function
 from amplint.gradflow.interpreter import Backward, Interpreter
 from amplint.gradflow.values import ANYTHING, LEAF, Block
-from amplint.project.module import Function
-from amplint.values.ownership import trained_modules
 
 if TYPE_CHECKING:
     from amplint.rule import FileView

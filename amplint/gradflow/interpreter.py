@@ -10,6 +10,10 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from amplint.code.dataflow import arguments, parameters
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Class, Function
+from amplint.code.objects import Objects
 from amplint.gradflow.modes import ON, decorated, switched
 from amplint.gradflow.values import (
     ANYTHING,
@@ -25,10 +29,6 @@ from amplint.gradflow.values import (
     join,
     union,
 )
-from amplint.project.dataflow import arguments, parameters
-from amplint.project.module import Class, Function
-from amplint.project.objects import Objects
-from amplint.project.roles import last_name, path_text
 
 #: Calls deeper than this connect everything they are given.
 CALL_DEPTH = 5

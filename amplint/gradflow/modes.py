@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from amplint.project.module import Function, Module
-from amplint.project.roles import last_name
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, Module
 
 #: Dotted name -> kind. As a decorator each may stand with or without a call.
 SWITCHES = {

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from amplint.project.module import Function
+from amplint.code.module import Function
 
 ANYTHING = "*"
 #: The root of a tensor that was made to require a gradient; whatever is computed from it is

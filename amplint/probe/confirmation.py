@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from amplint.analysis import analyse
+from amplint.code.project import Project
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import Evidence, Finding
@@ -23,7 +24,6 @@ from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import EXPECTATIONS, can_show
 from amplint.probe.prober import Prober, Repair, Verdict, not_probed
 from amplint.probe.process import Worker
-from amplint.project.project import Project
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source
 from amplint.workers import available_processors

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from amplint.code.dataflow import bindings_of, parameters
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Function, Module
+from amplint.code.objects import Objects
 from amplint.probe.messages import Domain
-from amplint.project.dataflow import bindings_of, parameters
-from amplint.project.module import Function, Module
-from amplint.project.objects import Objects
-from amplint.project.roles import last_name, path_text
 
 #: Small numbers that windows and counters are tried with.
 _NUMBERS = (1, 2, 3)

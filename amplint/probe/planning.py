@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from amplint.amp.roles import roles_of
+from amplint.code.dataflow import parameters
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.findings import Finding
 from amplint.flow.slice import blocks_of, expressions_of
 from amplint.probe.callers import Callers
@@ -22,9 +26,6 @@ from amplint.probe.messages import Domain, Plan, Role, Source
 from amplint.probe.predictions import needs_data, predict, rows_of
 from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
-from amplint.project.dataflow import parameters
-from amplint.project.module import Class, Function, Module
-from amplint.project.roles import enclosing_class, last_name, path_text
 from amplint.rule import FileView
 from amplint.source.positions import split_lines
 
@@ -357,8 +358,7 @@ class PlanBuilder:
     def _roles(self, functions: Iterable[Function]) -> Iterator[Role]:
         seen: set[str] = set()
         for function in functions:
-            roles = self._project.roles_of(function.module)
-            for role in roles_in(function, roles) if roles is not None else ():
+            for role in roles_in(function, roles_of(function.module)):
                 if role.path not in seen:
                     seen.add(role.path)
                     yield role

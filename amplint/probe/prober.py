@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amplint.code.dataflow import parameters
+from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
 from amplint.probe.arguments import Way
 from amplint.probe.domains import OTHER
@@ -39,8 +41,6 @@ from amplint.probe.search import (
     same,
 )
 from amplint.probe.verdicts import OWNERS, SECOND_CALL, Judge, Shown
-from amplint.project.dataflow import parameters
-from amplint.project.module import Function
 
 #: Runs for each entry, and such in which statements that fail are skipped, as long as nothing
 #: reached the line. First in a short round, so that an entry that leads nowhere leaves some for

@@ -10,12 +10,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp.roles import Role as StaticRole
+from amplint.amp.roles import Roles
+from amplint.code.dataflow import parameters
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Function
 from amplint.flow.facts import BACKWARD, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE, protocol_word
 from amplint.probe.messages import Role
-from amplint.project.dataflow import parameters
-from amplint.project.module import Function
-from amplint.project.roles import Role as StaticRole
-from amplint.project.roles import Roles, last_name, path_text
 
 _SCHEDULER = re.compile(r"sched", re.IGNORECASE)
 #: Functions that iterate over what they are given.

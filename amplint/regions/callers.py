@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.project.module import Class, Function, Module
-from amplint.project.objects import WRAPPERS, returned
-from amplint.project.roles import last_name
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function, Module
+from amplint.code.objects import WRAPPERS, returned
 from amplint.regions.regions import Region, Regions, Trail, is_off
 
 #: Callers are followed this far up, and over this many functions.

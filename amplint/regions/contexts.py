@@ -10,13 +10,13 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from amplint.project import names
-from amplint.project.dataflow import Binding, parameters, scopes
-from amplint.project.layout import layout_of
-from amplint.project.module import Class, Function
-from amplint.project.objects import Objects, returned
-from amplint.project.roles import last_name
-from amplint.values.dtypes import DType
+from amplint.amp import names
+from amplint.amp.dtypes import DType
+from amplint.code.dataflow import Binding, parameters, scopes
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
+from amplint.code.module import Class, Function
+from amplint.code.objects import Objects, returned
 from amplint.values.values import Values
 
 #: Definitions are followed through this many names, calls and parameters.

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from amplint.project.layout import Layout, layout_of
-from amplint.project.module import Function
-from amplint.project.objects import Objects
-from amplint.project.roles import last_name
+from amplint.code.expressions import last_name
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Function
+from amplint.code.objects import Objects
 from amplint.regions.contexts import Alternatives, Cast, Contexts
 from amplint.values.values import Values
 

@@ -8,16 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from amplint.amp.roles import Role, optimizer_name, roles_of, scaler_name
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Class, Function
 from amplint.findings import PathStep
-from amplint.project.layout import layout_of
-from amplint.project.module import Class, Function
-from amplint.project.roles import (
-    Role,
-    last_name,
-    optimizer_name,
-    path_text,
-    scaler_name,
-)
 from amplint.regions.regions import (
     Inside,
     Region,
@@ -94,8 +89,7 @@ def stepped_optimizer(regions: Regions, item: Inside) -> ast.expr | None:
 
 
 def _role(regions: Regions, expression: ast.expr, function: Function) -> Role | None:
-    roles = regions.objects.project.roles_of(function.module)
-    return roles.role_of(expression, function) if roles is not None else None
+    return roles_of(function.module).role_of(expression, function)
 
 
 def backwards(regions: Regions, region: Region) -> list[Inside]:

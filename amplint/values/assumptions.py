@@ -14,9 +14,9 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from amplint.project.dataflow import bindings_of, parameters, scopes
-from amplint.project.module import Function
-from amplint.values.dtypes import DType, dtype_meant
+from amplint.amp.dtypes import DType, dtype_meant
+from amplint.code.dataflow import bindings_of, parameters, scopes
+from amplint.code.module import Function
 from amplint.values.provenance import Condition
 from amplint.values.values import Values
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amplint.project.dataflow import Binding, bindings_of, parameters, scopes
-from amplint.project.layout import layout_of
-from amplint.project.module import Function, Module
-from amplint.project.roles import path_text
+from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
+from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Function, Module
 from amplint.values.conditions import conditions_at, standing_of_statement, weaker
 from amplint.values.parameters import back_of_parameter
 from amplint.values.provenance import Activation, Back, Before, Part, Standing, merged, weakened

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.project.layout import layout_of
-from amplint.project.module import Class, Function
-from amplint.project.objects import SAME_OBJECT
-from amplint.project.roles import last_name, path_text
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Class, Function
+from amplint.code.objects import SAME_OBJECT
 from amplint.values.conditions import conditions_at, standing_of_statement
 from amplint.values.provenance import CALL_DEPTH, Activation, Back, Before, Part, Standing, Step
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from amplint.project.layout import EXITS, layout_of
-from amplint.project.module import Function
+from amplint.code.layout import EXITS, layout_of
+from amplint.code.module import Function
 from amplint.values.provenance import Activation, Condition, Standing
 
 if TYPE_CHECKING:

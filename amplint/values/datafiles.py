@@ -7,10 +7,10 @@ import json
 import os
 import sys
 
+from amplint.code.expressions import last_name
+from amplint.code.module import Module
+from amplint.code.project import Project
 from amplint.errors import UnreadableFile
-from amplint.project.module import Module
-from amplint.project.project import Project
-from amplint.project.roles import last_name
 
 _JSON = frozenset(("json.load", "json.loads"))
 _TOML = frozenset(("tomllib.load", "tomllib.loads", "tomli.load", "tomli.loads", "toml.load"))

@@ -6,9 +6,9 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amplint.project.dataflow import constant_of
-from amplint.project.module import Function, Module
-from amplint.project.roles import last_name
+from amplint.code.dataflow import constant_of
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, Module
 from amplint.values import datafiles, options
 from amplint.values.provenance import (
     UNKNOWN,

@@ -6,10 +6,10 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amplint.project.dataflow import bindings_of
-from amplint.project.module import Class, Function
-from amplint.project.objects import class_fields, returned
-from amplint.project.roles import last_name
+from amplint.code.dataflow import bindings_of
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function
+from amplint.code.objects import class_fields, returned
 from amplint.values.bindings import bound_in_scope
 from amplint.values.calls import back_of_returns
 from amplint.values.provenance import (

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from amplint.project.dataflow import constant_of
-from amplint.project.module import CallSite, Function, Module
-from amplint.project.roles import last_name
+from amplint.code.dataflow import constant_of
+from amplint.code.expressions import last_name
+from amplint.code.module import CallSite, Function, Module
 
 _STORES = {"store_true": True, "store_false": False}
 #: Words in the name of a converter that turns "yes" into True (`type=str2bool`).

@@ -18,9 +18,9 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
-from amplint.project.module import Function, Module
-from amplint.project.objects import SAME_OBJECT, WRAPPERS, Objects
-from amplint.project.roles import last_name
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, Module
+from amplint.code.objects import SAME_OBJECT, WRAPPERS, Objects
 from amplint.values.bindings import back_of_name
 from amplint.values.calls import back_of_call
 from amplint.values.conditions import equality

@@ -6,8 +6,8 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amplint.project.dataflow import parameters
-from amplint.project.module import Function
+from amplint.code.dataflow import parameters
+from amplint.code.module import Function
 from amplint.values import options
 from amplint.values.external import option_values
 from amplint.values.provenance import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.project.dataflow import bindings_of, parameters, scopes
-from amplint.project.module import Class, Function
-from amplint.project.objects import SAME_OBJECT, WRAPPERS, plain_annotation
-from amplint.project.roles import enclosing_class, last_name, path_text
+from amplint.code.dataflow import bindings_of, parameters, scopes
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Class, Function, enclosing_class
+from amplint.code.objects import SAME_OBJECT, WRAPPERS, plain_annotation
 from amplint.values import datafiles
 from amplint.values.bindings import bound_in_scope
 from amplint.values.conditions import equality

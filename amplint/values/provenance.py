@@ -11,8 +11,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from amplint.project.module import Function, Module
-from amplint.project.roles import last_name
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, Module
 
 #: Calls are followed through this many functions at once.
 CALL_DEPTH = 6

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from amplint.project.dataflow import constant_of
-from amplint.project.module import Function, Module
-from amplint.project.objects import Objects
-from amplint.project.roles import last_name
-from amplint.values.dtypes import dotted_dtype, dtype_meant, torch_dtype
+from amplint.amp.dtypes import dotted_dtype, dtype_meant, torch_dtype
+from amplint.code.dataflow import constant_of
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, Module
+from amplint.code.objects import Objects
 from amplint.values.origins import Origins
 from amplint.values.provenance import NO_DATA, Activation, Origin, Part, Standing, Step, Truth
 

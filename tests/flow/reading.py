@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from amplint.amp.roles import build_roles
+from amplint.code.module import Function, build_module
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.project.module import Function, build_module
-from amplint.project.roles import build_roles
 
 HEAD = "import torch\ndef train(x, y, k, i, n, mode, cfg, scaler, optimizer, loader, flag):\n"
 

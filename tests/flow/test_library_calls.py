@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
+from amplint.amp.libraries import CLASSES, Effect, call_row
 from amplint.checker import check_source
 from amplint.config import Settings
-from amplint.project.libraries import CLASSES, Effect, call_row
 from tests.fixtures_runner import expectations
 
 HEAD = """

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from amplint.project.module import Function, Module
-from amplint.project.objects import Objects
-from amplint.project.project import Project
+from amplint.code.module import Function, Module
+from amplint.code.objects import Objects
+from amplint.code.project import Project
 from amplint.regions.regions import Regions
 from amplint.values.values import Values
 
@@ -83,7 +83,7 @@ def project(tmp_path: Path):
             (tmp_path / name).write_text(textwrap.dedent(text))
         source = (tmp_path / "use.py").read_text()
         around = Project(str(tmp_path))
-        module, _ = around.add("use.py", source, ast.parse(source), str(tmp_path / "use.py"))
+        module = around.add("use.py", source, ast.parse(source), str(tmp_path / "use.py"))
         function = next(item for item in module.functions if item.name == "names")
         last = function.body[-1]
         assert isinstance(last, ast.Expr)
@@ -192,7 +192,7 @@ def test_what_runs_inside(body: str, expected: set[str]) -> None:
         + body
     )
     around = Project()
-    module, _ = around.add("example.py", source, ast.parse(source), "")
+    module = around.add("example.py", source, ast.parse(source), "")
     regions = regions_in(around)
     found = {
         ast.unparse(item.call.func)

@@ -16,8 +16,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from amplint import rules
 from amplint.analysis import analyse
+from amplint.code.project import Project
 from amplint.findings import Finding, Severity
-from amplint.project.project import Project
 
 HEADINGS = (
     "What it does",

@@ -11,8 +11,8 @@ import textwrap
 
 import pytest
 
-from amplint.project.layout import Layout, layout_of
-from amplint.project.module import build_module
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import build_module
 
 CASES = {
     "in order": ("a()\nb()", True, True),

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplint import rules
+from amplint.amp import names
+from amplint.amp.roles import scaler_name
 from amplint.checker import check_source
 from amplint.config import Settings
-from amplint.project import names
-from amplint.project.roles import scaler_name
 from amplint.source.screen import mentions_amp
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from amplint.project.module import Function, Module
-from amplint.project.objects import Objects
-from amplint.project.project import Project
-from amplint.values.dtypes import DType, dotted_dtype, dtype_meant
+from amplint.amp.dtypes import DType, dotted_dtype, dtype_meant
+from amplint.code.module import Function, Module
+from amplint.code.objects import Objects
+from amplint.code.project import Project
 from amplint.values.provenance import Standing
 from amplint.values.values import Possible, Values
 
@@ -27,7 +27,7 @@ def judge(tmp_path: Path, files: dict[str, str], *, main: str = "main.py") -> Po
         path.write_text(textwrap.dedent(text))
     source = (tmp_path / main).read_text()
     project = Project()
-    module, _ = project.add(main, source, ast.parse(source), str(tmp_path / main))
+    module = project.add(main, source, ast.parse(source), str(tmp_path / main))
     values = Values(Objects(project))
     call, function = _asked(module)
     return values.of(call.args[0], function)
@@ -396,7 +396,7 @@ def test_data_files_are_recorded_lookups(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"dtype": "fp16"}')
     source = "import json\nask(json.load(open('c.json'))['dtype'])"
     project = Project()
-    module, _ = project.add("main.py", source, ast.parse(source), str(tmp_path / "main.py"))
+    module = project.add("main.py", source, ast.parse(source), str(tmp_path / "main.py"))
     call, function = _asked(module)
     assert Values(Objects(project)).of(call.args[0], function).only() == "fp16"
     path = str(tmp_path / "c.json")

@@ -1,0 +1,1 @@
+"""What torch things are: roles, library rows, dtypes, losses; asks `code` and `values`."""

@@ -1,0 +1,85 @@
+"""The files that may take part in one training: those a file imports, and those that import it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.code.module import Module
+
+if TYPE_CHECKING:
+    from amplint.code.project import Project
+    from amplint.rule import FileView
+
+#: More files than this are not followed.
+FILE_LIMIT = 60
+#: Libraries that run no model of the user's and choose no precision for it.
+NEUTRAL = frozenset(
+    ("torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "sklearn", "skimage")
+    + ("tqdm", "matplotlib", "seaborn", "PIL", "cv2", "imageio", "h5py", "lmdb", "einops")
+    + ("yaml", "omegaconf", "hydra", "absl", "fire", "click", "rich", "termcolor", "colorama")
+    + ("tensorboard", "tensorboardX", "wandb", "psutil", "requests", "easydict", "yacs")
+    + ("albumentations", "librosa", "soundfile", "pycocotools", "torchmetrics", "__future__")
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connected:
+    """What a training that a file takes part in may consist of.
+
+    Args:
+        modules: the file itself, the files that import it, and all that these import.
+        unknown: imported names that are neither a file of the project nor a neutral library.
+        complete: whether all of them were followed.
+    """
+
+    modules: tuple[Module, ...]
+    unknown: frozenset[str]
+    complete: bool
+
+
+def connected_files(view: FileView) -> Connected:
+    """Follow the imports of a file, of the files that import it, and of what they import."""
+    project = view.objects.project
+    stem = view.module.filename.rpartition("/")[2].removesuffix(".py")
+    pending = [view.module]
+    for module in project.mentioning(view.module, "import", stem):
+        if view.module in _found(project, module)[0]:
+            pending.append(module)
+    found: list[Module] = []
+    unknown: set[str] = set()
+    while pending and len(found) < FILE_LIMIT:
+        module = pending.pop(0)
+        if module not in found:
+            found.append(module)
+            imported, not_found = _found(project, module)
+            pending += imported
+            unknown |= not_found
+    return Connected(tuple(found), frozenset(unknown), not pending)
+
+
+def _found(project: Project, module: Module) -> tuple[list[Module], set[str]]:
+    """The files that a module imports, and the names that are no files nor neutral libraries."""
+    modules: list[Module] = []
+    unknown: set[str] = set()
+    for names in _imported(module):
+        known = [found for name in names if (found := project.module_named(name, module))]
+        modules += known[:1]
+        if not known and names[0].partition(".")[0] not in NEUTRAL | sys.stdlib_module_names:
+            unknown.add(names[0])
+    return modules, unknown
+
+
+def _imported(module: Module) -> Iterator[tuple[str, ...]]:
+    """Each imported name, as the module that it may be, and then as a member of one."""
+    for node in module.nodes():
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (alias.name,)
+    for dotted in dict.fromkeys(module.imports.aliases.values()):
+        yield dotted, dotted.rpartition(".")[0] or dotted
+    for star in module.imports.stars:
+        yield (star,)

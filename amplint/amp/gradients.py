@@ -1,0 +1,119 @@
+"""What happens to gradients inside one function: sizes taken of them, and scale arithmetic."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.code.dataflow import Binding, bindings_of, names_in
+from amplint.code.expressions import last_name
+from amplint.code.layout import Layout
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+#: What measures the size of a gradient.
+MEASURES = frozenset(
+    ("norm", "vector_norm", "matrix_norm", "abs", "pow", "square", "sum", "mean", "max", "amax")
+    + ("std",)
+)
+#: Tests that are as right on scaled gradients as on unscaled ones.
+FINITENESS = frozenset(("isnan", "isinf", "isfinite"))
+
+
+def words_of(nodes: list[ast.AST]) -> set[str]:
+    """The names and attribute names among some nodes."""
+    return {getattr(node, "attr", "") or getattr(node, "id", "") for node in nodes}
+
+
+def is_measured(layout: Layout, gradient: ast.AST) -> bool:
+    """Whether the size of a gradient is taken in its statement, for more than finiteness."""
+    statement = layout.statement(gradient)
+    expressions = [node for node in layout.inside(statement) if isinstance(node, ast.expr)]
+    if words_of(expressions) & FINITENESS:  # type: ignore[arg-type]
+        return False
+    for node in layout.ancestors(gradient):
+        if node is statement:
+            return False
+        if isinstance(node, ast.Attribute) and node.attr in MEASURES:
+            return True
+        if isinstance(node, ast.Call) and last_name(node.func) in MEASURES:
+            return True
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            return True
+    return False
+
+
+def derived_names(layout: Layout, statement: ast.stmt) -> set[str]:
+    """The names that an assignment binds, and those computed from them further down."""
+    names: set[str] = set()
+    for node in layout.nodes:
+        if not isinstance(node, (ast.Assign, ast.AugAssign)):
+            continue
+        follows = layout.before(statement, node) and names & names_in(node.value)
+        if node is statement or follows:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {name for target in targets for name in names_in(target)}
+    return names
+
+
+def scaler_of(view: FileView, layout: Layout, expression: ast.expr) -> str:
+    """What `scaler.scale(...)` in an expression, or in the only value of a name, is called on."""
+    values = [expression]
+    if isinstance(expression, ast.Name):
+        bindings = bindings_of(layout.function).get(expression.id, [])
+        values = [binding.value for binding in bindings if binding.value is not None]
+    for node in ast.walk(values[0]) if len(values) == 1 else ():
+        callee = node.func if isinstance(node, ast.Call) else None
+        if not isinstance(callee, ast.Attribute) or callee.attr != "scale":
+            continue
+        if view.roles.is_scaler(callee.value, layout.function):
+            return ast.unparse(callee.value)
+    return ""
+
+
+def enters_a_loss(layout: Layout, call: ast.Call, names: set[str]) -> bool:
+    """Whether what is computed from the gradients is backpropagated, and never normalised."""
+    rest = [node for node in layout.nodes if layout.before(call, node)]
+    if any(
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and names & names_in(node.left)
+        and names & names_in(node.right)
+        for node in rest
+    ):
+        return False
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("backward", "scale")
+        and names & names_in(node)
+        for node in rest
+    )
+
+
+def scale_change(layout: Layout, node: ast.AST) -> str:
+    """Say "divides" or "multiplies" where a node changes gradients by the loss scale, else ""."""
+    target: ast.expr
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.Mult)):
+        target, factor, is_division = node.target, node.value, isinstance(node.op, ast.Div)
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+        target, factor = node.targets[0], node.value.right
+        is_division = isinstance(node.value.op, ast.Div)
+    elif isinstance(node, ast.Call) and last_name(node.func) in ("div_", "mul_") and node.args:
+        assert isinstance(node.func, (ast.Attribute, ast.Name))
+        target, factor, is_division = node.func, node.args[0], last_name(node.func) == "div_"
+    else:
+        return ""
+    if ".grad" not in ast.unparse(target):
+        return ""
+    values = [binding.value for name in names_in(factor) for binding in _bound(layout, name)]
+    text = " ".join(ast.unparse(value) for value in (factor, *values) if value is not None)
+    if "get_scale" not in text:
+        return ""
+    is_inverse = "/" in text or "reciprocal" in text
+    return "divides" if is_division != is_inverse else "multiplies"
+
+
+def _bound(layout: Layout, name: str) -> list[Binding]:
+    return bindings_of(layout.function).get(name, [])

@@ -1,0 +1,446 @@
+"""Which layers a value was computed by, and which graphs a backward has freed by then.
+
+A second backward crashes where it meets a layer whose saved tensors an earlier one has freed.
+Functions are followed in a straight line, through calls into any file, with the objects that
+are passed to them. Only what certainly happens counts: of two branches what both do, of a loop
+one pass, of an unknown call nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from amplint.amp.losses import CUTS
+from amplint.code.dataflow import Binding, bindings_of, constant_of, parameters
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function
+from amplint.code.objects import SAME_OBJECT, Objects, class_fields
+
+#: Layers that keep tensors for their backward (torch/nn/modules).
+LAYERS = frozenset(
+    ("Linear", "Bilinear", "Embedding", "EmbeddingBag", "LayerNorm", "GroupNorm", "RMSNorm")
+    + ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LSTM", "GRU", "RNN")
+    + ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+    + ("MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder", "Transformer")
+)
+#: Containers of `torch.nn` that are what is put into them.
+CONTAINERS = frozenset(("ModuleDict", "ModuleList"))
+_WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled")
+#: Further calls that end a graph: `torch.distributions` samples without one.
+_CUTS = CUTS | {"sample", "multinomial"}
+_DEPTH = 6
+_BUDGET = 6_000
+
+#: A layer's call, with the calls that lead to it.
+Node = tuple[ast.AST, ...]
+NOTHING: frozenset[Node] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Object:
+    """An object of a class of the project."""
+
+    owner: Class
+
+
+class _Layer:
+    """A module of `torch.nn` with parameters."""
+
+
+LAYER = _Layer()
+#: A set of nodes; a tuple or dict of values; an object; a layer; None for anything unknown.
+Value = Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call on the way from where the analysis began, with the function that holds it."""
+
+    node: ast.Call
+    function: Function
+
+
+#: The calls that lead to a place, the place itself last.
+Trace = tuple[Call, ...]
+#: Called with the node that both need, the first backward and the second one.
+Report = Callable[[Node, Trace, Trace], None]
+
+
+class TooLarge(Exception):
+    """The function leads too far to be followed."""
+
+
+@dataclass(slots=True)
+class _Scene:
+    """One activation of a function.
+
+    Args:
+        values: by local name.
+        freed: nodes whose graph is gone, with the backward that did it.
+        trace: the calls that lead here.
+    """
+
+    function: Function
+    values: dict[str, Value]
+    freed: dict[Node, Trace]
+    trace: Trace = ()
+    returned: list[Value] = field(default_factory=list)
+
+    def branch(self) -> _Scene:
+        copy = _Scene(self.function, dict(self.values), dict(self.freed), self.trace)
+        copy.returned = self.returned
+        return copy
+
+
+class Graphs:
+    """Follows functions of a project and reports backwards through freed graphs.
+
+    Args:
+        objects: resolves calls and classes.
+        report: called for each second backward.
+    """
+
+    def __init__(self, objects: Objects, report: Report) -> None:
+        self.objects = objects
+        self.report = report
+        self._left = _BUDGET
+
+    def follow(self, function: Function) -> None:
+        """Follow a function with unknown arguments; too large ones are left where they stand."""
+        self._left = _BUDGET
+        owner = function.owner
+        names = list(parameters(function))
+        values: dict[str, Value] = {names[0]: Object(owner)} if owner is not None and names else {}
+        try:
+            self._block(function.body, _Scene(function, values, {}))
+        except TooLarge:
+            return
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def _block(self, body: Iterable[ast.stmt], scene: _Scene) -> bool:
+        """Follow statements; False if they certainly leave the block."""
+        return all(self._statement(statement, scene) for statement in body)
+
+    def _statement(self, node: ast.stmt, scene: _Scene) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            raise TooLarge
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            self._assign(node, scene)
+        elif isinstance(node, ast.Expr):
+            self._value(node.value, scene)
+        elif isinstance(node, ast.Return):
+            scene.returned.append(self._value(node.value, scene) if node.value else None)
+            return False
+        elif isinstance(node, (ast.Raise, ast.Continue, ast.Break)):
+            return False
+        elif isinstance(node, ast.If):
+            return self._if(node, scene)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            self._loop(node, scene)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            return self._with(node, scene)
+        elif isinstance(node, ast.Try):
+            return self._block([*node.body, *node.orelse, *node.finalbody], scene)
+        return True
+
+    def _assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scene: _Scene) -> None:
+        if node.value is None:
+            return
+        value = self._value(node.value, scene)
+        if isinstance(node, ast.AugAssign):
+            value = flat(value) | flat(self._value(node.target, scene))
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            _bind(target, value, scene)
+
+    def _if(self, node: ast.If, scene: _Scene) -> bool:
+        self._value(node.test, scene)
+        ends = []
+        for body in (node.body, node.orelse):
+            end = scene.branch()
+            if self._block(body, end):
+                ends.append(end)
+        if not ends:
+            return False
+        first, last = ends[0], ends[-1]
+        scene.values = {
+            name: _common(first.values[name], last.values[name])
+            for name in first.values.keys() & last.values.keys()
+        }
+        scene.freed = {node: trace for node, trace in first.freed.items() if node in last.freed}
+        return True
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, scene: _Scene) -> None:
+        inner = scene.branch()
+        if not isinstance(node, ast.While):
+            self._value(node.iter, inner)
+            _bind(node.target, None, inner)
+        self._block(node.body, inner)
+        changed = {
+            name for name, value in inner.values.items() if scene.values.get(name) is not value
+        }
+        scene.values = {name: v for name, v in scene.values.items() if name not in changed}
+
+    def _with(self, node: ast.With | ast.AsyncWith, scene: _Scene) -> bool:
+        before = dict(scene.values)
+        for item in node.items:
+            if item.optional_vars is not None:
+                _bind(item.optional_vars, None, scene)
+        going_on = self._block(node.body, scene)
+        if any(_ends_graphs(item.context_expr) for item in node.items):
+            for name, value in scene.values.items():
+                if before.get(name) is not value and not isinstance(value, Object):
+                    scene.values[name] = NOTHING
+        return going_on
+
+    # -- expressions -----------------------------------------------------------------------------
+
+    def _value(self, node: ast.expr, scene: _Scene) -> Value:
+        if isinstance(node, ast.Call):
+            return self._call(node, scene)
+        if isinstance(node, ast.Name):
+            return scene.values[node.id] if node.id in scene.values else self._object(node, scene)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, scene)
+        if isinstance(node, ast.Subscript):
+            return _element(self._value(node.value, scene), node.slice)
+        if isinstance(node, ast.Tuple):
+            return tuple(self._value(item, scene) for item in node.elts)
+        if isinstance(node, ast.Dict):
+            return {
+                constant_of(key): self._value(item, scene)
+                for key, item in zip(node.keys, node.values, strict=True)
+            }
+        if isinstance(node, ast.IfExp):
+            return _common(self._value(node.body, scene), self._value(node.orelse, scene))
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.List)):
+            parts = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+            return _union(self._value(part, scene) for part in parts)
+        if isinstance(node, (ast.Await, ast.Starred, ast.NamedExpr)):
+            value = self._value(node.value, scene)
+            if isinstance(node, ast.NamedExpr):
+                _bind(node.target, value, scene)
+            return value
+        return None
+
+    def _object(self, node: ast.expr, scene: _Scene) -> Value:
+        owner = self.objects.class_of(node, scene.function)
+        return Object(owner) if owner is not None else None
+
+    def _attribute(self, node: ast.Attribute, scene: _Scene) -> Value:
+        base = self._value(node.value, scene)
+        if isinstance(base, Object):
+            return self._field(base.owner, node.attr)
+        if isinstance(base, frozenset):
+            return NOTHING if node.attr in _CUTS else base
+        return self._object(node, scene) if base is None else None
+
+    def _field(self, owner: Class, name: str) -> Value:
+        """What the methods of a class store in an attribute of its objects."""
+        found: list[Binding] = []
+        for item in self.objects.ancestry(owner):
+            found += class_fields(item).get(name, ())
+            for method in item.methods.values():
+                found += bindings_of(method).get(f"self.{name}", ())
+        values = [self._stored(item.value, item.function) for item in found]
+        return values[0] if values and all(_same(value, values[0]) for value in values) else None
+
+    def _stored(self, node: ast.expr | None, function: Function) -> Value:
+        if isinstance(node, ast.Call) and _torch_module(node, function) in LAYERS:
+            return LAYER
+        if isinstance(node, ast.Call) and _torch_module(node, function) == "Sequential":
+            parts = [self._stored(item, function) for item in node.args]
+            return LAYER if LAYER in parts else None
+        owner = self.objects.class_of(node, function) if node is not None else None
+        return Object(owner) if owner is not None else None
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _call(self, call: ast.Call, scene: _Scene) -> Value:
+        callee = call.func
+        receiver = self._value(callee.value, scene) if isinstance(callee, ast.Attribute) else None
+        given = [self._value(item, scene) for item in call.args]
+        named = {item.arg: self._value(item.value, scene) for item in call.keywords}
+        name = last_name(callee)
+        if name == "backward" and isinstance(callee, ast.Attribute) and not call.args:
+            self._backward(call, flat(receiver), scene)
+            return None
+        if isinstance(receiver, Object) and name in SAME_OBJECT | {"module"}:
+            return receiver
+        passed = _union([*given, *named.values()])
+        if self._is_layer(callee, receiver, scene):
+            node = (*(step.node for step in scene.trace), call)
+            return passed | {node}
+        function, owner = self._callee(call, receiver, scene)
+        if function is not None:
+            return self._inline(call, function, owner, given, named, scene)
+        return self._outside(call, receiver, given, passed, scene)
+
+    def _is_layer(self, callee: ast.expr, receiver: Value, scene: _Scene) -> bool:
+        if isinstance(callee, ast.Attribute):
+            if isinstance(receiver, Object):
+                return self._field(receiver.owner, callee.attr) is LAYER
+            return False
+        return isinstance(callee, ast.Name) and scene.values.get(callee.id) is LAYER
+
+    def _callee(
+        self, call: ast.Call, receiver: Value, scene: _Scene
+    ) -> tuple[Function | None, Class | None]:
+        """The function that a call runs and the class of its object."""
+        name = last_name(call.func)
+        if isinstance(receiver, Object):
+            method = self.objects.method(receiver.owner, name)
+            if method is not None:
+                return method, receiver.owner
+            held = self._field(receiver.owner, name)
+        else:
+            held = self._value(call.func, scene) if isinstance(call.func, ast.Name) else None
+        if isinstance(held, Object):
+            own = held.owner
+            return self.objects.method(own, "__call__") or self.objects.method(own, "forward"), own
+        function = self.objects.callee(call, scene.function)
+        if function is None or function.name in ("__init__", "forward", "__call__"):
+            return None, None
+        return function, function.owner
+
+    def _inline(
+        self,
+        call: ast.Call,
+        function: Function,
+        owner: Class | None,
+        given: list[Value],
+        named: dict[str | None, Value],
+        scene: _Scene,
+    ) -> Value:
+        step = Call(call, scene.function)
+        active = {item.function for item in scene.trace} | {scene.function}
+        if len(scene.trace) >= _DEPTH or function in active or _is_generator(function):
+            return None
+        if any(_ends_graphs(item) for item in getattr(function.node, "decorator_list", ())):
+            return NOTHING
+        names = list(parameters(function))
+        values: dict[str, Value] = {}
+        is_static = any(
+            last_name(item) == "staticmethod"
+            for item in getattr(function.node, "decorator_list", ())
+        )
+        if owner is not None and names and not is_static:
+            values[names.pop(0)] = Object(owner)
+        values.update(zip(names, given))
+        values.update((key, value) for key, value in named.items() if key is not None)
+        for name in names:
+            values.setdefault(name, None)
+        inner = _Scene(function, values, scene.freed, (*scene.trace, step))
+        if self._block(function.body, inner):
+            inner.returned.append(None)
+        scene.freed = inner.freed
+        value = inner.returned[0] if inner.returned else None
+        for other in inner.returned[1:]:
+            value = _common(value, other)
+        return value
+
+    def _outside(
+        self, call: ast.Call, receiver: Value, given: list[Value], passed: frozenset, scene: _Scene
+    ) -> Value:
+        """A call of torch, of a tensor's method, or of something unknown."""
+        name = last_name(call.func)
+        if name in _CUTS:
+            return NOTHING
+        module = _torch_module(call, scene.function)
+        if module in LAYERS:
+            return LAYER
+        if module in CONTAINERS and given:
+            return given[0]
+        dotted = scene.function.module.resolve(call.func) or ""
+        if dotted.startswith("torch."):
+            return passed
+        if isinstance(receiver, frozenset):
+            return receiver | passed
+        if isinstance(receiver, dict) and name in SAME_OBJECT:
+            return receiver
+        if name == "scale" and isinstance(call.func, ast.Attribute):
+            return passed  # scaler.scale(loss)
+        known = self._object(call, scene)
+        return known
+
+    def _backward(self, call: ast.Call, nodes: frozenset[Node], scene: _Scene) -> None:
+        trace = (*scene.trace, Call(call, scene.function))
+        common = sorted(nodes & scene.freed.keys(), key=lambda node: node[-1].lineno)  # type: ignore[attr-defined]
+        if common:
+            self.report(common[0], scene.freed[common[0]], trace)
+        options = [item.value for item in call.keywords]
+        if all(constant_of(value) is False for value in options):
+            scene.freed = {**scene.freed, **dict.fromkeys(nodes, trace)}
+
+
+def flat(value: Value) -> frozenset[Node]:
+    """All nodes of a value, those of its elements included."""
+    if isinstance(value, frozenset):
+        return value
+    if isinstance(value, tuple):
+        return _union(value)
+    if isinstance(value, dict):
+        return _union(value.values())
+    return NOTHING
+
+
+def _union(values: Iterable[Value]) -> frozenset[Node]:
+    return NOTHING.union(*(flat(value) for value in values))
+
+
+def _common(one: Value, two: Value) -> Value:
+    """What is certain whichever of two values it is."""
+    if _same(one, two):
+        return one
+    if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
+        return tuple(_common(left, right) for left, right in zip(one, two, strict=True))
+    if isinstance(one, frozenset) and isinstance(two, frozenset):
+        return one & two
+    return None
+
+
+def _same(one: Value, two: Value) -> bool:
+    if isinstance(one, Object) and isinstance(two, Object):
+        return one.owner is two.owner
+    return one is two
+
+
+def _element(value: Value, index: ast.expr) -> Value:
+    key = constant_of(index)
+    if isinstance(value, dict):
+        return value.get(key)
+    if isinstance(value, tuple):
+        return value[key] if isinstance(key, int) and key < len(value) else None
+    return value if isinstance(value, frozenset) else None
+
+
+def _bind(target: ast.expr, value: Value, scene: _Scene) -> None:
+    if isinstance(target, ast.Name):
+        scene.values[target.id] = value
+    elif isinstance(target, ast.Starred):
+        _bind(target.value, None, scene)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        fits = isinstance(value, tuple) and len(value) == len(target.elts)
+        for index, item in enumerate(target.elts):
+            _bind(item, value[index] if fits else None, scene)
+    elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+        scene.values[target.value.id] = None
+
+
+def _ends_graphs(node: ast.expr) -> bool:
+    callee = node.func if isinstance(node, ast.Call) else node
+    return last_name(callee) in _WITHOUT_GRAPH
+
+
+def _torch_module(call: ast.Call, function: Function) -> str:
+    """The name of a class of `torch.nn` that a call builds, "" for anything else."""
+    dotted = function.module.resolve(call.func) or ""
+    return dotted.rpartition(".")[2] if dotted.startswith("torch.nn.") else ""
+
+
+def _is_generator(function: Function) -> bool:
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in function.nodes)

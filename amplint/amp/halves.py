@@ -1,0 +1,415 @@
+"""Which modules have half-precision parameters, since when, and why.
+
+A module is cast in place (`model.half()`, `model.to(torch.float16)`), built that way
+(`nn.Linear(..., dtype=torch.float16)`, `from_pretrained(..., torch_dtype=torch.float16)`), or
+holds a child of which one of these is true. The last cast before the place of use counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Class, Function, Module
+from amplint.code.objects import WRAPPERS
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Origin, Standing, Step
+from amplint.values.values import Value
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+_CASTS = {"half": "float16", "float": "float32", "bfloat16": "bfloat16", "double": "float64"}
+#: Methods that cast to the dtype they are given, and the keywords that hold it.
+_CONVERTERS = frozenset(("to", "type", "cuda"))
+_DTYPE_KEYWORDS = frozenset(("dtype", "torch_dtype"))
+_CONTAINERS = frozenset(("ModuleDict", "ModuleList", "Sequential"))
+#: Where one of these is called on a model, which of its parameters train is not in sight.
+ADAPTERS = re.compile(
+    r"peft|lora|adapter|prepare_model_for|kbit|int8|4bit|8bit|freeze|requires_grad|quant",
+    re.IGNORECASE,
+)
+_DEPTH = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Half:
+    """Parameters that become half.
+
+    Args:
+        node: the call that casts or builds.
+        function: where it stands.
+        value: the dtype, if it is an argument; None for `.half()`.
+        conditions: what has to hold for it.
+        standing: how firmly.
+        steps: from the dtype's place to the module.
+    """
+
+    node: ast.AST
+    function: Function
+    value: Value | None
+    conditions: tuple[Condition, ...]
+    standing: Standing
+    steps: tuple[Step, ...]
+
+    def first_in(self, module: Module) -> ast.AST | None:
+        """The call itself if it lies in a file, else the first step that does."""
+        if self.function.module is module:
+            return self.node
+        return next((step.node for step in self.steps if step.module is module), None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast:
+    """What one call does to the dtype of what it is called on.
+
+    Args:
+        dtype: canonical name; "" where it may be several or is not known.
+        value: the argument's value where it is float16 (or whatever was asked for).
+    """
+
+    dtype: str
+    value: Value | None = None
+
+
+def cast_of(view: FileView, call: ast.Call, place: Origin, wanted: str = "float16") -> Cast | None:
+    """What dtype a method call casts to; None if it casts nothing.
+
+    Args:
+        place: the function and activation that evaluate the call.
+        wanted: the dtype that is looked for among several.
+    """
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    name = call.func.attr
+    if name in _CASTS and not call.args:
+        return Cast(_CASTS[name])
+    if name not in _CONVERTERS:
+        return None
+    candidates = [item.value for item in call.keywords if item.arg in _DTYPE_KEYWORDS]
+    if not candidates:
+        candidates = [item for item in call.args[:2] if not isinstance(item, ast.Constant)]
+    for argument in candidates:
+        possible = view.values.of(argument, place.function, place.activation)
+        found = [value for value in possible.values if value.dtype is not None]
+        for value in sorted(found, key=lambda value: -value.standing):
+            if value.dtype == wanted:
+                return Cast(wanted, value)
+        if found:
+            return Cast(found[0].dtype or "")
+        if any(item.arg in _DTYPE_KEYWORDS for item in call.keywords):
+            return Cast("")
+    return None
+
+
+def halves_of(
+    view: FileView, module: Origin, uses: Sequence[ast.AST] = (), wanted: str = "float16"
+) -> list[Half]:
+    """Why parameters of a module are half where `module.expression` is evaluated.
+
+    An empty list where they are not, or where that is not in sight.
+
+    Args:
+        uses: later places that see casts in place, too: the parameters stay the same objects.
+    """
+    found: list[Half] = []
+    for place in view.values.origins.aliases(module.expression, module.function, module.activation):
+        if _adapted(place):
+            return []
+        found += _casts_here(view, place, wanted, uses)
+        if _recast(view, place):
+            break
+        if isinstance(place.expression, ast.Call):
+            found += _built(view, place, wanted, 0)
+    return [half for half in found if not _contradictory(half.conditions)]
+
+
+def _contradictory(conditions: Sequence[Condition]) -> bool:
+    """Whether one test would have to go both ways: a cast where the module is not the one."""
+    sides: dict[tuple[Function, str], bool] = {}
+    for item in conditions:
+        key = (item.function, ast.unparse(item.test))
+        if sides.setdefault(key, item.side) is not item.side:
+            return True
+    return False
+
+
+def _adapted(place: Origin) -> bool:
+    """Whether something around a module decides which parameters train, or freezes some."""
+    path = path_text(place.expression)
+    if isinstance(place.expression, ast.Call):
+        return bool(ADAPTERS.search(ast.unparse(place.expression.func)))
+    if path is None or path in ("self", "cls"):
+        return False
+    layout = layout_of(place.function)
+    for node in layout.nodes:
+        if isinstance(node, ast.Call) and _may_freeze(node):
+            subjects = [*node.args, *_receivers(node)]
+            if any((path_text(item) or "").startswith(path) for item in subjects):
+                return True
+        if _sets_requires_grad(node):
+            loops = layout.loops(node)
+            if any(path in ast.unparse(getattr(loop, "iter", loop)) for loop in loops):
+                return True
+    return False
+
+
+def _may_freeze(call: ast.Call) -> bool:
+    """A call of adapters, or `requires_grad_` unless it is told to train."""
+    if last_name(call.func) == "requires_grad_":
+        return bool(call.args) and constant_of(call.args[0]) is False
+    return bool(ADAPTERS.search(ast.unparse(call.func)))
+
+
+def _sets_requires_grad(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "requires_grad"
+        and isinstance(node.ctx, ast.Store)
+    )
+
+
+def _receivers(call: ast.Call) -> list[ast.expr]:
+    return [call.func.value] if isinstance(call.func, ast.Attribute) else []
+
+
+def _casts_here(
+    view: FileView, place: Origin, wanted: str, uses: Sequence[ast.AST] = ()
+) -> Iterator[Half]:
+    """Casts in place of a name or attribute, before it is used; only the last one counts."""
+    path = path_text(place.expression)
+    if path is None:
+        return
+    layout = layout_of(place.function)
+    if place.expression not in layout:
+        return
+    later = [place.expression, *(use for use in uses if use in layout)]
+    calls = [
+        node
+        for node in layout.nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and path_text(node.func.value) == path
+        and any(layout.reaches(node, use) for use in later)
+    ]
+    for call in reversed(calls):
+        cast = cast_of(view, call, place, wanted)
+        if cast is None:
+            continue
+        conditions = conditions_at(call, place.function, place.expression)
+        if cast.dtype == wanted:
+            yield _half(call, place, cast.value, conditions)
+        if not conditions:
+            return
+
+
+def _recast(view: FileView, place: Origin) -> bool:
+    """Whether everything before this place is overwritten by a cast to another dtype."""
+    node = place.expression
+    if isinstance(node, ast.Call):
+        cast = cast_of(view, node, place)
+        return cast is not None and cast.dtype not in ("", "float16")
+    path = path_text(node)
+    layout = layout_of(place.function)
+    if path is None or node not in layout:
+        return False
+    for call in layout.nodes:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if path_text(call.func.value) != path or not layout.reaches(call, node):
+            continue
+        cast = cast_of(view, call, place)
+        if cast is not None and cast.dtype != "float16":
+            return True
+    return False
+
+
+def _half(
+    node: ast.AST,
+    place: Origin,
+    value: Value | None,
+    conditions: tuple[Condition, ...] = (),
+) -> Half:
+    standing = place.standing
+    steps: tuple[Step, ...] = ()
+    if value is not None:
+        standing = min(standing, value.standing)
+        conditions = (*conditions, *value.origin.conditions)
+        steps = value.steps
+    words = "its parameters become float16"
+    steps = (*steps, Step(node, place.function.module, words), *place.steps)
+    return Half(node, place.function, value, (*conditions, *place.conditions), standing, steps)
+
+
+def _built(view: FileView, place: Origin, wanted: str, depth: int) -> Iterator[Half]:
+    """Half parameters that a call creates: a cast, a dtype argument, a class of the project."""
+    call = place.expression
+    if not isinstance(call, ast.Call) or depth > _DEPTH:
+        return
+    cast = cast_of(view, call, place, wanted)
+    if cast is not None:
+        if cast.dtype == wanted:
+            yield _half(call, place, cast.value)
+        return
+    name = last_name(call.func)
+    if name in WRAPPERS:
+        return
+    known = view.objects.symbol(call.func, place.function)
+    if isinstance(known, Class):
+        yield from _built_by_class(view, known, place, wanted, depth)
+        return
+    if name in _CONTAINERS:
+        yield from _contained(view, call, place, wanted, depth)
+        return
+    yield from _dtype_argument(view, call, place, wanted)
+
+
+def _dtype_argument(view: FileView, call: ast.Call, place: Origin, wanted: str) -> Iterator[Half]:
+    """`nn.Linear(..., dtype=half)`, `from_pretrained(..., torch_dtype=half)`."""
+    dotted = place.function.module.resolve(call.func) or ""
+    if not (dotted.startswith("torch.nn.") or last_name(call.func) == "from_pretrained"):
+        return
+    if any(
+        item.arg is not None and ADAPTERS.search(item.arg) for item in call.keywords
+    ):  # load_in_8bit=True: integers, not float16
+        return
+    for item in call.keywords:
+        if item.arg not in _DTYPE_KEYWORDS:
+            continue
+        possible = view.values.of(item.value, place.function, place.activation)
+        found = sorted(possible.with_dtype(wanted), key=lambda value: -value.standing)
+        if found:
+            yield _half(call, place, found[0])
+
+
+def _contained(
+    view: FileView, call: ast.Call, place: Origin, wanted: str, depth: int
+) -> Iterator[Half]:
+    for argument in call.args:
+        items = [argument]
+        if isinstance(argument, ast.Dict):
+            items = list(argument.values)
+        elif isinstance(argument, (ast.List, ast.Tuple)):
+            items = list(argument.elts)
+        for item in items:
+            yield from _child(view, item, place, wanted, depth)
+
+
+def _child(
+    view: FileView, item: ast.expr, place: Origin, wanted: str, depth: int
+) -> Iterator[Half]:
+    """Half parameters of a module inside a module, with the way on to the outer one."""
+    if depth >= _DEPTH:
+        return
+    for source in view.values.origins.aliases(item, place.function, place.activation):
+        if _adapted(source):
+            return
+        halves = [*_casts_here(view, source, wanted)]
+        if not halves and _recast(view, source):
+            return
+        halves += _built(view, source, wanted, depth + 1)
+        for half in halves:
+            yield Half(
+                half.node,
+                half.function,
+                half.value,
+                (*half.conditions, *place.conditions),
+                min(half.standing, place.standing),
+                (*half.steps, *place.steps),
+            )
+
+
+def _built_by_class(
+    view: FileView, owner: Class, place: Origin, wanted: str, depth: int
+) -> Iterator[Half]:
+    """Half parameters of an object of a project's class, as this constructor call makes it."""
+    init = view.objects.method(owner, "__init__")
+    call = place.expression
+    assert isinstance(call, ast.Call)
+    if init is None or (place.activation is not None and place.activation.depth >= CALL_DEPTH):
+        return
+    inside = Activation(init, call, place.function, place.activation, constructs=True)
+    own = Origin(call, init, inside, place.standing, place.steps, place.conditions)
+    if _freezes(owner):
+        return
+    for path, bindings in bindings_of(init).items():
+        if not path.startswith("self."):
+            continue
+        for binding in bindings:
+            if binding.value is None or not isinstance(binding.value, ast.Call):
+                continue
+            conditions = conditions_at(binding.statement, init)
+            child = Origin(
+                own.expression,
+                init,
+                inside,
+                own.standing if not conditions else Standing.CHOICE,
+                own.steps,
+                (*own.conditions, *conditions),
+            )
+            if not _cast_later(view, init, path, binding.statement, own):
+                yield from _child(view, binding.value, child, wanted, depth)
+    yield from _cast_inside(view, init, own, wanted)
+
+
+def _freezes(owner: Class) -> bool:
+    """Whether methods of a class decide which of its parameters train."""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr in ("requires_grad", "requires_grad_"))
+        or (isinstance(node, ast.Call) and ADAPTERS.search(last_name(node.func)) is not None)
+        for method in owner.methods.values()
+        for node in method.nodes
+    )
+
+
+def _cast_inside(view: FileView, init: Function, own: Origin, wanted: str) -> Iterator[Half]:
+    """`self.half()` and `self.body.half()` in a constructor."""
+    for node in layout_of(init).nodes:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        path = path_text(node.func.value)
+        if path is None or not (path == "self" or path.startswith("self.")):
+            continue
+        if path != "self" and not _is_child(view, init, path):
+            continue
+        cast = cast_of(view, node, own, wanted)
+        if cast is None or cast.dtype != wanted:
+            continue
+        if not _cast_later(view, init, path, node, own):
+            yield _half(node, own, cast.value, conditions_at(node, init))
+
+
+def _is_child(view: FileView, init: Function, path: str) -> bool:
+    """Whether an attribute is bound to a module, not to a tensor."""
+    for binding in bindings_of(init).get(path, ()):
+        value = binding.value
+        if isinstance(value, ast.Call):
+            dotted = init.module.resolve(value.func) or ""
+            if dotted.startswith("torch.nn.") and dotted != "torch.nn.Parameter":
+                return True
+            known = view.objects.symbol(value.func, init)
+            if isinstance(known, Class) and view.objects.is_module(known):
+                return True
+            if last_name(value.func) == "from_pretrained":
+                return True
+    return False
+
+
+def _cast_later(view: FileView, init: Function, path: str, node: ast.AST, own: Origin) -> bool:
+    """Whether a child or the whole object is cast to another dtype afterwards."""
+    layout = layout_of(init)
+    for call in layout.nodes:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if path_text(call.func.value) not in ("self", path) or not layout.before(node, call):
+            continue
+        cast = cast_of(view, call, own)
+        if cast is not None and cast.dtype not in ("float16",):
+            return True
+    return False

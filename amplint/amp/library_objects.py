@@ -1,0 +1,54 @@
+"""Which objects of a file are instances of a training library's classes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.amp.libraries import CLASSES, LibraryClass, class_row
+from amplint.code.expressions import last_name
+from amplint.code.module import CallSite, Function, Module
+from amplint.code.objects import Objects
+
+
+def library_class_of(
+    expression: ast.expr, function: Function, objects: Objects
+) -> LibraryClass | None:
+    """The library's class of an object: by its constructor, else by its usual name.
+
+    A name alone counts only in a file that imports the library.
+    """
+    found = objects.bindings(expression, function) or []
+    rows = [_constructed(item.value, item.function.module) for item in found if item.value]
+    known = next((row for row in rows if row is not None), None)
+    if known is not None:
+        return known
+    name = last_name(expression)
+    for row in CLASSES:
+        if row.usual is None or not row.usual.search(name):
+            continue
+        if imports_library(function.module, row):
+            return row
+    return None
+
+
+def _constructed(value: ast.expr, module: Module) -> LibraryClass | None:
+    return class_row(module.resolve(value.func)) if isinstance(value, ast.Call) else None
+
+
+def imports_library(module: Module, row: LibraryClass) -> bool:
+    """Whether a module imports something from the library of a class."""
+    packages = {name.partition(".")[0] for name in (row.name, *row.aliases)}
+    imported = {name.partition(".")[0] for name in module.imports.aliases.values()}
+    return bool(packages & imported)
+
+
+def calls_on(objects: Objects, module: Module, row_name: str, *methods: str) -> Iterator[CallSite]:
+    """Calls of these methods on instances of one library class."""
+    for site in module.calls:
+        callee = site.node.func
+        if site.method not in methods or not isinstance(callee, ast.Attribute):
+            continue
+        row = library_class_of(callee.value, site.function, objects)
+        if row is not None and row.name == row_name:
+            yield site

@@ -1,0 +1,299 @@
+"""Which modules an optimizer trains: from its constructor call to the models behind it.
+
+`owned_modules` says which ones it may be, and how they get there; `trained_modules` which ones a
+function surely trains, in its own words.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.amp.reached_calls import as_caller_writes
+from amplint.code.dataflow import (
+    argument_for,
+    arguments,
+    bindings_of,
+    constant_of,
+    parameters,
+    scopes,
+)
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Function, enclosing_class, walk
+from amplint.values.provenance import Activation, Origin
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+_DEPTH = 6
+_PARAMETER_METHODS = frozenset(("parameters", "named_parameters"))
+#: Calls that hand on what they are given.
+_PASS_ON = frozenset(("list", "tuple", "chain", "sorted", "iter", "from_iterable", "filter"))
+#: A comprehension or filter with one of these words takes only some parameters.
+_SELECTS = re.compile(r"requires_grad|lora|adapter|trainable|startswith|\bin\b.*\bname|name")
+_OPTIMIZER_CLASS = re.compile(
+    r"^(?:Fused)?(?:Adam|AdamW|NAdam|RAdam|SparseAdam|Adamax|SGD|RMSprop|Adagrad|Adadelta|Rprop|LBFGS|ASGD"
+    r"|Lion|Adafactor|AdaBelief|LARS|LAMB|Lamb|Ranger|MADGRAD|Adan|Muon|AdamWeightDecay"
+    r"|Novograd|NovoGrad|AdaBound)$"
+)
+#: Modules that are meant to stay as they are.
+_FIXED = re.compile(
+    r"teacher|ema|target|momentum|frozen|_ref\b|^ref|reference|_old\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Owned:
+    """A module whose parameters an optimizer holds.
+
+    Args:
+        module: the expression before `.parameters()`, where it is evaluated; its steps and
+            conditions lead to the optimizer.
+        optimizer: the constructor call.
+        selected: whether only some of the parameters are taken.
+    """
+
+    module: Origin
+    optimizer: Origin
+    selected: bool
+
+
+def owned_modules(
+    view: FileView,
+    optimizer: ast.expr,
+    function: Function,
+    activation: Activation | None = None,
+) -> Iterator[Owned]:
+    """The modules behind the optimizer that an expression stands for."""
+    for built in view.values.origins.aliases(optimizer, function, activation):
+        if is_optimizer_call(view, built):
+            yield from _owned_by(view, built)
+
+
+def _owned_by(view: FileView, built: Origin) -> Iterator[Owned]:
+    """The modules behind the parameters that a constructor call is given."""
+    call = built.expression
+    assert isinstance(call, ast.Call)
+    for given in call.args[:1] or [item.value for item in call.keywords if item.arg == "params"]:
+        yield from _modules(view, built.at(given, *_place(built)), built, False, 0)
+
+
+def _place(origin: Origin) -> tuple[Function, Activation | None]:
+    return origin.function, origin.activation
+
+
+def is_optimizer_call(view: FileView, origin: Origin) -> bool:
+    """Whether an expression builds an optimizer of torch, or one that is called like it."""
+    node = origin.expression
+    if not isinstance(node, ast.Call):
+        return False
+    if _is_optimizer_class(node.func, origin.function):
+        return True
+    if not isinstance(node.func, (ast.Name, ast.Attribute)) or "opt" not in last_name(node.func):
+        return False
+    found = view.values.origins.of(node.func, origin.function, origin.activation)
+    return any(_is_optimizer_class(item.expression, item.function) for item in found.origins)
+
+
+def _is_optimizer_class(callee: ast.expr, function: Function) -> bool:
+    dotted = function.module.resolve(callee) or ""
+    if dotted.startswith("torch.optim."):
+        return ".lr_scheduler" not in dotted and ".swa_utils" not in dotted
+    return bool(_OPTIMIZER_CLASS.match(last_name(callee)))
+
+
+def is_fused(built: Origin) -> bool:
+    """Whether an optimizer is asked to be fused; it then takes float16 gradients (H05)."""
+    call = built.expression
+    assert isinstance(call, ast.Call)
+    return any(
+        item.arg == "fused" and constant_of(item.value) is not False for item in call.keywords
+    )
+
+
+def _modules(
+    view: FileView, place: Origin, built: Origin, selected: bool, depth: int
+) -> Iterator[Owned]:
+    """Modules in an expression that yields parameters, or groups of them."""
+    node = place.expression
+    if depth > _DEPTH:
+        return
+    if isinstance(node, ast.Call) and _lists_parameters(node):
+        assert isinstance(node.func, ast.Attribute)
+        yield Owned(place.at(node.func.value, *_place(place)), built, selected)
+        return
+    for inner, some in _inside(node):
+        there = place.at(inner, *_place(place))
+        yield from _modules(view, there, built, selected or some, depth + 1)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or _is_project_call(view, place):
+        for origin in view.values.origins.of(node, *_place(place)).origins:
+            if origin.expression is not node:
+                seen = origin.then(place.standing, place.steps, place.conditions)
+                yield from _modules(view, seen, built, selected, depth + 1)
+
+
+def _lists_parameters(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _PARAMETER_METHODS
+
+
+def _is_project_call(view: FileView, place: Origin) -> bool:
+    node = place.expression
+    if not isinstance(node, ast.Call) or last_name(node.func) in _PASS_ON:
+        return False
+    return view.objects.callee(node, place.function) is not None
+
+
+def _inside(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
+    """The parts that parameters come from, each with whether it takes only some of them."""
+    if isinstance(node, ast.Call) and last_name(node.func) in _PASS_ON:
+        is_filter = last_name(node.func) == "filter"
+        given = node.args[1:] if is_filter else node.args
+        yield from ((item, is_filter) for item in given)
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        yield from ((item, False) for item in node.elts)
+    elif isinstance(node, ast.Starred):
+        yield node.value, False
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values):
+            if constant_of(key) == "params":
+                yield value, False
+    elif isinstance(node, ast.BinOp):
+        yield node.left, False
+        yield node.right, False
+    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        tests = " ".join(ast.unparse(test) for part in node.generators for test in part.ifs)
+        yield node.generators[0].iter, bool(tests and _SELECTS.search(tests))
+        yield from ((part, True) for part, _ in _inside(node.elt))
+
+
+# -- what a function surely trains ---------------------------------------------------------------
+
+
+def trained_modules(view: FileView, function: Function) -> list[str]:
+    """Paths, as `function` writes them, of the modules whose parameters its steps surely train.
+
+    Only an explicit owner counts: `Adam(model.parameters())`, also in a list of groups, also where
+    a caller or a factory builds the optimizer. A selection of parameters says that some are frozen
+    on purpose, and a name like "teacher" or a call that freezes says so of all.
+    """
+    paths = (path for optimizer in _stepped(function) for path in _owned(view, optimizer, function))
+    kept = (path for path in paths if not _FIXED.search(path) and not _is_frozen(path, function))
+    return list(dict.fromkeys(kept))
+
+
+def _stepped(function: Function) -> Iterator[ast.expr]:
+    """The optimizers of `scaler.step(optimizer)` and `optimizer.step()`."""
+    for node in function.nodes:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr == "step":
+            yield node.args[0] if node.args else node.func.value
+
+
+def _owned(view: FileView, optimizer: ast.expr, function: Function) -> list[str]:
+    """The modules that an optimizer owns whichever of its constructor calls has built it."""
+    found = view.values.origins.of(optimizer, function)
+    if not found.complete or not all(is_optimizer_call(view, item) for item in found.origins):
+        return []
+    owned = [
+        [_path_in(view, item, function) for item in _owned_by(view, built) if not item.selected]
+        for built in found.origins
+    ]
+    return [
+        path
+        for path in (owned[0] if owned else ())
+        if path is not None and "[*]" not in path and all(path in paths for paths in owned)
+    ]
+
+
+def _passing_call(origin: Origin) -> ast.AST | None:
+    """The last call that hands a value to a parameter."""
+    return next((step.node for step in reversed(origin.steps) if step.passes), None)
+
+
+def _path_in(view: FileView, owned: Owned, function: Function) -> str | None:
+    """A module, as `function` writes it; None if it cannot name it."""
+    place = owned.module
+    path, here, activation = path_text(place.expression), place.function, place.activation
+    while path is not None and here is not function:
+        if here in scopes(function, function.module):
+            return None if _is_local(path, function) else path
+        if activation is None or activation.callee is not here:
+            return _as_parameter(view, path, owned, function)
+        path = _as_argument(path, here, activation.call)
+        here, activation = activation.caller, activation.outer
+    return path
+
+
+def _is_local(path: str, function: Function) -> bool:
+    root = path.partition(".")[0].partition("[")[0]
+    return root in parameters(function) or root in bindings_of(function)
+
+
+def _as_argument(path: str, callee: Function, call: ast.Call) -> str | None:
+    """A path of a called function, as its caller writes it."""
+    root = path.partition(".")[0].partition("[")[0]
+    is_own = root == "self" and isinstance(call.func, ast.Attribute)
+    if not is_own and argument_for(callee, root, call) is None:
+        return None
+    return as_caller_writes(path, callee, call)
+
+
+def _as_parameter(view: FileView, path: str, owned: Owned, function: Function) -> str | None:
+    """A path of another function, as `function` sees it: through `self`, or what it is passed."""
+    place = owned.module.function
+    if path.startswith("self."):
+        ours, theirs = enclosing_class(function), enclosing_class(place)
+        if ours is None or theirs is None:
+            return None
+        related = theirs in view.objects.ancestry(ours) or ours in view.objects.ancestry(theirs)
+        return path if related else None
+    call = _passing_call(owned.optimizer)
+    if not isinstance(call, ast.Call) or last_name(call.func) != function.name:
+        return None
+    for word in parameters(function):
+        argument = argument_for(function, word, call)
+        given = path_text(argument) if argument is not None else None
+        rest = path[len(given) :] if given and path.startswith(given) else None
+        if rest is not None and (not rest or rest[0] in ".["):
+            return word + rest
+    return None
+
+
+def _is_frozen(path: str, function: Function) -> bool:
+    """Whether the file freezes a module of this name, by whatever means."""
+    name = re.split(r"[.\[]", path)[-1].strip("]'\"")
+    for other in function.module.functions:
+        for node in other.nodes:
+            if isinstance(node, ast.Call) and _freezes(node) and _mentions(node, name):
+                return True
+            if isinstance(node, ast.For) and _mentions(node.iter, name) and _clears(node):
+                return True
+    return False
+
+
+def _freezes(call: ast.Call) -> bool:
+    name = last_name(call.func)
+    sets_false = any(constant_of(item) is False for item in arguments(call))
+    return "freeze" in name or ("requires_grad" in name and sets_false)
+
+
+def _clears(loop: ast.For) -> bool:
+    return any(
+        isinstance(target, ast.Attribute) and target.attr == "requires_grad"
+        for node in walk(loop)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    ) or any(isinstance(node, ast.Call) and _freezes(node) for node in walk(loop))
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(
+        getattr(part, "attr", None) == name
+        or getattr(part, "id", None) == name
+        or getattr(part, "value", None) == name
+        for part in walk(node)
+    )

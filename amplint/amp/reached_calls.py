@@ -1,0 +1,115 @@
+"""Calls of scalers' methods in the functions that a call leads to, in whatever file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.amp.roles import roles_of
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import argument_for, bindings_of, parameters, receiver
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
+from amplint.code.module import Function
+from amplint.findings import PathStep
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+#: Calls are followed through this many functions.
+DEPTH = 3
+#: Method of a scaler -> the word of the flow analysis, for the cheap question.
+_WORDS = {"scale": "scale", "step": "step", "update": "update", "unscale_": "unscale"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalerCall:
+    """A call of a scaler's method, seen from the checked file.
+
+    Args:
+        node: the call in the checked file: of the method, or of a function that leads to it.
+        method: `scaler.<method>(...)` itself, in whatever file.
+        function: the function that holds `method`.
+        scaler: the scaler as the function that holds `node` would write it.
+        given: the first argument of `method`, written likewise; "" where there is none, or where
+            it is a local of another function.
+        path: from `node` to `method`; empty where they are one.
+    """
+
+    node: ast.Call
+    method: ast.Call
+    function: Function
+    scaler: str
+    given: str
+    path: tuple[PathStep, ...] = ()
+
+
+def calls_leading_to(view: FileView, method: str, function: Function) -> Iterator[ScalerCall]:
+    """The calls of one function that are `scaler.<method>(...)`, or may lead there."""
+    direct = {site.node for site in scaler_calls(view, method, within=function)}
+    for site in view.module.calls:
+        if site.function is not function or site.node not in layout_of(function):
+            continue
+        if site.node in direct:
+            given = _first_argument(site.node)
+            yield ScalerCall(site.node, site.node, function, receiver(site.node), given)
+        else:
+            yield from reached(view, site.node, function, method)
+
+
+def reached(
+    view: FileView, call: ast.Call, function: Function, method: str, depth: int = DEPTH
+) -> Iterator[ScalerCall]:
+    """Where a call of a project function leads to `scaler.<method>(...)`, conditions aside."""
+    if not depth or not view.may_reach(_WORDS[method], call, function):
+        return
+    callee = view.objects.callee(call, function)
+    if callee is None or callee.name == "__init__":
+        return
+    roles = roles_of(callee.module)
+    called = view.step(call, function.module, f"call of `{callee.name}`")
+    for node in layout_of(callee).nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if owner is None or last_name(node.func) != method or not roles.is_scaler(owner, callee):
+            for inner in reached(view, node, callee, method, depth - 1):
+                yield _seen_from(inner, callee, call, called)
+            continue
+        step = view.step(node, callee.module, f"`{ast.unparse(node.func)}` runs")
+        found = ScalerCall(node, node, callee, ast.unparse(owner), _first_argument(node), (step,))
+        yield _seen_from(found, callee, call, called)
+
+
+def _seen_from(found: ScalerCall, callee: Function, call: ast.Call, called: PathStep) -> ScalerCall:
+    """A call in a function, seen from a call of that function."""
+    root = found.given.partition(".")[0].partition("[")[0]
+    is_local = root in bindings_of(callee)
+    return ScalerCall(
+        call,
+        found.method,
+        found.function,
+        as_caller_writes(found.scaler, callee, call),
+        "" if is_local else as_caller_writes(found.given, callee, call),
+        (called, *found.path),
+    )
+
+
+def _first_argument(call: ast.Call) -> str:
+    return ast.unparse(call.args[0]) if call.args else ""
+
+
+def as_caller_writes(text: str, callee: Function, call: ast.Call) -> str:
+    """`self.scaler` of a method as `precision.scaler`, a parameter as its argument.
+
+    Args:
+        text: a name, or a dotted path, as `callee` writes it.
+        call: of `callee`.
+    """
+    root, dot, rest = text.partition(".")
+    if root == "self" and isinstance(call.func, ast.Attribute):
+        return f"{ast.unparse(call.func.value)}{dot}{rest}"
+    given = argument_for(callee, root, call) if root in parameters(callee) else None
+    return f"{ast.unparse(given)}{dot}{rest}" if given is not None else text

@@ -1,0 +1,116 @@
+"""Calls of scalers in one file, and what a file says about the training around them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from amplint.amp.roles import Role
+from amplint.code.dataflow import receiver
+from amplint.code.expressions import last_name
+from amplint.code.layout import Layout, layout_of, loop_header
+from amplint.code.module import CallSite, Function
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+SCALER_METHODS = frozenset(("scale", "unscale_", "step", "update", "get_scale", "load_state_dict"))
+
+
+#: Names of functions and methods that show a value to people.
+SHOWS = frozenset(
+    ("print", "info", "debug", "log", "add_scalar", "log_metric", "log_metrics", "set_postfix")
+    + ("set_postfix_str", "set_description", "write")
+)
+
+
+#: Names of loops that train something new each time.
+_OTHER_TRAINING = re.compile(
+    r"fold|seed|model|task|con?fi?g|trial|param|exp(?!oc)|lr|net|arch|stage|phase|client|rank"
+    r"|method|datasets|split|ensemble|member|test|agent|generation|individual|round|run|repeat"
+    r"|restart|scene",
+    re.IGNORECASE,
+)
+
+
+_REBUILDS = re.compile(
+    r"build|reset|init|setup|set_up|create|make|configure|restart", re.IGNORECASE
+)
+
+
+def starts_over(layout: Layout, loop: ast.AST, besides: ast.Call | None = None) -> bool:
+    """Whether each pass of a loop may train something new.
+
+    Args:
+        besides: a call that is known to build something else.
+    """
+    calls = [node for node in layout.inside(loop) if isinstance(node, ast.Call)]
+    built = [last_name(call.func) for call in calls if call is not besides]
+    return bool(_OTHER_TRAINING.search(loop_header(loop)) or any(map(_REBUILDS.search, built)))
+
+
+def scaler_calls(
+    view: FileView, *methods: str, within: Function | None = None
+) -> Iterator[CallSite]:
+    """The calls `scaler.<method>(...)` of a file, for receivers that are gradient scalers.
+
+    Calls that a test expects to fail are left out.
+
+    Args:
+        within: only the calls of this function.
+    """
+    for site in _scaler_calls(view).get(within, ()):
+        if site.method in methods:
+            yield site
+
+
+@lru_cache(maxsize=2)
+def _scaler_calls(view: FileView) -> dict[Function | None, list[CallSite]]:
+    """The scaler calls by function, all of them under None."""
+    found: dict[Function | None, list[CallSite]] = {None: []}
+    for site in view.module.calls:
+        callee = site.node.func
+        if site.method not in SCALER_METHODS or not isinstance(callee, ast.Attribute):
+            continue
+        is_statement = site.node in layout_of(site.function)  # not in a class body or a decorator
+        if not is_statement or not view.roles.is_scaler(callee.value, site.function):
+            continue
+        if not expects_error(site):
+            found[None].append(site)
+            found.setdefault(site.function, []).append(site)
+    return found
+
+
+def expects_error(site: CallSite) -> bool:
+    """Whether a call stands in `with pytest.raises(...)` or `with self.assertRaises(...)`."""
+    layout = layout_of(site.function)
+    return any(
+        isinstance(item.context_expr, ast.Call)
+        and last_name(item.context_expr.func).startswith(("raises", "assertRaises"))
+        for node in layout.ancestors(site.node)
+        if isinstance(node, (ast.With, ast.AsyncWith))
+        for item in node.items
+    )
+
+
+def trains(view: FileView, site: CallSite) -> bool:
+    """Whether the receiver of a `scale` call is surely no scaler of data.
+
+    Either it was built as a gradient scaler, or the file also calls `step` or `unscale_`
+    on the same expression.
+    """
+    callee = site.node.func
+    if not isinstance(callee, ast.Attribute):
+        return False
+    if view.roles.role_of(callee.value, site.function) is Role.SCALER:
+        return True
+    return receiver(site.node) in _stepping(view)
+
+
+@lru_cache(maxsize=2)
+def _stepping(view: FileView) -> set[str]:
+    """The receivers of `step` and `unscale_` calls, as the code writes them."""
+    return {receiver(site.node) for site in scaler_calls(view, "step", "unscale_")}

@@ -1,0 +1,121 @@
+"""Where the scalers of a file come from: constructors, and factories in whatever file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.amp.roles import Role, roles_of
+from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.expressions import path_text
+from amplint.code.module import Function
+from amplint.code.objects import returned
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+_ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
+_SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuiltScaler:
+    """A call of the checked file that gives it a new GradScaler.
+
+    Args:
+        call: in the checked file: the constructor, or the factory that calls it.
+        function: the function that holds `call`.
+        target: what it is assigned to, as source text; "" when it is not assigned directly.
+        constructor: the call of the constructor itself.
+        factory: the function that holds `constructor`; None where that is `call`.
+    """
+
+    call: ast.Call
+    function: Function
+    target: str
+    constructor: ast.Call
+    factory: Function | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the scaler is disabled by a constant."""
+        given = {item.arg: item.value for item in self.constructor.keywords}
+        return constant_of(given.get("enabled")) is False
+
+
+def built_scalers(view: FileView) -> Iterator[BuiltScaler]:
+    """Every scaler that the checked file builds, or lets another function build."""
+    for built in view.roles.constructions:
+        target = built.target or _chosen_for(built.call, built.function)
+        yield BuiltScaler(built.call, built.function, target, built.call)
+    for function in view.module.functions:
+        for call in _assigned_calls(function):
+            yield from _from_factory(view, call, function)
+
+
+def _assigned_calls(function: Function) -> Iterator[ast.Call]:
+    for node in function.nodes:
+        if type(node) in _ASSIGNMENTS:
+            value = node.value  # type: ignore[attr-defined]
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+            yield from (part for part in parts if isinstance(part, ast.Call))
+
+
+def _chosen_for(call: ast.Call, function: Function) -> str:
+    """What `x = GradScaler() if amp else None` assigns a constructor call to, or ""."""
+    for target, bindings in bindings_of(function).items():
+        for binding in bindings:
+            value = binding.value
+            if isinstance(value, ast.IfExp) and call in (value.body, value.orelse):
+                return target
+    return ""
+
+
+def _from_factory(view: FileView, call: ast.Call, function: Function) -> Iterator[BuiltScaler]:
+    """The scaler that a called function of the project builds and returns, if it always does."""
+    if view.roles.role_of(call, function) is not None or not _may_build(view, call, function):
+        return
+    factory = view.objects.callee(call, function)
+    if factory is None or factory.name == "__init__":
+        return
+    built = [_constructor(view, value, factory) for value in returned(factory)]
+    if not built or built[0] is None or None in built:
+        return
+    for target, bindings in bindings_of(function).items():
+        if any(binding.value is call for binding in bindings):
+            yield BuiltScaler(call, function, target, built[0], factory)
+
+
+def _may_build(view: FileView, call: ast.Call, function: Function) -> bool:
+    """Whether a call can be a factory's: a function's, a method's of its own, or named so.
+
+    To find the method that an object has can take the callers of callers; few objects that a
+    training function calls are factories.
+    """
+    callee = call.func
+    if isinstance(callee, ast.Name):
+        return isinstance(view.objects.symbol(callee, function), Function)
+    if not isinstance(callee, ast.Attribute):
+        return False
+    is_own = isinstance(callee.value, ast.Name) and callee.value.id in ("self", "cls")
+    return is_own or bool(_SCALES.search(callee.attr)) or view.module.resolve(callee) is not None
+
+
+def _constructor(view: FileView, value: ast.expr, factory: Function) -> ast.Call | None:
+    """The constructor call that a returned expression stands for."""
+    if isinstance(value, ast.Name):
+        bindings = bindings_of(factory).get(value.id, [])
+        value = bindings[0].value if len(bindings) == 1 and bindings[0].value else value
+    roles = roles_of(factory.module)
+    if not isinstance(value, ast.Call):
+        return None
+    return value if roles.role_of(value, factory) is Role.SCALER else None
+
+
+def is_handed_to(call: ast.Call, path: str) -> bool:
+    """Whether an object is among the arguments of a call."""
+    given = [*call.args, *(item.value for item in call.keywords)]
+    return any(path_text(argument) == path for argument in given)

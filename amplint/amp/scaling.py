@@ -1,0 +1,196 @@
+"""Where a file trains with a gradient scaler: its `scale` and `step` calls, its constructors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.amp import names
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import constant_of
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
+from amplint.values.provenance import Origin
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+TORCH_SCALERS = names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS
+#: Functions with one of these words in their name only evaluate.
+_EVALUATES = re.compile(
+    r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test|infer|inference"
+    r"|predict|prediction|sample|generate|export|visualize|demo|benchmark)(?:_|\d|$)",
+    re.IGNORECASE,
+)
+
+
+#: `init_scale` of torch's scalers where none is given.
+_DEFAULT_SCALE = 2.0**16
+_DEFAULT_WORDS = "65536 by default"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalerUse:
+    """A call of a scaler's method, with a constructor call that the scaler may come from.
+
+    Args:
+        site: `scaler.scale(...)` or `scaler.step(...)`.
+        built: the constructor call; its `conditions` say when it is this one.
+    """
+
+    site: CallSite
+    built: Origin
+
+    @property
+    def enabled(self) -> ast.expr | None:
+        """The expression of `enabled=`; None where the scaler is always on."""
+        return enabled_argument(self.built)
+
+
+def scaler_uses(view: FileView, *methods: str) -> Iterator[ScalerUse]:
+    """The calls of scalers' methods in a file whose constructor is known."""
+    for site in scaler_calls(view, *methods):
+        assert isinstance(site.node.func, ast.Attribute)
+        found = view.values.origins.of(site.node.func.value, site.function)
+        for origin in found.origins:
+            if is_torch_scaler(origin):
+                yield ScalerUse(site, origin)
+
+
+def is_torch_scaler(origin: Origin) -> bool:
+    """Whether an expression builds one of torch's gradient scalers."""
+    node = origin.expression
+    if not isinstance(node, ast.Call):
+        return False
+    return origin.function.module.resolve(node.func) in TORCH_SCALERS
+
+
+def enabled_argument(built: Origin) -> ast.expr | None:
+    """`enabled` of a constructor call, by keyword or, fifth or sixth, by position."""
+    call = built.expression
+    assert isinstance(call, ast.Call)
+    for keyword in call.keywords:
+        if keyword.arg == "enabled":
+            return keyword.value
+    dotted = built.function.module.resolve(call.func)
+    index = 4 if dotted in names.DEVICE_GRAD_SCALERS else 5
+    return call.args[index] if len(call.args) > index else None
+
+
+def scale_words(view: FileView, scaler: str, function: Function) -> str:
+    """The loss scale that a scaler starts with, in words: "65536 at first", "65536 by default".
+
+    "At first" where each constructor call that the scaler may come from is in sight and gives the
+    same constant; every later `update()` may change the scale.
+
+    Args:
+        scaler: as `function` writes it.
+    """
+    try:
+        expression = ast.parse(scaler, mode="eval").body
+    except SyntaxError:
+        return _DEFAULT_WORDS
+    found = view.values.origins.of(expression, function)
+    built = [item for item in found.origins if isinstance(item.expression, ast.Call)]
+    scales = {_initial_scale(view, item) for item in built}
+    if len(scales) != 1 or None in scales:
+        return _DEFAULT_WORDS
+    return f"{scales.pop():.6g} at first"
+
+
+def _initial_scale(view: FileView, built: Origin) -> float | None:
+    """The constant `init_scale` of a constructor call of torch, written or not; None if unknown."""
+    call = built.expression
+    if not isinstance(call, ast.Call) or not is_torch_scaler(built):
+        return None
+    dotted = built.function.module.resolve(call.func)
+    index = 0 if dotted in names.DEVICE_GRAD_SCALERS else 1
+    given = [item.value for item in call.keywords if item.arg == "init_scale"]
+    given += call.args[index : index + 1]
+    if any(item.arg is None for item in call.keywords):
+        return None
+    if not given:
+        return _DEFAULT_SCALE
+    content = view.values.of(given[0], built.function, built.activation).only()
+    is_number = isinstance(content, (int, float)) and not isinstance(content, bool)
+    return float(content) if is_number else None  # type: ignore[arg-type]
+
+
+def evaluates(function: Function) -> bool:
+    """Whether a function, by its name or that of a function around it, does not train."""
+    scope: Function | None = function
+    while scope is not None:
+        if _EVALUATES.search(scope.name):
+            return True
+        scope = scope.parent
+    return False
+
+
+def without_gradient(node: ast.AST, function: Function) -> bool:
+    """Whether a node runs under `torch.no_grad()` or `inference_mode()` of its function."""
+    decorators = getattr(function.node, "decorator_list", ())
+    if any(_is_no_grad(item) for item in decorators):
+        return True
+    return any(
+        _is_no_grad(item.context_expr)
+        for outer in layout_of(function).ancestors(node)
+        if isinstance(outer, (ast.With, ast.AsyncWith))
+        for item in outer.items
+    )
+
+
+def _is_no_grad(expression: ast.expr) -> bool:
+    if isinstance(expression, ast.Call):
+        if last_name(expression.func) == "set_grad_enabled":
+            return bool(expression.args) and constant_of(expression.args[0]) is not True
+        expression = expression.func
+    return last_name(expression) in ("no_grad", "inference_mode")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AcceleratedStep:
+    """A plain `optimizer.step()` of an optimizer that an Accelerator has prepared.
+
+    Args:
+        site: the call.
+        accelerator: the constructor call of the Accelerator.
+    """
+
+    site: CallSite
+    accelerator: Origin
+
+    @property
+    def mixed_precision(self) -> ast.expr | None:
+        """The expression of `mixed_precision=`; None where a configuration file decides."""
+        call = self.accelerator.expression
+        assert isinstance(call, ast.Call)
+        given = (item.value for item in call.keywords if item.arg == "mixed_precision")
+        return next(given, None)
+
+
+def accelerated_steps(view: FileView) -> Iterator[AcceleratedStep]:
+    """Steps of prepared optimizers in a file that calls `accelerator.backward`."""
+    built = {
+        origin.expression: origin
+        for site in view.module.calls
+        if site.method == "backward" and isinstance(site.node.func, ast.Attribute)
+        for origin in view.values.origins.of(site.node.func.value, site.function).origins
+        if _is_accelerator(origin)
+    }
+    for site in view.module.calls:
+        if site.method != "step" or not isinstance(site.node.func, ast.Attribute):
+            continue
+        if view.roles.is_optimizer(site.node.func.value, site.function):
+            yield from (AcceleratedStep(site, origin) for origin in built.values())
+
+
+def _is_accelerator(origin: Origin) -> bool:
+    node = origin.expression
+    if not isinstance(node, ast.Call):
+        return False
+    dotted = origin.function.module.resolve(node.func) or ""
+    return dotted.startswith("accelerate.") and dotted.endswith(".Accelerator")

@@ -1,0 +1,1 @@
+"""What Python code says: modules, names, classes, calls; nothing of torch."""

@@ -1,0 +1,227 @@
+"""Definitions and calls inside one file, for the rules about shapes.
+
+Nothing here follows calls or solves paths: that is the flow analysis' work. A question
+that a function's text does not settle is answered with "no" or None, so that a rule
+stays silent.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from amplint.code.expressions import path_text
+from amplint.code.layout import SCOPES, layout_of
+from amplint.code.module import Function, Module, enclosing_class, walk
+
+if TYPE_CHECKING:
+    from amplint.rule import FileView
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """One place that gives a name or an attribute a value.
+
+    Args:
+        statement: the statement or expression that binds.
+        value: what is bound; None where that is not one expression (loop targets,
+            unpacking, imports, `+=`, `del`).
+        function: where that happens.
+    """
+
+    statement: ast.AST
+    value: ast.expr | None
+    function: Function
+
+
+@lru_cache(maxsize=256)
+def bindings_of(function: Function) -> dict[str, list[Binding]]:
+    """Every binding of the function by `path_text` of its target; parameters excluded."""
+    found: dict[str, list[Binding]] = {}
+    for node in layout_of(function).nodes:
+        if type(node) not in _BINDING:  # of most nodes this is the only question
+            continue
+        for target, value in _targets(node):
+            path = path_text(target)
+            if path is not None:
+                found.setdefault(path, []).append(Binding(node, value, function))
+        for name in _bound_names(node):
+            found.setdefault(name, []).append(Binding(node, None, function))
+    return found
+
+
+def bound_in(function: Function, node: ast.AST) -> set[str]:
+    """Root names that a part of the function binds, `self` excluded."""
+    layout = layout_of(function)
+    return {
+        path.partition(".")[0].partition("[")[0]
+        for path, bindings in bindings_of(function).items()
+        if any(layout.holds(node, binding.statement) for binding in bindings)
+    } - {"self"}
+
+
+_BINDING = frozenset(
+    {
+        *(ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor),
+        *(ast.withitem, ast.Delete, ast.Import, ast.ImportFrom, ast.ExceptHandler),
+        *(ast.Global, ast.Nonlocal, *SCOPES),
+    }
+)
+
+
+def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _unpack(target, node.value)
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.AugAssign):
+        yield node.target, None
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        yield from _unpack(node.target, None)
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield from _unpack(node.optional_vars, None)
+    elif isinstance(node, ast.Delete):
+        for target in node.targets:
+            yield target, None
+
+
+def _unpack(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    if isinstance(target, ast.Starred):
+        target = target.value
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value
+        return
+    parts: list[ast.expr | None] = [None] * len(target.elts)
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(parts):
+        parts = list(value.elts)
+    for inner, part in zip(target.elts, parts):
+        yield from _unpack(inner, part)
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, SCOPES):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0]
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node.name
+    elif isinstance(node, (ast.Global, ast.Nonlocal)):
+        yield from node.names
+
+
+def parameters(function: Function) -> dict[str, tuple[ast.expr | None, ast.expr | None]]:
+    """The parameters of a function by name: (annotation, default)."""
+    arguments = getattr(function.node, "args", None)
+    if not isinstance(arguments, ast.arguments):
+        return {}
+    plain = (*arguments.posonlyargs, *arguments.args)
+    defaults = (*[None] * (len(plain) - len(arguments.defaults)), *arguments.defaults)
+    pairs = [*zip(plain, defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+    found = {argument.arg: (argument.annotation, default) for argument, default in pairs}
+    for rest in (arguments.vararg, arguments.kwarg):
+        if rest is not None:
+            found[rest.arg] = (None, None)
+    return found
+
+
+def scopes(function: Function, module: Module) -> Iterator[Function]:
+    """The function, the functions around it and the module body."""
+    scope: Function | None = function
+    while scope is not None:
+        yield scope
+        scope = scope.parent
+    if function is not module.body:
+        yield module.body
+
+
+def definitions(view: FileView, expression: ast.expr, function: Function) -> list[Binding] | None:
+    """Everything that the file binds a name or `self` attribute to; None if one is unknown.
+
+    A parameter is unknown, so is a name that a loop, an import or an unpacking binds.
+    """
+    path = path_text(expression)
+    if path is None:
+        return None
+    found = _bindings_seen(view, path, function)
+    if not found or any(binding.value is None for binding in found):
+        return None
+    return found
+
+
+def _bindings_seen(view: FileView, path: str, function: Function) -> list[Binding]:
+    root = path.partition(".")[0].partition("[")[0]
+    owner = enclosing_class(function)
+    if root in ("self", "cls") and owner is not None:
+        family = [*view.module.ancestry(owner), *view.module.subclasses(owner)]
+        methods = [other for other in view.module.functions if enclosing_class(other) in family]
+        return [binding for method in methods for binding in bindings_of(method).get(path, ())]
+    for scope in scopes(function, view.module):
+        if root in parameters(scope):
+            return [*bindings_of(scope).get(path, ()), Binding(scope.node, None, scope)]
+        if root in bindings_of(scope):
+            return bindings_of(scope).get(path, [])
+    return []
+
+
+def imported_once(module: Module, expression: ast.expr) -> bool:
+    """Whether one import, and nothing else, binds the root name of a dotted expression.
+
+    False for `try: from a import f` / `except ImportError: from b import f`.
+    """
+    while isinstance(expression, ast.Attribute):
+        expression = expression.value
+    return isinstance(expression, ast.Name) and _bound_by_one_import(module, expression.id)
+
+
+def _origin(statement: ast.Import | ast.ImportFrom, name: str) -> str | None:
+    """The module that an import takes a name from; of `import a.b as name` it is `a.b`."""
+    if isinstance(statement, ast.ImportFrom):
+        return statement.module
+    renamed = (alias.name for alias in statement.names if alias.asname == name)
+    return next(renamed, name)
+
+
+@lru_cache(maxsize=64)
+def _bound_by_one_import(module: Module, name: str) -> bool:
+    sources = set()
+    for function in module.functions:
+        if name in parameters(function):
+            return False
+        for binding in bindings_of(function).get(name, ()):
+            if not isinstance(binding.statement, (ast.Import, ast.ImportFrom)):
+                return False
+            sources.add(_origin(binding.statement, name))
+    return len(sources) == 1
+
+
+def receiver(call: ast.Call) -> str:
+    """The source text of what a method is called on; "" for a plain function."""
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """The values of positional and keyword arguments."""
+    return [*call.args, *(item.value for item in call.keywords)]
+
+
+def argument_for(function: Function, name: str, call: ast.Call) -> ast.expr | None:
+    """The argument that a call of `function` passes for a parameter; None if not in sight."""
+    known = [word for word in parameters(function) if word not in ("self", "cls")]
+    given = dict(zip(known, call.args))
+    given.update((item.arg, item.value) for item in call.keywords if item.arg)
+    return given.get(name)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names that an expression or statement mentions."""
+    return {inner.id for inner in walk(node) if isinstance(inner, ast.Name)}
+
+
+def constant_of(expression: ast.expr | None) -> object:
+    """The value of a literal; `...` for anything else (no literal here is `...`)."""
+    return expression.value if isinstance(expression, ast.Constant) else ...

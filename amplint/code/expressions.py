@@ -1,0 +1,39 @@
+"""Expressions as text: the last name of a chain, and the canonical path of one."""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.code.by_name import read_by_name
+
+
+def last_name(expression: ast.expr) -> str:
+    """The name that a reader sees last: "scaler" for `self.amp.scaler["G"]`."""
+    while isinstance(expression, (ast.Subscript, ast.Starred, ast.Await)):
+        expression = expression.value
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def path_text(expression: ast.expr) -> str | None:
+    """Canonical text of a name, attribute or subscript chain; None for anything else.
+
+    Constant subscripts are kept (`scalers['G']`), all others become `[*]`.
+    """
+    if isinstance(expression, ast.Name):
+        return expression.id
+    if isinstance(expression, ast.Attribute):
+        base = path_text(expression.value)
+        return None if base is None else f"{base}.{expression.attr}"
+    if isinstance(expression, ast.Subscript):
+        base = path_text(expression.value)
+        if base is None:
+            return None
+        index = expression.slice
+        return f"{base}[{index.value!r}]" if isinstance(index, ast.Constant) else f"{base}[*]"
+    named = read_by_name(expression)
+    if named is not None:
+        base = path_text(named[0])
+        return None if base is None else f"{base}.{named[1]}"
+    return None

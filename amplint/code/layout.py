@@ -1,0 +1,208 @@
+"""The statements of one function: their order, their blocks and their branches."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from amplint.code.module import LEAVES, MARKS, Function
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+#: Nodes that a layout does not look into.
+_CLOSED = LEAVES.union(SCOPES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """A list of statements, with the order of each and the indices of those that leave it."""
+
+    statements: list[ast.stmt]
+    starts: list[int]
+    exits: list[int]
+
+    def leaves_between(self, index: int, end: int) -> bool:
+        """Whether a statement behind `index` and before `end` leaves the block."""
+        following = bisect_right(self.exits, index)
+        return following < len(self.exits) and self.exits[following] < end
+
+
+class Layout:
+    """The statements of one function: their order, blocks and branches.
+
+    Nested functions and classes are single statements here; contexts (`ast.Load`) and operators
+    are left out.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.nodes: list[ast.AST] = []
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._order: dict[ast.AST, int] = {}
+        self._last: dict[ast.AST, int] = {}
+        self._branch: dict[ast.AST, str] = {}
+        self._block: dict[ast.AST, tuple[_Block, int]] = {}
+        self._visit_block(function.body, function.node, "body")
+
+    def _visit_block(self, statements: list[ast.stmt], parent: ast.AST, branch: str) -> None:
+        block = _Block(statements, [], [])
+        for index, statement in enumerate(statements):
+            self._block[statement] = (block, index)
+            block.starts.append(len(self.nodes))
+            if isinstance(statement, EXITS):
+                block.exits.append(index)
+            self._visit(statement, parent, branch)
+
+    def _visit(self, node: ast.AST, parent: ast.AST, branch: str) -> None:
+        self.parents[node] = parent
+        self._branch[node] = branch
+        self._order[node] = len(self.nodes)
+        self.nodes.append(node)
+        if type(node) not in _CLOSED:
+            self._visit_fields(node)
+        self._last[node] = len(self.nodes) - 1
+
+    def _visit_fields(self, node: ast.AST) -> None:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                if value and isinstance(value[0], ast.stmt):
+                    self._visit_block(value, node, name)
+                    continue
+                for index, item in enumerate(value):
+                    if isinstance(item, ast.AST) and type(item) not in MARKS:
+                        self._visit(item, node, f"{name} {index}")
+            elif isinstance(value, ast.AST) and type(value) not in MARKS:
+                self._visit(value, node, name)
+
+    def __contains__(self, node: ast.AST) -> bool:
+        return node in self._order
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around `node`, innermost first, up to the function itself."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds `node`."""
+        while node not in self._block:
+            node = self.parents[node]
+        assert isinstance(node, ast.stmt)
+        return node
+
+    def loops(self, node: ast.AST) -> list[ast.AST]:
+        """The loops whose body repeats `node`, innermost first."""
+        found: list[ast.AST] = []
+        inner = node
+        for outer in self.ancestors(node):
+            header = (getattr(outer, "target", None), getattr(outer, "iter", None))
+            if isinstance(outer, LOOPS) and inner not in header:
+                found.append(outer)
+            inner = outer
+        return found
+
+    def before(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether `first` ends before `second` begins, in source order."""
+        return self._last[first] < self._order[second]
+
+    def between(self, first: ast.AST, second: ast.AST) -> list[ast.AST]:
+        """The nodes behind `first` and before `second`, in source order."""
+        return self.nodes[self._last[first] + 1 : self._order[second]]
+
+    def inside(self, node: ast.AST) -> list[ast.AST]:
+        """`node` and everything in it."""
+        return self.nodes[self._order[node] : self._last[node] + 1]
+
+    def holds(self, outer: ast.AST, inner: ast.AST) -> bool:
+        """Whether `inner` lies in `outer` or is it; the function holds everything."""
+        if outer is self.function.node:
+            return True
+        return self._order[outer] <= self._order[inner] <= self._last[outer]
+
+    def exclusive(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether the two are on branches of one statement that exclude each other."""
+        if self.holds(first, second) or self.holds(second, first):
+            return False
+        here, there = first, second
+        while not self.holds(self.parents[here], second):
+            here = self.parents[here]
+        fork = self.parents[here]
+        while self.parents[there] is not fork:
+            there = self.parents[there]
+        return self._branch[here] != self._branch[there] and _forks(fork, here, there)
+
+    def reaches(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether control can run from `first` straight down to `second`.
+
+        False for exclusive branches and where the block of `first` is left before.
+        """
+        if not self.before(first, second) or self.exclusive(first, second):
+            return False
+        node: ast.AST = self.statement(first)
+        if self.holds(node, second):
+            return True
+        while isinstance(node, ast.stmt):
+            block, index = self._block[node]
+            place = bisect_right(block.starts, self._order[second]) - 1
+            if place > index and self.holds(block.statements[place], second):
+                return not block.leaves_between(index, place)
+            if block.leaves_between(index, len(block.statements)):
+                return False
+            node = self.parents[node]
+            while not isinstance(node, (ast.stmt, ast.Module, ast.Lambda)):
+                node = self.parents[node]  # an except handler or a match case
+            if node not in self._block:
+                return False
+            if self.holds(node, second):
+                return True
+        return False
+
+    def dominates(self, first: ast.AST, second: ast.AST) -> bool:
+        """Whether `first` always runs before `second` does, loops aside."""
+        if not self.reaches(first, second):
+            return False
+        for node in self.ancestors(self.statement(first)):
+            if node not in self.parents or self.holds(node, second):
+                return True
+            if not isinstance(node, (ast.With, ast.AsyncWith)):
+                return False
+        return False
+
+    def conditions(self, node: ast.AST) -> list[ast.expr]:
+        """The tests of the `if`, `while` and conditional expressions around `node`."""
+        found: list[ast.expr] = []
+        inner = node
+        for outer in self.ancestors(node):
+            if isinstance(outer, (ast.If, ast.IfExp, ast.While)) and inner is not outer.test:
+                found.append(outer.test)
+            inner = outer
+        return found
+
+
+def _forks(parent: ast.AST, first: ast.AST, second: ast.AST) -> bool:
+    if isinstance(parent, (ast.If, ast.IfExp)):
+        return first is not parent.test and second is not parent.test
+    if isinstance(parent, ast.Try):
+        return any(isinstance(child, ast.ExceptHandler) for child in (first, second)) and not any(
+            child in parent.finalbody for child in (first, second)
+        )
+    return isinstance(first, ast.match_case) and isinstance(second, ast.match_case)
+
+
+@lru_cache(maxsize=256)
+def layout_of(function: Function) -> Layout:
+    """The layout of a function, kept while its file is being checked."""
+    return Layout(function)
+
+
+def loop_header(loop: ast.AST) -> str:
+    """The words of a loop's first line: its test, or its target and what it runs over."""
+    if isinstance(loop, ast.While):
+        return ast.unparse(loop.test)
+    assert isinstance(loop, (ast.For, ast.AsyncFor))
+    return f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"

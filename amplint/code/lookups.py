@@ -1,0 +1,172 @@
+"""What is asked of the file system about the files around a checked one, and the answers.
+
+The answers are what the cached result of a file depends on besides its own bytes: asked
+again, the same questions must be answered the same. A module that was looked for in vain is
+such an answer, too.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+
+from amplint.code.texts import listing, texts_below
+from amplint.errors import UnreadableFile
+from amplint.source.reading import read_bytes
+
+Answer = bool | str | list[str]
+#: The name of a question, and what it is about.
+Question = tuple[str, ...]
+
+#: The question for the state of all Python files below a folder, as one stamp.
+FILES = "files"
+#: Questions that search all Python files below a folder.
+_SEARCHES = frozenset({"mentioning", "importing"})
+
+
+class Lookups:
+    """Asks, and keeps the answers.
+
+    Attributes:
+        answers: to every question so far, in the order of asking; JSON values.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[Question, Answer] = {}
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a folder."""
+        return bool(self._ask("exists", path))
+
+    def file(self, path: str) -> str:
+        """The real path of a file; "" where there is none."""
+        return str(self._ask("file", path))
+
+    def mentioning(self, root: str, *words: str) -> list[str]:
+        """Python files below a folder that hold all the words, sorted."""
+        self._ask(FILES, root)
+        found = self._ask("mentioning", root, *words)
+        return found if isinstance(found, list) else []
+
+    def requirement_files(self, folder: str) -> list[str]:
+        """Files of a folder that can say which torch the project needs, sorted."""
+        found = self._ask("requirements", folder)
+        return found if isinstance(found, list) else []
+
+    def importing(self, root: str, module: str, package: str, name: str) -> list[str]:
+        """Python files below a folder that may import a module and call a name, sorted.
+
+        Args:
+            module: the last part of its dotted name.
+            package: the name of the folder that holds it.
+        """
+        self._ask(FILES, root)
+        found = self._ask("importing", root, module, package, name)
+        return found if isinstance(found, list) else []
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file.
+
+        Raises:
+            UnreadableFile: it cannot be read.
+        """
+        self.answers["content", path] = UNREADABLE
+        data = read_bytes(path)
+        self.answers["content", path] = _digest(data)
+        return data
+
+    def _ask(self, *question: str) -> Answer:
+        if question not in self.answers:
+            self.answers[question] = answer(question)
+        return self.answers[question]
+
+
+def answer(question: Question) -> Answer:
+    """What the file system answers now.
+
+    Raises:
+        LookupError: there is no such question.
+        TypeError: it has another number of parts.
+    """
+    return _QUESTIONS[question[0]](*question[1:])
+
+
+def still_hold(
+    answers: Mapping[Question, Answer], ask: Callable[[Question], Answer] = answer
+) -> bool:
+    """Whether the file system answers as it did, but for stamps of listings.
+
+    Where a stamp is the same, the searches below that folder are not repeated: they read all
+    of its files.
+
+    Raises:
+        LookupError, TypeError: as `answer` does.
+    """
+    unchanged = {
+        question[1]
+        for question, known in answers.items()
+        if question[0] == FILES and known and ask(question) == known
+    }
+    return all(
+        ask(question) == known
+        for question, known in answers.items()
+        if question[0] != FILES and not (question[0] in _SEARCHES and question[1] in unchanged)
+    )
+
+
+#: Stands for the digest of a file that cannot be read.
+UNREADABLE = ""
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _file(path: str) -> str:
+    return os.path.realpath(path) if os.path.isfile(path) else ""
+
+
+def _content(path: str) -> str:
+    try:
+        return _digest(read_bytes(path))
+    except UnreadableFile:
+        return UNREADABLE
+
+
+def _mentioning(root: str, *words: str) -> list[str]:
+    return sorted(map(os.path.realpath, texts_below(root).holding(words)))
+
+
+def _importing(root: str, module: str, package: str, name: str) -> list[str]:
+    found = texts_below(root).importing(module, package, name)
+    return sorted(map(os.path.realpath, found))
+
+
+def _files(root: str) -> str:
+    return listing(root).stamp
+
+
+#: Where projects state their requirements, relative to a folder.
+_REQUIREMENTS = (
+    *("pyproject.toml", "setup.cfg", "setup.py", "*requirements*.txt", "requirements/*.txt"),
+    *("environment*.yml", "environment*.yaml"),
+)
+
+
+def _requirements(folder: str) -> list[str]:
+    top = glob.escape(folder)
+    found = {path for name in _REQUIREMENTS for path in glob.glob(os.path.join(top, name))}
+    return sorted(path for path in found if os.path.isfile(path))
+
+
+_QUESTIONS: Mapping[str, Callable[..., Answer]] = {
+    "exists": os.path.exists,
+    "file": _file,
+    "content": _content,
+    FILES: _files,
+    "mentioning": _mentioning,
+    "importing": _importing,
+    "requirements": _requirements,
+}

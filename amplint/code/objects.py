@@ -1,0 +1,426 @@
+"""What expressions stand for, in whatever file: functions, classes, and objects of classes.
+
+The flow analysis follows values along paths; the questions here are the ones that need no
+path: which function a call runs, of which class an object is, where a name or an attribute
+gets its values, who calls a function. An answer that definitions do not settle is None or
+an empty list, so that a rule stays silent.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
+from amplint.code.project import Project
+
+#: Definitions are followed through this many names, calls and attributes.
+DEPTH = 8
+#: Methods that give back the object they are called on (`torch.nn.Module`, and `share_memory`).
+SAME_OBJECT = frozenset(
+    ("to", "cuda", "cpu", "xpu", "half", "float", "double", "bfloat16", "type", "train", "eval")
+    + ("requires_grad_", "apply", "share_memory", "to_empty")
+)
+#: Callables that give back their first argument, or an object that behaves like it.
+WRAPPERS = frozenset(
+    (
+        "DataParallel",
+        "DistributedDataParallel",
+        "DDP",
+        "FullyShardedDataParallel",
+        "FSDP",
+        "compile",
+        "convert_sync_batchnorm",
+        "deepcopy",
+        "script",
+        "unwrap_model",
+        "prepare",
+        "prepare_model",
+        "setup_module",
+    )
+)
+#: Base classes whose objects are called through `forward`.
+MODULE_BASES = frozenset(
+    (
+        "torch.nn.Module",
+        "torch.nn.modules.module.Module",
+        "torch.nn.modules.Module",
+        "lightning.LightningModule",
+        "lightning.pytorch.LightningModule",
+        "pytorch_lightning.LightningModule",
+        "pytorch_lightning.core.LightningModule",
+        "transformers.PreTrainedModel",
+        "transformers.modeling_utils.PreTrainedModel",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arguments:
+    """What the known callers of a function pass for one parameter.
+
+    Args:
+        given: each argument with the call that passes it.
+        omitted: calls that leave the parameter to its default.
+    """
+
+    given: tuple[tuple[ast.expr, CallSite], ...]
+    omitted: tuple[CallSite, ...]
+
+
+class Objects:
+    """Resolves expressions of one program.
+
+    Args:
+        project: finds the definitions of other files.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._classes: dict[tuple[ast.expr, Function], Class | None] = {}
+        self._calls: dict[Function, list[CallSite]] = {}
+        self._pending: set[tuple[ast.expr, Function]] = set()
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def symbol(self, expression: ast.expr, function: Function) -> Function | Class | None:
+        """The function or class that an expression names where `function` reads it."""
+        if isinstance(expression, ast.Name):
+            return self._named(expression.id, function)
+        if not isinstance(expression, ast.Attribute):
+            return None
+        dotted = function.module.resolve(expression)
+        if dotted is not None:
+            return self.project.definition(dotted, function.module)
+        owner = self.symbol(expression.value, function)
+        return self.method(owner, expression.attr) if isinstance(owner, Class) else None
+
+    def _named(self, name: str, function: Function) -> Function | Class | None:
+        module = function.module
+        for scope in scopes(function, module):
+            if name in parameters(scope):
+                return None
+            if name in scope.nested:
+                return None if name in scope.redefined else scope.nested[name]
+            found = bindings_of(scope).get(name)
+            if found is None:
+                continue
+            if all(isinstance(item.statement, ast.ClassDef) for item in found):
+                return module.classes.get(name)
+            if not all(isinstance(i.statement, (ast.Import, ast.ImportFrom)) for i in found):
+                return None
+            break
+        dotted = module.resolve(ast.Name(name, ast.Load()))
+        if dotted is not None:
+            return self.project.definition(dotted, module)
+        for star in module.imports.stars:
+            known = self.project.definition(f"{star}.{name}", module)
+            if known is not None:
+                return known
+        return None
+
+    # -- classes -------------------------------------------------------------------------------
+
+    def ancestry(self, owner: Class) -> list[Class]:
+        """The class and its bases, in whatever file, nearest first, each one once."""
+        found: list[Class] = []
+        pending = [owner]
+        while pending:
+            current = pending.pop(0)
+            if current in found:
+                continue
+            found.append(current)
+            for base in current.bases:
+                known = self.symbol(base, current.module.body)
+                if isinstance(known, Class):
+                    pending.append(known)
+        return found
+
+    def method(self, owner: Class, name: str) -> Function | None:
+        """A method of the class or of its bases, nearest first."""
+        for candidate in self.ancestry(owner):
+            if name in candidate.methods:
+                return candidate.methods[name]
+        return None
+
+    def base_names(self, owner: Class) -> set[str]:
+        """Dotted names of all base classes that imports name ("torch.nn.Module")."""
+        bases = ((item.module, base) for item in self.ancestry(owner) for base in item.bases)
+        return {dotted for module, base in bases if (dotted := module.resolve(base)) is not None}
+
+    def is_module(self, owner: Class) -> bool:
+        """Whether objects of the class are called through `forward`."""
+        return bool(self.base_names(owner) & MODULE_BASES)
+
+    def class_of(self, expression: ast.expr, function: Function) -> Class | None:
+        """The class of the project that the value of an expression is an object of.
+
+        Follows assignments, attributes, annotations, factories whose returns agree, wrappers
+        (`DistributedDataParallel`), and what the callers pass for a parameter.
+        """
+        key = (expression, function)
+        if key in self._classes:
+            return self._classes[key]
+        if key in self._pending or len(self._pending) > DEPTH * 4:
+            return None
+        self._pending.add(key)
+        try:
+            found = self._class_of(expression, function)
+        finally:
+            self._pending.discard(key)
+        self._classes[key] = found
+        return found
+
+    def _class_of(self, expression: ast.expr, function: Function) -> Class | None:
+        if isinstance(expression, ast.Call):
+            return self._class_of_call(expression, function)
+        if isinstance(expression, ast.IfExp):
+            return self._agreed([(expression.body, function), (expression.orelse, function)])
+        if isinstance(expression, (ast.NamedExpr, ast.Await)):
+            return self.class_of(expression.value, function)
+        if isinstance(expression, ast.Name):
+            return self._class_of_name(expression, function)
+        if isinstance(expression, ast.Attribute):
+            if expression.attr == "module":  # DistributedDataParallel.module
+                return self.class_of(expression.value, function)
+            return self._class_bound(expression, function)
+        return None
+
+    def _class_of_call(self, call: ast.Call, function: Function) -> Class | None:
+        known = self.symbol(call.func, function)
+        if isinstance(known, Class):
+            return known
+        if isinstance(known, Function):
+            return self._agreed([(value, known) for value in returned(known)])
+        name = last_name(call.func)
+        if name in WRAPPERS and call.args:
+            return self.class_of(call.args[0], function)
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        if name in SAME_OBJECT:
+            return self.class_of(call.func.value, function)
+        method = self.callee(call, function)
+        if method is None or method.name == "forward":
+            return None
+        return self._agreed([(value, method) for value in returned(method)])
+
+    def _class_of_name(self, name: ast.Name, function: Function) -> Class | None:
+        owner = enclosing_class(function)
+        if name.id in ("self", "cls") and owner is not None:
+            return owner
+        for scope in scopes(function, function.module):
+            if name.id in parameters(scope) and name.id not in bindings_of(scope):
+                return self._class_of_parameter(name.id, scope)
+        return self._class_bound(name, function)
+
+    def _class_of_parameter(self, name: str, function: Function) -> Class | None:
+        annotation, _ = parameters(function)[name]
+        if annotation is not None:
+            known = self.symbol(plain_annotation(annotation), function)
+            if isinstance(known, Class):
+                return known
+        passed = self.arguments(function, name)
+        return self._agreed([(value, site.function) for value, site in passed.given])
+
+    def _class_bound(self, expression: ast.expr, function: Function) -> Class | None:
+        found = self.bindings(expression, function)
+        values = [(item.value, item.function) for item in found or () if item.value is not None]
+        return self._agreed(values) if found and len(values) == len(found) else None
+
+    def _agreed(self, values: list[tuple[ast.expr, Function]]) -> Class | None:
+        """The one class of all values that are not None."""
+        known = [
+            self.class_of(value, function) for value, function in values if not _is_none(value)
+        ]
+        return known[0] if known and all(item is known[0] for item in known) else None
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def callee(self, call: ast.Call, function: Function) -> Function | None:
+        """The function of the project that a call runs.
+
+        A class stands for its `__init__`, an object for its `__call__` or `forward`.
+        """
+        known = self.symbol(call.func, function)
+        if isinstance(known, Function):
+            return known
+        if isinstance(known, Class):
+            return self.method(known, "__init__")
+        if isinstance(call.func, ast.Attribute):
+            found = self._method_called(call.func, function)
+            if found is not None:
+                return found
+        owner = self.class_of(call.func, function)
+        if owner is None:
+            return None
+        return self.method(owner, "__call__") or self.method(owner, "forward")
+
+    def _method_called(self, callee: ast.Attribute, function: Function) -> Function | None:
+        own = enclosing_class(function)
+        receiver = callee.value
+        if _is_super(receiver) and own is not None:
+            bases = self.ancestry(own)[1:]
+            found = (base.methods.get(callee.attr) for base in bases)
+            return next((method for method in found if method is not None), None)
+        owner = self.class_of(receiver, function)
+        return self.method(owner, callee.attr) if owner is not None else None
+
+    def calls_of(self, function: Function) -> list[CallSite]:
+        """Calls of a function in its own file and in those that import it."""
+        known = self._calls.get(function)
+        if known is None:
+            self._calls[function] = []  # recursion through a parameter's class ends here
+            known = self._calls[function] = list(self._find_calls(function))
+        return known
+
+    def _find_calls(self, function: Function) -> Iterator[CallSite]:
+        names = {function.name}
+        if function.owner is not None and function.name == "__init__":
+            names = {function.owner.name}
+        modules: list[Module] = [function.module, *self.project.users(function)]
+        for module in modules:
+            for site in module.calls:
+                if site.method in names and self.callee(site.node, site.function) is function:
+                    yield site
+
+    def arguments(self, function: Function, name: str) -> Arguments:
+        """What the known callers pass for a parameter."""
+        positions = [word for word in parameters(function) if word not in ("self", "cls")]
+        given: list[tuple[ast.expr, CallSite]] = []
+        omitted: list[CallSite] = []
+        for site in self.calls_of(function):
+            passed = dict(zip(positions, site.node.args))
+            passed.update((item.arg, item.value) for item in site.node.keywords if item.arg)
+            if name in passed:
+                given.append((passed[name], site))
+            elif not _is_spread(site.node):
+                omitted.append(site)
+        return Arguments(tuple(given), tuple(omitted))
+
+    # -- values --------------------------------------------------------------------------------
+
+    def bindings(self, expression: ast.expr, function: Function) -> list[Binding] | None:
+        """Everything that a name or attribute is bound to, in whatever file.
+
+        None where it is a parameter, or nothing is known. A binding whose value is no single
+        expression (a loop target, an unpacking) has the value None.
+        """
+        if isinstance(expression, ast.Name):
+            return self._bindings_of_name(expression, function)
+        if not isinstance(expression, ast.Attribute):
+            return None
+        local = self._bindings_of_path(expression, function)
+        if local:
+            return local
+        dotted = function.module.resolve(expression)
+        if dotted is not None:
+            return self._bindings_in_module(dotted, function.module)
+        owner = self.class_of(expression.value, function)
+        return self._fields(owner, expression.attr) if owner is not None else None
+
+    def _bindings_of_name(self, name: ast.Name, function: Function) -> list[Binding] | None:
+        for scope in scopes(function, function.module):
+            if name.id in parameters(scope):
+                return None
+            found = bindings_of(scope).get(name.id)
+            if found and not all(isinstance(item.statement, _IMPORTS) for item in found):
+                return found
+        dotted = function.module.resolve(name)
+        return self._bindings_in_module(dotted, function.module) if dotted else None
+
+    def _bindings_of_path(self, expression: ast.Attribute, function: Function) -> list[Binding]:
+        """Bindings of `options.amp = True` in the function itself; attributes of self excluded."""
+        path = path_text(expression)
+        if path is None or path.startswith(("self.", "cls.")):
+            return []
+        root = path.partition(".")[0]
+        for scope in scopes(function, function.module):
+            if root in parameters(scope) or root in bindings_of(scope):
+                return bindings_of(scope).get(path, [])
+        return []
+
+    def _bindings_in_module(
+        self, dotted: str, importer: Module, depth: int = DEPTH
+    ) -> list[Binding] | None:
+        parent, _, name = dotted.rpartition(".")
+        module = self.project.module_named(parent, importer) if parent else None
+        if module is None:
+            return None
+        found = bindings_of(module.body).get(name)
+        if found and all(isinstance(item.statement, _IMPORTS) for item in found):
+            origin = module.imports.aliases.get(name)
+            if origin is None or depth == 0:
+                return None
+            return self._bindings_in_module(origin, module, depth - 1)
+        return found
+
+    def _fields(self, owner: Class, name: str) -> list[Binding] | None:
+        """Bindings of an attribute of objects of a class: in methods, or in the class itself."""
+        found: list[Binding] = []
+        for item in self.ancestry(owner):
+            found += class_fields(item).get(name, ())
+            prop = item.methods.get(name)
+            if prop is not None:
+                return [Binding(prop.node, value, prop) for value in returned(prop)] or None
+            for method in item.methods.values():
+                found += bindings_of(method).get(f"self.{name}", ())
+        return found or None
+
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def class_fields(owner: Class) -> dict[str, list[Binding]]:
+    """What the statements of a class body bind; a dataclass field without default has None."""
+    found: dict[str, list[Binding]] = {}
+    for statement in owner.node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            binding = Binding(statement, statement.value, owner.module.body)
+            found.setdefault(statement.target.id, []).append(binding)
+        elif isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                if isinstance(target, ast.Name):
+                    binding = Binding(statement, statement.value, owner.module.body)
+                    found.setdefault(target.id, []).append(binding)
+    return found
+
+
+def returned(function: Function) -> list[ast.expr]:
+    """The values of all return statements of a function that return one."""
+    return [
+        node.value
+        for node in function.nodes
+        if isinstance(node, ast.Return) and node.value is not None
+    ]
+
+
+def plain_annotation(annotation: ast.expr) -> ast.expr:
+    """`Net` of `Net`, `"Net"`, `Optional[Net]` and `Net | None`."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            return plain_annotation(ast.parse(annotation.value, mode="eval").body)
+        except SyntaxError:
+            return annotation
+    if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
+        return plain_annotation(annotation.slice)
+    if isinstance(annotation, ast.BinOp):
+        return annotation.left if _is_none(annotation.right) else annotation.right
+    return annotation
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _is_super(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Call) and last_name(expression.func) == "super"
+
+
+def _is_spread(call: ast.Call) -> bool:
+    """Whether `*args` or `**kwargs` may pass anything."""
+    return any(isinstance(item, ast.Starred) for item in call.args) or any(
+        item.arg is None for item in call.keywords
+    )

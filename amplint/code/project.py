@@ -1,0 +1,383 @@
+"""The project around a file: finds modules and symbols by dotted name, on demand.
+
+Files are read and parsed, never imported. What cannot be found or read is unknown, and
+unknown never reports: an error in another file is that file's own AMP000.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache
+
+from amplint.code.lookups import Lookups
+from amplint.code.module import Class, Function, Module, build_module
+from amplint.errors import UnreadableFile
+from amplint.source.parsing import parse
+from amplint.source.reading import SourceFile, decode
+
+#: An imported file without one of these words cannot take part in the protocol.
+_PROTOCOL_WORDS = re.compile(
+    rb"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
+)
+_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
+#: Re-exports are followed through this many files.
+_REEXPORT_DEPTH = 5
+#: So many imported modules are kept for the next checked files, with their trees.
+_SHARED = 128
+
+
+class Project:
+    """Modules of one project, read when they are first asked for.
+
+    Args:
+        root: the project's folder; None looks upwards from each file for a project file.
+        src: folders that hold top-level packages, besides `src`, relative to the root.
+        target_torch: versions of torch that the project runs on; None asks its requirements.
+
+    Attributes:
+        lookups: everything that was asked of the file system.
+    """
+
+    def __init__(
+        self,
+        root: str | None = None,
+        src: tuple[str, ...] = (),
+        target_torch: str | None = None,
+    ) -> None:
+        self._root = os.path.realpath(root) if root else None
+        self._src = src
+        self.target_torch = target_torch
+        self.lookups = Lookups()
+        self._modules: dict[str, Module | None] = {}
+        self._others: dict[str, Module | None] = {}
+        self._paths: dict[Module, str] = {}
+        self._symbols: dict[tuple[str, str, bool], Function | Class | None] = {}
+        self._search_paths: dict[str, list[str]] = {}
+        self._found: dict[tuple[str, str], str | None] = {}
+
+    def add(self, filename: str, source: str, tree: ast.Module, path: str) -> Module:
+        """Index the checked file itself.
+
+        Args:
+            filename: as findings print it.
+            path: where it lies on disk; "" for text that lies nowhere.
+
+        Raises:
+            RecursionError: the file is nested too deeply.
+        """
+        path = os.path.realpath(path) if path else ""
+        package = self._package_of(path) if path else ""
+        found = build_module(filename, source, tree, package=package)
+        self._remember(path, found)
+        return found
+
+    def _remember(self, path: str, found: Module) -> None:
+        self._modules[path] = found
+        self._paths[found] = path
+
+    def path_of(self, module: Module) -> str:
+        """Where a module that was found here lies on disk; "" if nowhere."""
+        return self._paths.get(module, "")
+
+    def package_of(self, module: Module) -> str:
+        """The dotted package that the relative imports of a module start from."""
+        path = self.path_of(module)
+        return self._package_of(path) if path else ""
+
+    def symbol(self, dotted: str, importer: Module) -> Function | Class | None:
+        """The function or class of a dotted name as `importer` would import it.
+
+        Names that a package only re-exports are followed to where they are defined. Files
+        that cannot take part in the protocol are not read: see `definition`.
+        """
+        return self._symbol(dotted, importer, _REEXPORT_DEPTH, anywhere=False)
+
+    def definition(self, dotted: str, importer: Module) -> Function | Class | None:
+        """Like `symbol`, in any file: a model or a configuration does not mention the protocol."""
+        return self._symbol(dotted, importer, _REEXPORT_DEPTH, anywhere=True)
+
+    def module_named(self, dotted: str, importer: Module) -> Module | None:
+        """The module of a dotted name as `importer` would import it, whatever it mentions."""
+        return self._module(dotted, importer, anywhere=True)
+
+    def _symbol(
+        self, dotted: str, importer: Module, depth: int, *, anywhere: bool
+    ) -> Function | Class | None:
+        key = (dotted, os.path.dirname(self._paths.get(importer, "")), anywhere)
+        if key not in self._symbols:
+            self._symbols[key] = None  # a cycle of re-exports ends here
+            self._symbols[key] = self._look_up(dotted, importer, depth, anywhere)
+        return self._symbols[key]
+
+    def _look_up(
+        self, dotted: str, importer: Module, depth: int, anywhere: bool
+    ) -> Function | Class | None:
+        parts = dotted.split(".")
+        # What is left after the module is a function, a class, or a method of a class.
+        for length in range(len(parts) - 1, max(len(parts) - 3, 0), -1):
+            module = self._module(".".join(parts[:length]), importer, anywhere=anywhere)
+            if module is not None:
+                return self._member(module, parts[length:], depth, anywhere)
+        return None
+
+    def _member(
+        self, module: Module, rest: list[str], depth: int, anywhere: bool
+    ) -> Function | Class | None:
+        for source, left in self._star_sources(module, depth, anywhere):
+            found = self._own_member(source, rest, left, anywhere)
+            if found is not None:
+                return found
+        return None
+
+    def _own_member(
+        self, module: Module, rest: list[str], depth: int, anywhere: bool
+    ) -> Function | Class | None:
+        name = rest[0]
+        owner = module.classes.get(name)
+        if owner is not None:
+            if len(rest) == 1:
+                return owner
+            return owner.methods.get(rest[1]) if len(rest) == 2 else None
+        body = module.body
+        if len(rest) == 1 and name in body.nested and name not in body.redefined:
+            return body.nested[name]
+        if depth == 0:
+            return None
+        alias = module.imports.aliases.get(name)
+        if alias is not None:
+            name = ".".join((alias, *rest[1:]))
+            return self._symbol(name, module, depth - 1, anywhere=anywhere)
+        return None
+
+    def _star_sources(
+        self, module: Module, depth: int, anywhere: bool
+    ) -> Iterator[tuple[Module, int]]:
+        """A module and those whose names it imports with `*`, each once, nearest first.
+
+        Modules that import each other so are many paths, but few modules.
+        """
+        seen = {module}
+        pending = deque([(module, depth)])
+        while pending:
+            current, left = pending.popleft()
+            yield current, left
+            for star in current.imports.stars if left else ():
+                other = self._module(star, current, anywhere=anywhere)
+                if other is not None and other not in seen:
+                    seen.add(other)
+                    pending.append((other, left - 1))
+
+    def importers(self, function: Function) -> Iterator[Module]:
+        """Modules of the project that may call a function of another module by its name.
+
+        Only files that import the module and call the name are read; with
+        `_SEARCH_LIMIT` files in the project the search ends without an answer.
+        """
+        return self._importing(function, anywhere=False)
+
+    def users(self, function: Function) -> Iterator[Module]:
+        """Like `importers`, in any file; a constructor is called by the name of its class."""
+        return self._importing(function, anywhere=True)
+
+    def is_imported_from(self, module: Module, name: str) -> bool:
+        """Whether another file of the project gets a name from a module."""
+        stem = _stem(self._paths.get(module, ""))
+        return any(_takes(other, stem, name) for other in self.mentioning(module, name, stem))
+
+    def mentioning(self, home: Module, *words: str) -> Iterator[Module]:
+        """Other modules of the project around `home` whose text holds all the words.
+
+        None at all in a project with more than `_SEARCH_LIMIT` files.
+        """
+        path = self._paths.get(home, "")
+        if path:
+            root = self._root or self._project_root(os.path.dirname(path))
+            found = self.lookups.mentioning(root, *words)
+            yield from self._loaded(path, root, found, anywhere=True)
+
+    def _importing(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
+        path = self._paths.get(function.module, "")
+        if not path:
+            return
+        name = function.name
+        if anywhere and name == "__init__" and function.owner is not None:
+            name = function.owner.name
+        root = self._root or self._project_root(os.path.dirname(path))
+        stem = _stem(path)
+        folder = os.path.dirname(path)
+        if os.path.basename(path) == "__init__.py":
+            folder = os.path.dirname(folder)
+        found = self.lookups.importing(root, stem, os.path.basename(folder), name)
+        yield from self._loaded(path, root, found, anywhere)
+
+    def _loaded(self, path: str, root: str, found: list[str], anywhere: bool) -> Iterator[Module]:
+        for other in found:
+            if other == path:
+                continue
+            module = self._module_at(other, _dotted_below(other, root), anywhere)
+            if module is not None:
+                yield module
+
+    def folders_up(self, module: Module) -> list[str]:
+        """The folder of a module and those above it, up to the project's root."""
+        folder = os.path.dirname(self._paths.get(module, ""))
+        if not folder:
+            return []
+        root = self._root or self._project_root(folder)
+        folders = [folder]
+        while folders[-1] != root and folders[-1] != os.path.dirname(folders[-1]):
+            folders.append(os.path.dirname(folders[-1]))
+        return folders if folders[-1] == root else [folder]
+
+    # -- files -----------------------------------------------------------------------------
+
+    def folders_of(self, module: Module) -> list[str]:
+        """Where a relative path in a module may start: the project's root, its own folder."""
+        path = self._paths.get(module, "")
+        if not path:
+            return []
+        folder = os.path.dirname(path)
+        return list(dict.fromkeys((self._root or self._project_root(folder), folder)))
+
+    def _module(self, dotted: str, importer: Module, *, anywhere: bool) -> Module | None:
+        path = self._find(dotted, importer)
+        return self._module_at(path, dotted, anywhere) if path is not None else None
+
+    def _module_at(self, path: str, dotted: str, anywhere: bool) -> Module | None:
+        if path not in self._modules:
+            self._modules[path] = None  # an import cycle ends here
+            loaded = self._load(path, dotted, anywhere=False)
+            if loaded is not None:
+                self._remember(path, loaded)
+        found = self._modules[path]
+        if found is None and anywhere:
+            found = self._other_at(path, dotted)
+        return found
+
+    def _other_at(self, path: str, dotted: str) -> Module | None:
+        """A file that does not mention the protocol; the flow analysis never sees it."""
+        if path not in self._others:
+            self._others[path] = None
+            found = self._others[path] = self._load(path, dotted, anywhere=True)
+            if found is not None:
+                self._paths[found] = path
+        return self._others[path]
+
+    def _load(self, path: str, dotted: str, *, anywhere: bool) -> Module | None:
+        filename = os.path.relpath(path).replace(os.sep, "/")
+        try:
+            source = decode(self.lookups.read(path), filename)
+            mentions = _PROTOCOL_WORDS.search(source.text.encode("utf-8", "replace"))
+            is_package = os.path.basename(path) == "__init__.py"
+            if mentions is None and not is_package and not anywhere:
+                return None
+            return _shared(source, dotted, self._package_of(path))
+        except (UnreadableFile, RecursionError, MemoryError, OSError):
+            return None
+
+    def _find(self, dotted: str, importer: Module) -> str | None:
+        key = (dotted, os.path.dirname(self._paths.get(importer, "")))
+        if key not in self._found:
+            self._found[key] = self._find_file(dotted, importer)
+        return self._found[key]
+
+    def _find_file(self, dotted: str, importer: Module) -> str | None:
+        relative = dotted.replace(".", os.sep)
+        if not relative.strip(os.sep):
+            return None
+        first, _, below = relative.partition(os.sep)
+        for folder in self._search_path(importer):
+            # One question for all modules of a package that is not there.
+            if below and not self.lookups.exists(os.path.join(folder, first)):
+                continue
+            base = os.path.join(folder, relative)
+            # Of a package and a module of one name, Python takes the package.
+            for candidate in (os.path.join(base, "__init__.py"), base + ".py"):
+                path = self.lookups.file(candidate)
+                if path:
+                    return path
+        return None
+
+    def _search_path(self, importer: Module) -> list[str]:
+        """Folders in the order in which Python would look: the script's own comes first."""
+        path = self._paths.get(importer, "")
+        if not path:
+            return []
+        folder = os.path.dirname(path)
+        if folder not in self._search_paths:
+            self._search_paths[folder] = self._folders_from(folder)
+        return self._search_paths[folder]
+
+    def _folders_from(self, folder: str) -> list[str]:
+        root = self._root or self._project_root(folder)
+        sources = [os.path.join(root, name) for name in (*self._src, "src")]
+        return list(dict.fromkeys((self._above_package(folder), folder, root, *sources)))
+
+    def _package_of(self, path: str) -> str:
+        """The dotted package that relative imports of a file start from."""
+        folder = os.path.dirname(path)
+        top = self._above_package(folder)
+        if top == folder:  # no __init__.py: a namespace package below the project's root
+            top = self._root or self._project_root(folder)
+        relative = os.path.relpath(folder, top)
+        if relative == os.curdir or relative.startswith(os.pardir):
+            return os.path.basename(folder)
+        return relative.replace(os.sep, ".")
+
+    def _above_package(self, folder: str) -> str:
+        """The folder above the outermost package that holds `folder`; itself if it is none."""
+        while self.lookups.file(os.path.join(folder, "__init__.py")):
+            parent = os.path.dirname(folder)
+            if parent == folder:
+                break
+            folder = parent
+        return folder
+
+    def _project_root(self, folder: str) -> str:
+        """The nearest folder upwards that holds a project file; the folder itself if none does."""
+        current = folder
+        while True:
+            if any(self.lookups.exists(os.path.join(current, mark)) for mark in _PROJECT_MARKS):
+                return current
+            parent = os.path.dirname(current)
+            if parent == current:
+                return folder
+            current = parent
+
+
+@lru_cache(maxsize=_SHARED)
+def _shared(source: SourceFile, dotted: str, package: str) -> Module:
+    """A module that several checked files import is parsed once in a process.
+
+    The key holds the whole text, so that an edit between two runs is seen.
+    """
+    return build_module(source.filename, source.text, parse(source), name=dotted, package=package)
+
+
+def _stem(path: str) -> str:
+    """The last part of a module's dotted name."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem
+
+
+def _takes(module: Module, stem: str, name: str) -> bool:
+    """Whether a module imports a name from a module with that last part, or reads it there."""
+    imports = module.imports
+    if any(dotted.split(".")[-2:] == [stem, name] for dotted in imports.aliases.values()):
+        return True
+    if any(star.rpartition(".")[2] == stem for star in imports.stars):
+        return True
+    reads = (node for node in module.nodes() if isinstance(node, ast.Attribute))
+    return any(
+        (imports.resolve(node) or "").split(".")[-2:] == [stem, name]
+        for node in reads
+        if node.attr == name
+    )
+
+
+def _dotted_below(path: str, root: str) -> str:
+    return os.path.splitext(os.path.relpath(path, root))[0].replace(os.sep, ".")

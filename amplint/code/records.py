@@ -1,0 +1,70 @@
+"""Classes whose constructor only fills fields: dataclasses, named tuples, attrs, pydantic."""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.code.expressions import last_name
+from amplint.code.module import Class
+
+_DECORATORS = frozenset({"dataclass", "define", "frozen", "mutable", "attrs", "s", "attributes"})
+_BASES = frozenset({"NamedTuple", "BaseModel", "BaseSettings", "Struct"})
+#: Calls of attrs that declare a field.
+_DECLARERS = frozenset({"ib", "attrib", "field"})
+#: Decorators of pydantic under which a method may change what is passed.
+_VALIDATORS = frozenset({"validator", "root_validator", "field_validator", "model_validator"})
+#: Methods that run after the fields are filled.
+AFTER_FILLING = ("__post_init__", "__attrs_post_init__", "model_post_init")
+
+
+def is_record(owner: Class) -> bool:
+    """Whether a class, or what it is decorated with, says that its fields are its parameters."""
+    decorators = (
+        item.func if isinstance(item, ast.Call) else item for item in owner.node.decorator_list
+    )
+    if any(last_name(item) in _DECORATORS for item in decorators):
+        return True
+    return any(last_name(base) in _BASES for base in owner.bases)
+
+
+def fields_of(owner: Class) -> list[str]:
+    """The fields that a class itself declares as parameters, in order."""
+    return [
+        target.id
+        for statement in owner.node.body
+        for target in _targets(statement)
+        if isinstance(target, ast.Name) and not _is_no_parameter(statement)
+    ]
+
+
+def keeps_values(owner: Class) -> bool:
+    """Whether the fields of an object are what its class was called with: no validator, no converter."""
+    for statement in owner.node.body:
+        decorators = getattr(statement, "decorator_list", ())
+        calls = [item.func if isinstance(item, ast.Call) else item for item in decorators]
+        if any(last_name(item) in _VALIDATORS for item in calls):
+            return False
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.Call) and any(word.arg == "converter" for word in value.keywords):
+            return False
+    return True
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement declares: `amp: bool`, or `amp = attr.ib()` without a type."""
+    if isinstance(statement, ast.AnnAssign):
+        return [statement.target]
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return []
+    return statement.targets if last_name(statement.value.func) in _DECLARERS else []
+
+
+def _is_no_parameter(statement: ast.stmt) -> bool:
+    """`ClassVar[...]`, and `field(init=False)`."""
+    if isinstance(statement, ast.AnnAssign) and "ClassVar" in ast.unparse(statement.annotation):
+        return True
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Call) and any(
+        word.arg == "init" and isinstance(word.value, ast.Constant) and word.value.value is False
+        for word in value.keywords
+    )

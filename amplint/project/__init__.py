@@ -1,1 +1,0 @@
-"""What a file defines: imports, functions, classes, names; the project they form."""

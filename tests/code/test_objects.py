@@ -1,0 +1,225 @@
+"""Expressions stand for the functions, classes and values that Python would find."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from amplint.code.module import Function, Module
+from amplint.code.objects import Objects
+from amplint.code.project import Project
+
+FILES = {
+    "pyproject.toml": "",
+    "package/__init__.py": "from .nets import Net as Exported\n",
+    "package/nets.py": """
+        import torch
+
+        class Base(torch.nn.Module):
+            def forward(self, x):
+                return self.head(x)
+
+            def head(self, x):
+                return x
+
+        class Net(Base):
+            def __init__(self, width=8):
+                super().__init__()
+                self.width = width
+
+        class Other:
+            def __call__(self, x):
+                return x
+    """,
+    "package/config.py": """
+        from dataclasses import dataclass
+
+        AMP = True
+
+        @dataclass
+        class Config:
+            name: str
+            dtype: str = "float16"
+            amp = AMP
+
+            @property
+            def half(self):
+                return self.dtype == "float16"
+    """,
+    "package/factory.py": """
+        from .nets import Net, Other
+
+        def build(wrap):
+            net = Net()
+            return net.cuda()
+
+        def build_any(kind):
+            if kind:
+                return Net()
+            return Other()
+
+        def build_optional(kind):
+            if not kind:
+                return None
+            return Net()
+    """,
+    "train.py": """
+        import package.nets
+        from package import Exported, config, nets
+        from package.config import AMP, Config
+        from package.factory import build, build_any, build_optional
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        class Trainer:
+            def __init__(self, cfg: Config, net):
+                self.cfg = cfg
+                self.net = DDP(net)
+
+            def step(self, x, flag):
+                local = self.net.module
+                either = local if flag else None
+                for item in x:
+                    other = item
+                other.f()
+                return either
+
+        def main(options):
+            model = build(options)
+            trainer = Trainer(cfg=Config("a", dtype="bfloat16"), net=model)
+            trainer.step(1, flag=True)
+            options.amp = True
+            options.amp
+            Trainer(Config("b"), build(options)).step(2, False)
+
+        PROBES = [Exported, nets.Net, package.nets.Base.head, AMP, config.AMP, build_any]
+    """,
+}
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> tuple[Objects, Module]:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+    project = Project()
+    source = (tmp_path / "train.py").read_text(encoding="utf-8")
+    module = project.add("train.py", source, ast.parse(source), str(tmp_path / "train.py"))
+    return Objects(project), module
+
+
+def function(module: Module, qualname: str) -> Function:
+    return next(item for item in module.functions if item.qualname == qualname)
+
+
+def expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("Exported", "Net"),
+        ("nets.Net", "Net"),
+        ("package.nets.Base.head", "Base.head"),
+        ("Trainer.step", "Trainer.step"),
+        ("build", "build"),
+        ("AMP", None),
+        ("missing", None),
+    ],
+)
+def test_symbol(train: tuple[Objects, Module], text: str, label: str | None) -> None:
+    objects, module = train
+    found = objects.symbol(expression(text), module.body)
+    assert (found.qualname if found else None) == label
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "name"),
+    [
+        ("main", "model", "Net"),
+        ("main", "trainer", "Trainer"),
+        ("main", "DDP(model)", "Net"),
+        ("main", "build_any(1)", None),
+        ("main", "build_optional(1)", "Net"),
+        ("main", "options", None),
+        ("Trainer.step", "self", "Trainer"),
+        ("Trainer.step", "self.cfg", "Config"),
+        ("Trainer.step", "self.net", "Net"),
+        ("Trainer.step", "local", "Net"),
+        ("Trainer.step", "either", "Net"),
+        ("Trainer.step", "other", None),
+    ],
+)
+def test_class_of(train: tuple[Objects, Module], where: str, text: str, name: str | None) -> None:
+    objects, module = train
+    found = objects.class_of(expression(text), function(module, where))
+    assert (found.name if found else None) == name
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "qualname"),
+    [
+        ("main", "model(x)", "Base.forward"),
+        ("main", "trainer.step(x)", "Trainer.step"),
+        ("main", "Trainer(cfg)", "Trainer.__init__"),
+        ("main", "package.nets.Other()(x)", "Other.__call__"),
+        ("main", "model.head(x)", "Base.head"),
+        ("Trainer.step", "self.net(x)", "Base.forward"),
+        ("Trainer.step", "x(1)", None),
+    ],
+)
+def test_callee(train: tuple[Objects, Module], where: str, text: str, qualname: str | None) -> None:
+    objects, module = train
+    call = expression(text)
+    assert isinstance(call, ast.Call)
+    found = objects.callee(call, function(module, where))
+    assert (found.qualname if found else None) == qualname
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "values"),
+    [
+        ("main", "AMP", ["True"]),
+        ("main", "config.AMP", ["True"]),
+        ("main", "options.amp", ["True"]),
+        ("main", "options", None),
+        ("main", "trainer.cfg", ["cfg"]),
+        ("Trainer.step", "self.cfg.dtype", ["'float16'"]),
+        ("Trainer.step", "self.cfg.name", [None]),
+        ("Trainer.step", "self.cfg.half", ["self.dtype == 'float16'"]),
+        ("Trainer.step", "other", ["item"]),
+        ("Trainer.step", "item", [None]),
+        ("Trainer.step", "self.cfg.missing", None),
+    ],
+)
+def test_bindings(
+    train: tuple[Objects, Module], where: str, text: str, values: list[str | None] | None
+) -> None:
+    objects, module = train
+    found = objects.bindings(expression(text), function(module, where))
+    texts = [ast.unparse(item.value) if item.value else None for item in found or ()]
+    assert (texts if found is not None else None) == values
+
+
+def test_arguments(train: tuple[Objects, Module]) -> None:
+    objects, module = train
+    passed = objects.arguments(function(module, "Trainer.step"), "flag")
+    assert [ast.unparse(value) for value, _ in passed.given] == ["True", "False"]
+    assert passed.omitted == ()
+    config = objects.symbol(expression("nets.Net"), module.body)
+    constructor = objects.method(config, "__init__")
+    widths = objects.arguments(constructor, "width")
+    assert widths.given == ()
+    assert [site.function.qualname for site in widths.omitted] == ["build", "build_any"] + [
+        "build_optional"
+    ]
+
+
+def test_is_module(train: tuple[Objects, Module]) -> None:
+    objects, module = train
+    assert objects.is_module(objects.symbol(expression("nets.Net"), module.body))
+    assert not objects.is_module(objects.symbol(expression("nets.Other"), module.body))
