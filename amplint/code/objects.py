@@ -11,11 +11,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.project import Project
+
+if TYPE_CHECKING:
+    from amplint.values.kinds import Kinds, Targets
+    from amplint.values.origins import Origins
 
 #: Definitions are followed through this many names, calls and attributes.
 DEPTH = 8
@@ -80,9 +85,10 @@ class Objects:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self._classes: dict[tuple[ast.expr, Function], Class | None] = {}
+        self._origins: Origins | None = None
+        self._subclasses: dict[Class, tuple[Class, ...]] = {}
+        self._targets: dict[ast.Call, Targets] = {}
         self._calls: dict[Function, list[CallSite]] = {}
-        self._pending: set[tuple[ast.expr, Function]] = set()
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -155,118 +161,72 @@ class Objects:
         """Whether objects of the class are called through `forward`."""
         return bool(self.base_names(owner) & MODULE_BASES)
 
+    def subclasses(self, owner: Class) -> tuple[Class, ...]:
+        """Classes of the project with `owner` among their bases, directly or not."""
+        if owner not in self._subclasses:
+            self._subclasses[owner] = tuple(self._find_subclasses(owner))
+        return self._subclasses[owner]
+
+    def _find_subclasses(self, owner: Class) -> Iterator[Class]:
+        seen = {owner}
+        pending = [owner]
+        while pending:
+            current = pending.pop(0)
+            others = self.project.mentioning(current.module, "class ", current.name)
+            for module in (current.module, *others):
+                for item in module.classes.values():
+                    if item not in seen and self._derives(item, current):
+                        seen.add(item)
+                        pending.append(item)
+                        yield item
+
+    def _derives(self, item: Class, base: Class) -> bool:
+        return any(self.symbol(each, item.module.body) is base for each in item.bases)
+
+    # -- values --------------------------------------------------------------------------------
+
+    @property
+    def origins(self) -> Origins:
+        """Goes back to where values were created, whatever conditions say."""
+        from amplint.values.origins import Origins
+        from amplint.values.provenance import Standing
+
+        if self._origins is None:
+            either = {True: Standing.CHOICE, False: Standing.CHOICE}
+            self._origins = Origins(self, lambda *_: either, _literal_keys)
+        return self._origins
+
+    def kinds(self, expression: ast.expr, function: Function) -> Kinds:
+        """What an expression can be: objects of classes, functions, classes."""
+        from amplint.values.kinds import kinds_of
+
+        return kinds_of(self.origins, expression, function)
+
+    def targets(self, call: ast.Call, function: Function) -> Targets:
+        """The functions of the project that a call can run."""
+        from amplint.values.kinds import targets_of
+
+        known = self._targets.get(call)
+        if known is None:
+            known = self._targets[call] = targets_of(self.origins, call, function)
+        return known
+
     def class_of(self, expression: ast.expr, function: Function) -> Class | None:
-        """The class of the project that the value of an expression is an object of.
+        """The one class of the project that all known values of an expression are objects of."""
+        from amplint.values.kinds import classes_in
 
-        Follows assignments, attributes, annotations, factories whose returns agree, wrappers
-        (`DistributedDataParallel`), and what the callers pass for a parameter.
-        """
-        key = (expression, function)
-        if key in self._classes:
-            return self._classes[key]
-        if key in self._pending or len(self._pending) > DEPTH * 4:
-            return None
-        self._pending.add(key)
-        try:
-            found = self._class_of(expression, function)
-        finally:
-            self._pending.discard(key)
-        self._classes[key] = found
-        return found
-
-    def _class_of(self, expression: ast.expr, function: Function) -> Class | None:
-        if isinstance(expression, ast.Call):
-            return self._class_of_call(expression, function)
-        if isinstance(expression, ast.IfExp):
-            return self._agreed([(expression.body, function), (expression.orelse, function)])
-        if isinstance(expression, (ast.NamedExpr, ast.Await)):
-            return self.class_of(expression.value, function)
-        if isinstance(expression, ast.Name):
-            return self._class_of_name(expression, function)
-        if isinstance(expression, ast.Attribute):
-            if expression.attr == "module":  # DistributedDataParallel.module
-                return self.class_of(expression.value, function)
-            return self._class_bound(expression, function)
-        return None
-
-    def _class_of_call(self, call: ast.Call, function: Function) -> Class | None:
-        known = self.symbol(call.func, function)
-        if isinstance(known, Class):
-            return known
-        if isinstance(known, Function):
-            return self._agreed([(value, known) for value in returned(known)])
-        name = last_name(call.func)
-        if name in WRAPPERS and call.args:
-            return self.class_of(call.args[0], function)
-        if not isinstance(call.func, ast.Attribute):
-            return None
-        if name in SAME_OBJECT:
-            return self.class_of(call.func.value, function)
-        method = self.callee(call, function)
-        if method is None or method.name == "forward":
-            return None
-        return self._agreed([(value, method) for value in returned(method)])
-
-    def _class_of_name(self, name: ast.Name, function: Function) -> Class | None:
-        owner = enclosing_class(function)
-        if name.id in ("self", "cls") and owner is not None:
-            return owner
-        for scope in scopes(function, function.module):
-            if name.id in parameters(scope) and name.id not in bindings_of(scope):
-                return self._class_of_parameter(name.id, scope)
-        return self._class_bound(name, function)
-
-    def _class_of_parameter(self, name: str, function: Function) -> Class | None:
-        annotation, _ = parameters(function)[name]
-        if annotation is not None:
-            known = self.symbol(plain_annotation(annotation), function)
-            if isinstance(known, Class):
-                return known
-        passed = self.arguments(function, name)
-        return self._agreed([(value, site.function) for value, site in passed.given])
-
-    def _class_bound(self, expression: ast.expr, function: Function) -> Class | None:
-        found = self.bindings(expression, function)
-        values = [(item.value, item.function) for item in found or () if item.value is not None]
-        return self._agreed(values) if found and len(values) == len(found) else None
-
-    def _agreed(self, values: list[tuple[ast.expr, Function]]) -> Class | None:
-        """The one class of all values that are not None."""
-        known = [
-            self.class_of(value, function) for value, function in values if not _is_none(value)
-        ]
-        return known[0] if known and all(item is known[0] for item in known) else None
-
-    # -- calls ---------------------------------------------------------------------------------
+        found = list(classes_in(self.kinds(expression, function)))
+        return found[0] if len(found) == 1 else None
 
     def callee(self, call: ast.Call, function: Function) -> Function | None:
-        """The function of the project that a call runs.
+        """The one function of the project that a call is known to run.
 
         A class stands for its `__init__`, an object for its `__call__` or `forward`.
         """
-        known = self.symbol(call.func, function)
-        if isinstance(known, Function):
-            return known
-        if isinstance(known, Class):
-            return self.method(known, "__init__")
-        if isinstance(call.func, ast.Attribute):
-            found = self._method_called(call.func, function)
-            if found is not None:
-                return found
-        owner = self.class_of(call.func, function)
-        if owner is None:
-            return None
-        return self.method(owner, "__call__") or self.method(owner, "forward")
+        found = self.targets(call, function).functions
+        return found[0] if len(found) == 1 else None
 
-    def _method_called(self, callee: ast.Attribute, function: Function) -> Function | None:
-        own = enclosing_class(function)
-        receiver = callee.value
-        if _is_super(receiver) and own is not None:
-            bases = self.ancestry(own)[1:]
-            found = (base.methods.get(callee.attr) for base in bases)
-            return next((method for method in found if method is not None), None)
-        owner = self.class_of(receiver, function)
-        return self.method(owner, callee.attr) if owner is not None else None
+    # -- calls ---------------------------------------------------------------------------------
 
     def calls_of(self, function: Function) -> list[CallSite]:
         """Calls of a function in its own file and in those that import it."""
@@ -371,6 +331,12 @@ class Objects:
 
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def _literal_keys(
+    index: ast.expr, function: Function, activation: object
+) -> list[object] | None:
+    return [index.value] if isinstance(index, ast.Constant) else None
 
 
 def class_fields(owner: Class) -> dict[str, list[Binding]]:

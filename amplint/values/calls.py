@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.expressions import last_name, path_text
@@ -10,7 +11,20 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.code.objects import SAME_OBJECT
 from amplint.values.conditions import conditions_at, standing_of_statement
-from amplint.values.provenance import CALL_DEPTH, Activation, Back, Before, Part, Standing, Step
+from amplint.values.kinds import targets_of
+from amplint.values.provenance import (
+    CALL_DEPTH,
+    Activation,
+    Back,
+    Before,
+    Part,
+    Standing,
+    Step,
+    merged,
+)
+
+#: A call of these gives an object, not what they return.
+_MAKERS = frozenset(("__init__", "forward"))
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins
@@ -26,17 +40,29 @@ def back_of_call(
     symbol = origins.objects.symbol(call.func, function)
     if isinstance(symbol, Class):
         return None
-    callee = symbol if isinstance(symbol, Function) else _method(origins, call, function)
-    if callee is None or (activation is not None and activation.depth >= CALL_DEPTH):
+    if activation is not None and activation.depth >= CALL_DEPTH:
         return None
-    return back_of_returns(origins, Activation(callee, call, function, activation))
+    if isinstance(symbol, Function):
+        return back_of_returns(origins, Activation(symbol, call, function, activation))
+    return _back_of_targets(origins, call, function, activation)
 
 
-def _method(origins: Origins, call: ast.Call, function: Function) -> Function | None:
-    if not isinstance(call.func, ast.Attribute) or call.func.attr in SAME_OBJECT:
+def _back_of_targets(
+    origins: Origins, call: ast.Call, function: Function, activation: Activation | None
+) -> Back | None:
+    """What any of the functions returns that a call can run."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in SAME_OBJECT:
         return None
-    callee = origins.objects.callee(call, function)
-    return callee if callee is not None and callee.name not in ("__init__", "forward") else None
+    found = targets_of(origins, call, function, activation)
+    if not found.functions or any(item.name in _MAKERS for item in found.functions):
+        return None
+    back: Back | None = None
+    for callee in found.functions:
+        one = back_of_returns(origins, Activation(callee, call, function, activation))
+        if one is None:
+            return None
+        back = merged(back, one) if back is not None else one
+    return back if back is None or not found.unknown else replace(back, complete=False)
 
 
 def back_of_returns(origins: Origins, inner: Activation) -> Back | None:

@@ -17,13 +17,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar, cast
 
 from amplint.code.expressions import last_name
-from amplint.code.module import Function, Module
-from amplint.code.objects import SAME_OBJECT, WRAPPERS, Objects
+from amplint.code.module import Function, Module, as_function
+from amplint.code.objects import Objects
 from amplint.values.bindings import back_of_name
 from amplint.values.calls import back_of_call
 from amplint.values.conditions import equality
+from amplint.values.kinds import same_object
 from amplint.values.parts import part_of_origin, part_of_value
 from amplint.values.provenance import (
     UNKNOWN,
@@ -40,8 +42,11 @@ from amplint.values.provenance import (
     joined,
 )
 
+Answer = TypeVar("Answer")
 #: A question nested deeper is not answered.
-_NESTING = 40
+_NESTING = 60
+#: No unfinished question was needed.
+_NOWHERE = 1_000_000
 
 
 class Origins:
@@ -62,8 +67,12 @@ class Origins:
         self.objects = objects
         self.truth = truth
         self.keys = keys
-        self._known: dict[object, Found] = {}
-        self._pending: set[object] = set()
+        self._known: dict[object, object] = {}
+        # Answers that rest on an unfinished question, until that one is answered.
+        self._provisional: dict[object, object] = {}
+        self._pending: dict[object, int] = {}
+        self._needed = _NOWHERE
+        self._lambdas: dict[ast.Lambda, Function] = {}
         self._made: dict[ast.expr, ast.expr] = {}
 
     def of(
@@ -71,7 +80,7 @@ class Origins:
     ) -> Found:
         """The origins of an expression where `function` evaluates it."""
         key = (expression, function, activation)
-        return self._once(key, lambda: self._of(expression, function, activation))
+        return self.once(key, lambda: self._of(expression, function, activation), UNKNOWN)
 
     def part_of(
         self,
@@ -82,7 +91,9 @@ class Origins:
     ) -> Found:
         """The origins of an attribute or element of the value of an expression."""
         key = (expression, part, function, activation)
-        return self._once(key, lambda: part_of_value(self, expression, part, function, activation))
+        return self.once(
+            key, lambda: part_of_value(self, expression, part, function, activation), UNKNOWN
+        )
 
     def aliases(
         self, expression: ast.expr, function: Function, activation: Activation | None = None
@@ -98,7 +109,11 @@ class Origins:
                 continue
             seen.add((current.expression, *here))
             found.append(current)
-            inner = _same_object(current.expression)
+            inner = (
+                same_object(current.expression)
+                if isinstance(current.expression, ast.Call)
+                else None
+            )
             if inner is not None:
                 pending.append(current.then(Standing.FIXED, ()).at(inner, *here))
                 continue
@@ -125,19 +140,42 @@ class Origins:
             for item in found
         ]
 
-    def _once(self, key: object, answer: Callable[[], Found]) -> Found:
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        if key in self._pending or len(self._pending) > _NESTING:
-            return UNKNOWN
-        self._pending.add(key)
+    def once(self, key: object, answer: Callable[[], Answer], unknown: Answer) -> Answer:
+        """An answer, remembered unless it rests on a question that is still being answered.
+
+        A circle is answered at its head: what was found below the head is dropped with it, so
+        that no answer depends on which question of a circle was asked first.
+
+        Args:
+            unknown: the answer to a question that is still being answered, or nested too deeply.
+        """
+        for answers in (self._known, self._provisional):
+            if key in answers:
+                return cast("Answer", answers[key])
+        depth = len(self._pending)
+        if key in self._pending or depth > _NESTING:
+            self._needed = min(self._needed, self._pending.get(key, 0))
+            return unknown
+        outer, self._needed = self._needed, _NOWHERE
+        self._pending[key] = depth
         try:
             found = answer()
         finally:
-            self._pending.discard(key)
-        self._known[key] = found
+            del self._pending[key]
+        if self._needed < depth:
+            self._provisional[key] = found
+        else:
+            self._provisional.clear()
+            self._known[key] = found
+            self._needed = _NOWHERE
+        self._needed = min(self._needed, outer)
         return found
+
+    def lambda_function(self, node: ast.Lambda, function: Function) -> Function:
+        """A lambda as a function of its own, always the same one."""
+        if node not in self._lambdas:
+            self._lambdas[node] = as_function(node, function)
+        return self._lambdas[node]
 
     def _of(self, expression: ast.expr, function: Function, activation: Activation | None) -> Found:
         back = self.back(expression, function, activation)
@@ -280,16 +318,6 @@ class Origins:
         if known.attr != part.key:
             return ast.copy_location(ast.Attribute(node, str(part.key), ast.Load()), node)
         return known
-
-
-def _same_object(expression: ast.expr) -> ast.expr | None:
-    """`net` of `net.to(device)`, `DistributedDataParallel(net)` and `accelerator.prepare(net)`."""
-    if not isinstance(expression, ast.Call):
-        return None
-    name = last_name(expression.func)
-    if name in SAME_OBJECT and isinstance(expression.func, ast.Attribute):
-        return expression.func.value
-    return expression.args[0] if name in WRAPPERS and len(expression.args) >= 1 else None
 
 
 def _literal(content: object) -> ast.expr:

@@ -20,6 +20,7 @@ from amplint.values.external import (
     part_of_data,
 )
 from amplint.values.fields import declared_field, field_of_new, field_of_self
+from amplint.values.kinds import UNWRAPPING
 from amplint.values.provenance import (
     NO_DATA,
     UNKNOWN,
@@ -236,6 +237,8 @@ def _held(
         given = call.args[part.key : part.key + 1]
         return origins.of(given[0], function, activation) if given else UNKNOWN
     if name in WRAPPERS and first is not None:
+        if part.key in UNWRAPPING:
+            return origins.of(first, function, activation)
         return origins.part_of(first, part, function, activation)
     if name in _COPIES and first is not None:
         kind = Part(part.key, False) if name in ("vars", "asdict") else part

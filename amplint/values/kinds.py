@@ -1,0 +1,351 @@
+"""What a value can be where calls are concerned: objects of classes, functions, classes.
+
+`kinds_of` sorts the origins of an expression, `targets_of` says which functions a call can run.
+Both say why there may be others: unknown is an answer with a reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amplint.code.dataflow import bindings_of, parameters, scopes
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function, enclosing_class
+from amplint.code.objects import SAME_OBJECT, WRAPPERS, plain_annotation
+from amplint.values.provenance import Activation, Origin
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+#: Decorators that leave calls of the function as they are, by their last name.
+KEEPING = frozenset(
+    ("staticmethod", "classmethod", "abstractmethod", "override", "overload", "final", "wraps")
+    + ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast")
+    + ("custom_fwd", "custom_bwd", "once_differentiable", "record_function", "compile")
+    + ("lru_cache", "cache", "singledispatch", "total_ordering", "dataclass", "jit", "script")
+)
+#: Decorators of methods that are read as attributes.
+PROPERTIES = frozenset(("property", "cached_property", "setter", "abstractproperty"))
+#: Attributes under which wrappers keep what they wrap.
+UNWRAPPING = frozenset(("module", "_orig_mod"))
+#: Callables that call their first argument with what else they are given.
+PARTIALS = frozenset(("partial", "partialmethod"))
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An object of a class of the project.
+
+    Args:
+        exact: whether it was built as one; else it may be of a subclass.
+    """
+
+    owner: Class
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method that is bound to an object."""
+
+    function: Function
+    receiver: Instance
+
+
+#: A value that a call can lead into the project through.
+Kind = Instance | Method | Function | Class
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """What an expression can be.
+
+    Args:
+        known: each once, in the order in which they were found.
+        unknown: why it can be something else, too; "" if it can not.
+    """
+
+    known: tuple[Kind, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The functions of the project that a call can run.
+
+    Args:
+        unknown: why it can run others; "" if it can not.
+    """
+
+    functions: tuple[Function, ...] = ()
+    unknown: str = ""
+
+    @property
+    def only(self) -> Function | None:
+        """The function that it runs, if it is known to be one."""
+        return self.functions[0] if len(self.functions) == 1 and not self.unknown else None
+
+
+def joined(results: Iterable[Kinds]) -> Kinds:
+    """What any of several expressions can be."""
+    known: dict[Kind, None] = {}
+    unknown = ""
+    for item in results:
+        known.update(dict.fromkeys(item.known))
+        unknown = unknown or item.unknown
+    return Kinds(tuple(known), unknown)
+
+
+def kinds_of(
+    origins: Origins, expression: ast.expr, function: Function, activation: Activation | None = None
+) -> Kinds:
+    """What an expression can be where a function evaluates it."""
+    key = ("kinds", expression, function, activation)
+    return origins.once(
+        key, lambda: _kinds_of(origins, expression, function, activation), Kinds((), "circular")
+    )
+
+
+def _kinds_of(
+    origins: Origins, expression: ast.expr, function: Function, activation: Activation | None
+) -> Kinds:
+    if isinstance(expression, ast.Name):
+        own = _receiver(expression, function)
+        if own is not None:
+            return Kinds((own,))
+    found = origins.of(expression, function, activation)
+    sorted_ = [_kinds_of_origin(origins, item) for item in found.origins]
+    if not found.complete or not found.origins:
+        sorted_.append(Kinds((), f"`{last_name(expression) or 'it'}` is set out of sight"))
+    return joined(sorted_)
+
+
+def _receiver(name: ast.Name, function: Function) -> Instance | Class | None:
+    """What `self` or `cls` is inside a method, or in a function within one."""
+    scope: Function | None = function
+    while scope is not None:
+        names = list(parameters(scope))
+        if name.id in names or name.id in bindings_of(scope):
+            break
+        scope = scope.parent
+    if scope is None or scope.owner is None or name.id in bindings_of(scope):
+        return None
+    if not names or names[0] != name.id or is_decorated(scope, "staticmethod"):
+        return None
+    if is_decorated(scope, "classmethod") or scope.name in ("__new__", "__init_subclass__"):
+        return scope.owner
+    return Instance(scope.owner, exact=False)
+
+
+def _kinds_of_origin(origins: Origins, origin: Origin) -> Kinds:
+    node, function = origin.expression, origin.function
+    if isinstance(node, (ast.Constant, ast.JoinedStr, ast.Dict, ast.List, ast.Tuple, ast.Set)):
+        return Kinds()
+    if isinstance(node, (ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.Compare)):
+        return Kinds()
+    if isinstance(node, ast.Lambda):
+        return Kinds((origins.lambda_function(node, function),))
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return _kinds_of_place(origins, node, origin)
+    if isinstance(node, ast.Call):
+        return _kinds_of_call(origins, node, origin)
+    return Kinds((), "computed by an operation")
+
+
+def _kinds_of_place(origins: Origins, node: ast.Name | ast.Attribute, origin: Origin) -> Kinds:
+    function = origin.function
+    symbol = origins.objects.symbol(node, function)
+    if symbol is not None:
+        return Kinds((symbol,))
+    if isinstance(node, ast.Name):
+        own = _receiver(node, function)
+        return Kinds((own,)) if own is not None else _annotated(origins, node, function)
+    if function.module.resolve(node) is not None:
+        return Kinds((), f"`{ast.unparse(node)}` is not of the project")
+    owner = kinds_of(origins, node.value, function, origin.activation)
+    if node.attr in UNWRAPPING:
+        return owner
+    methods = [_bound(origins, kind, node.attr) for kind in owner.known]
+    return joined([*methods, Kinds((), owner.unknown)])
+
+
+def _annotated(origins: Origins, name: ast.Name, function: Function) -> Kinds:
+    """What the annotation of a parameter says that nobody in sight fills."""
+    for scope in scopes(function, function.module):
+        annotation = parameters(scope).get(name.id, (None, None))[0]
+        if annotation is not None:
+            owner = origins.objects.symbol(plain_annotation(annotation), scope)
+            known = (Instance(owner, exact=False),) if isinstance(owner, Class) else ()
+            return Kinds(known, f"nobody in sight passes `{name.id}`")
+    return Kinds((), f"nothing in sight sets `{name.id}`")
+
+
+def _bound(origins: Origins, kind: Kind, name: str) -> Kinds:
+    """A method of what an expression can be, without calling it."""
+    if isinstance(kind, Class):
+        method = origins.objects.method(kind, name)
+        return Kinds((method,)) if method is not None else _out_of_sight(origins, kind, name)
+    if not isinstance(kind, Instance):
+        return Kinds((), f"`{name}` of a function")
+    found = methods_of(origins, kind, name)
+    if any(is_decorated(item, *PROPERTIES) for item in found.functions):
+        return Kinds((), f"`{name}` is a property")
+    return Kinds(tuple(Method(item, kind) for item in found.functions), found.unknown)
+
+
+def _out_of_sight(origins: Origins, owner: Class, name: str) -> Kinds:
+    return Kinds((), f"`{name}` is not defined by `{owner.name}` or its bases in sight")
+
+
+def methods_of(origins: Origins, receiver: Instance, name: str) -> Targets:
+    """The methods that a call by name can run on an object, overriding ones included."""
+    own = origins.objects.method(receiver.owner, name)
+    found = [own] if own is not None else []
+    if not receiver.exact:
+        for other in origins.objects.subclasses(receiver.owner):
+            if name in other.methods:
+                found.append(other.methods[name])
+    if not found:
+        return Targets((), f"`{name}` is not defined by `{receiver.owner.name}`")
+    return Targets(tuple(dict.fromkeys(found)))
+
+
+def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
+    function = origin.function
+    symbol = origins.objects.symbol(call.func, function)
+    if isinstance(symbol, Class):
+        return Kinds((Instance(symbol, exact=True),))
+    name = last_name(call.func)
+    if name == "super" and isinstance(call.func, ast.Name):
+        return Kinds((), "super()")
+    inner = same_object(call)
+    if inner is None and name in PARTIALS and call.args:
+        inner = call.args[0]
+    if inner is not None:
+        return kinds_of(origins, inner, function, origin.activation)
+    built = kinds_of(origins, call.func, function, origin.activation)
+    made = tuple(Instance(kind, exact=True) for kind in built.known if isinstance(kind, Class))
+    if made and len(made) == len(built.known):
+        return Kinds(made, built.unknown)
+    return Kinds(made, f"what `{name or 'a call'}` returns is not in sight")
+
+
+def same_object(call: ast.Call) -> ast.expr | None:
+    """`net` of `net.to(device)`, `DistributedDataParallel(net)` and `accelerator.prepare(net)`."""
+    name = last_name(call.func)
+    if name in SAME_OBJECT and isinstance(call.func, ast.Attribute):
+        return call.func.value
+    return call.args[0] if name in WRAPPERS and call.args else None
+
+
+def targets_of(
+    origins: Origins, call: ast.Call, function: Function, activation: Activation | None = None
+) -> Targets:
+    """The functions of the project that a call can run.
+
+    A class stands for its `__init__`, an object for its `__call__` or `forward`.
+    """
+    callee = call.func
+    if isinstance(callee, ast.Attribute) and _is_super(callee.value):
+        return _inherited(origins, callee.attr, function)
+    direct = origins.objects.symbol(callee, function)
+    if direct is not None:
+        return _run_by(origins, [direct], "")
+    if isinstance(callee, ast.Attribute):
+        found = _targets_of_method(origins, callee, function, activation)
+        if found is not None:
+            return found
+    kinds = kinds_of(origins, callee, function, activation)
+    return _run_by(origins, kinds.known, kinds.unknown)
+
+
+def _targets_of_method(
+    origins: Origins, callee: ast.Attribute, function: Function, activation: Activation | None
+) -> Targets | None:
+    """Methods of what the receiver can be; None where an attribute is called that is none."""
+    owner = kinds_of(origins, callee.value, function, activation)
+    found: dict[Function, None] = {}
+    unknown = owner.unknown
+    for kind in owner.known:
+        bound = _bound(origins, kind, callee.attr)
+        if not bound.known:
+            return None
+        for item in bound.known:
+            found[item.function if isinstance(item, Method) else item] = None  # type: ignore[index]
+        unknown = unknown or bound.unknown
+    return _run_by(origins, found, unknown) if found else None
+
+
+def _run_by(origins: Origins, kinds: Iterable[Kind], unknown: str) -> Targets:
+    functions: dict[Function, None] = {}
+    for kind in kinds:
+        found = _entered(origins, kind)
+        functions.update(dict.fromkeys(found.functions))
+        unknown = unknown or found.unknown
+    if not functions and not unknown:
+        unknown = "nothing that can be called is in sight"
+    return Targets(tuple(functions), unknown)
+
+
+def _entered(origins: Origins, kind: Kind) -> Targets:
+    """The functions that a call of a value runs first."""
+    if isinstance(kind, Method):
+        return decorated(kind.function)
+    if isinstance(kind, Function):
+        return decorated(kind)
+    if isinstance(kind, Class):
+        init = origins.objects.method(kind, "__init__")
+        if init is None:
+            return Targets((), f"`{kind.name}` has no `__init__` in sight")
+        return decorated(init)
+    for name in ("__call__", "forward"):
+        found = methods_of(origins, kind, name)
+        if found.functions:
+            return found
+    return Targets((), f"objects of `{kind.owner.name}` are called out of sight")
+
+
+def decorated(function: Function) -> Targets:
+    """A function, and why a call of it may run something else first."""
+    for item in getattr(function.node, "decorator_list", ()):
+        name = last_name(item.func if isinstance(item, ast.Call) else item)
+        if name not in KEEPING and name not in PROPERTIES:
+            return Targets((function,), f"decorated by `{name}`")
+    return Targets((function,))
+
+
+def is_decorated(function: Function, *names: str) -> bool:
+    """Whether a function has a decorator with one of these last names."""
+    decorators = getattr(function.node, "decorator_list", ())
+    return any(
+        last_name(item.func if isinstance(item, ast.Call) else item) in names for item in decorators
+    )
+
+
+def _is_super(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Call) and last_name(expression.func) == "super"
+
+
+def _inherited(origins: Origins, name: str, function: Function) -> Targets:
+    """The methods that `super().name(...)` can run: which one depends on the object's class."""
+    own = enclosing_class(function)
+    if own is None:
+        return Targets((), "super() outside of a class")
+    found: dict[Function, None] = {}
+    for family in (own, *origins.objects.subclasses(own)):
+        order = origins.objects.ancestry(family)
+        behind = order[order.index(own) + 1 :] if own in order else []
+        method = next((item.methods[name] for item in behind if name in item.methods), None)
+        if method is not None:
+            found[method] = None
+    if not found:
+        return Targets((), f"`{name}` is inherited from out of sight")
+    return Targets(tuple(found))
+
+
+def classes_in(kinds: Kinds) -> Iterator[Class]:
+    """The classes whose objects an expression can be, each once."""
+    yield from dict.fromkeys(kind.owner for kind in kinds.known if isinstance(kind, Instance))
