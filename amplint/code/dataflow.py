@@ -53,6 +53,51 @@ def bindings_of(function: Function) -> dict[str, list[Binding]]:
     return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fill:
+    """One place that puts something into a container.
+
+    Args:
+        value: the element, or a container whose elements are put in.
+        is_element: which of both.
+    """
+
+    value: ast.expr
+    is_element: bool
+
+
+#: Methods that put their last argument, or the elements of it, into a container.
+_FILLERS = {
+    **dict.fromkeys(("append", "add", "appendleft", "insert", "setdefault"), True),
+    **dict.fromkeys(("extend", "update"), False),
+}
+
+
+@lru_cache(maxsize=256)
+def fills_of(function: Function) -> dict[str, list[Fill]]:
+    """What a function puts into containers, by `path_text` of the container."""
+    found: dict[str, list[Fill]] = {}
+    for node in function.nodes:
+        for container, fill in _fills(node):
+            path = path_text(container)
+            if path is not None:
+                found.setdefault(path, []).append(fill)
+    return found
+
+
+def _fills(node: ast.AST) -> Iterator[tuple[ast.expr, Fill]]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        is_element = _FILLERS.get(node.func.attr)
+        if is_element is not None and node.args and not node.keywords:
+            yield node.func.value, Fill(node.args[-1], is_element)
+    elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        yield node.target, Fill(node.value, False)
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                yield target.value, Fill(node.value, True)
+
+
 def bound_in(function: Function, node: ast.AST) -> set[str]:
     """Root names that a part of the function binds, `self` excluded."""
     layout = layout_of(function)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
 from amplint.values.conditions import conditions_at, standing_of_statement, weaker
@@ -107,7 +107,7 @@ def _left_by(
         )
         if holds is None or rest is None:
             continue
-        before = _before(binding, name, activation)
+        before = _before(origins, binding, name, activation)
         if before is None:
             complete = False
         else:
@@ -165,31 +165,110 @@ def _writers(module: Module, name: str) -> Iterator[Function]:
             yield function
 
 
-def _before(binding: Binding, name: str, activation: Activation | None) -> Before | None:
+def _before(
+    origins: Origins, binding: Binding, name: str, activation: Activation | None
+) -> Before | None:
     """The expression that a binding takes its value from; None where that is no expression."""
+    where = binding.function
     if binding.value is not None:
-        return Before(binding.value, binding.function, activation)
+        return Before(binding.value, where, activation)
     statement = binding.statement
-    if isinstance(statement, ast.withitem):
-        return Before(statement.context_expr, binding.function, activation)
-    if isinstance(statement, (ast.For, ast.AsyncFor)) and path_text(statement.target) == name:
-        return Before(statement.iter, binding.function, activation, part=Part(..., True))
+    if isinstance(statement, ast.withitem) and statement.optional_vars is not None:
+        return _unpacked(
+            origins, statement.context_expr, statement.optional_vars, name, where, activation
+        )
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        return _looped(origins, statement, name, where, activation)
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
-            index = _position(target, name)
-            if index is not None:
-                part = Part(index, True)
-                return Before(statement.value, binding.function, activation, part=part)
+            found = _unpacked(origins, statement.value, target, name, where, activation)
+            if found is not None:
+                return found
     return None
 
 
-def _position(target: ast.expr, name: str) -> int | None:
-    """The index of a name among the targets of an unpacking."""
+def _unpacked(
+    origins: Origins,
+    value: ast.expr,
+    target: ast.expr,
+    name: str,
+    function: Function,
+    activation: Activation | None,
+) -> Before | None:
+    """What a name gets out of a value that is taken apart."""
+    place = _place(target, name)
+    if place is None:
+        return None
+    for index in place[:-1]:
+        value = origins.item_of(value, index)
+    part = Part(place[-1], True) if place else None
+    return Before(value, function, activation, part=part)
+
+
+def _looped(
+    origins: Origins,
+    loop: ast.For | ast.AsyncFor,
+    name: str,
+    function: Function,
+    activation: Activation | None,
+) -> Before | None:
+    """What a loop puts into a name: an element of what it runs over, or a part of one."""
+    place = _place(loop.target, name)
+    if place is None:
+        return None
+    iterable, place = _iterated(loop.iter, place)
+    if iterable is None:
+        return None
+    if not place:
+        return Before(iterable, function, activation, part=Part(..., True))
+    element = origins.item_of(iterable, ...)
+    for index in place[:-1]:
+        element = origins.item_of(element, index)
+    return Before(element, function, activation, part=Part(place[-1], True))
+
+
+#: Callables that give the elements of their first argument, perhaps in another order.
+_SAME_ELEMENTS = frozenset(("reversed", "sorted", "list", "tuple", "iter", "set", "tqdm", "track"))
+
+
+def _iterated(iterable: ast.expr, place: tuple[int, ...]) -> tuple[ast.expr | None, tuple[int, ...]]:
+    """The container whose elements a loop gives at a place of its target, and the place in them.
+
+    None if they are no elements of a container: counts, keys.
+    """
+    if not isinstance(iterable, ast.Call):
+        return iterable, place
+    name = last_name(iterable.func)
+    if name in _SAME_ELEMENTS and iterable.args:
+        return _iterated(iterable.args[0], place)
+    if name == "enumerate" and iterable.args and place:
+        return _iterated(iterable.args[0], place[1:]) if place[0] == 1 else (None, ())
+    if name == "zip" and place and place[0] < len(iterable.args):
+        if any(isinstance(item, ast.Starred) for item in iterable.args):
+            return None, ()
+        return _iterated(iterable.args[place[0]], place[1:])
+    if isinstance(iterable.func, ast.Attribute) and not iterable.args:
+        if name == "values":
+            return iterable.func.value, place
+        if name == "items" and place:
+            return (iterable.func.value, place[1:]) if place[0] == 1 else (None, ())
+        if name == "keys":
+            return None, ()
+    return iterable, place
+
+
+def _place(target: ast.expr, name: str) -> tuple[int, ...] | None:
+    """Where a name stands among the targets of an unpacking; () if it is the target itself."""
+    if path_text(target) == name:
+        return ()
     if not isinstance(target, (ast.Tuple, ast.List)):
         return None
+    behind_star = 0
     for index, item in enumerate(target.elts):
         if isinstance(item, ast.Starred):
-            return None
-        if path_text(item) == name:
-            return index
+            behind_star = len(target.elts)
+            continue
+        below = _place(item, name)
+        if below is not None:
+            return (index - behind_star, *below)
     return None

@@ -74,6 +74,7 @@ class Origins:
         self._needed = _NOWHERE
         self._lambdas: dict[ast.Lambda, Function] = {}
         self._made: dict[ast.expr, ast.expr] = {}
+        self._items: dict[tuple[ast.expr, object], ast.expr] = {}
 
     def of(
         self, expression: ast.expr, function: Function, activation: Activation | None = None
@@ -307,6 +308,15 @@ class Origins:
             for key in keys
         )
         return Back(tuple(places))
+
+    def item_of(self, node: ast.expr, index: object) -> ast.expr:
+        """`node[index]` as an expression, any element for `...`; always the same one."""
+        key = (node, index)
+        if key not in self._items:
+            subscript = ast.Name("<any>", ast.Load()) if index is ... else ast.Constant(index)
+            made = ast.Subscript(node, subscript, ast.Load())
+            self._items[key] = ast.fix_missing_locations(ast.copy_location(made, node))
+        return self._items[key]
 
     def attribute_of(self, node: ast.expr, part: Part) -> ast.expr:
         """`node.name` as an expression; the same one again where possible, as nodes are keys."""

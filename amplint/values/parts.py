@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.code.dataflow import bindings_of, parameters, scopes
+from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.objects import SAME_OBJECT, WRAPPERS, plain_annotation
@@ -64,6 +64,7 @@ def part_of_value(
     found, rest = _written(origins, expression, part, function, activation)
     if rest is None:
         return found
+    found = joined(_filled(origins, expression, part, function), True, found)
     back = origins.back(expression, function, activation)
     if back is None:
         below = part_of_origin(origins, Origin(expression, function, activation), part)
@@ -96,6 +97,37 @@ def _written(
         bound, rest = bound_in_scope(origins, written, use, scope, inner, path)
         return origins.follow(bound, None) if bound.places else Found((), bound.complete), rest
     return Found(), Standing.FIXED
+
+
+def _filled(
+    origins: Origins, expression: ast.expr, part: Part, function: Function
+) -> list[tuple[Found, Standing, tuple[Step, ...]]]:
+    """What `append` and its like put into a container, for any element of it."""
+    path = path_text(expression)
+    if path is None or not part.is_item or isinstance(part.key, str):
+        return []
+    found: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    for scope in _scopes_filling(origins, path, function):
+        for fill in fills_of(scope).get(path, ()):
+            if fill.is_element:
+                each = origins.of(fill.value, scope)
+            else:
+                each = origins.part_of(fill.value, Part(..., True), scope)
+            found.append((each, Standing.CHOICE, ()))
+    return found
+
+
+def _scopes_filling(origins: Origins, path: str, function: Function) -> list[Function]:
+    """The functions that see the same container under the same path."""
+    root = path.partition(".")[0].partition("[")[0]
+    owner = enclosing_class(function)
+    if root in ("self", "cls") and owner is not None:
+        family = [*origins.objects.ancestry(owner), *owner.module.subclasses(owner)]
+        return [method for item in family for method in item.methods.values()]
+    for scope in scopes(function, function.module):
+        if root in parameters(scope) or root in bindings_of(scope):
+            return [scope]
+    return []
 
 
 def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Function) -> Found:
