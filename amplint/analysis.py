@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from amplint.amp.roles import roles_of
 from amplint.code.module import Module
-from amplint.code.objects import Objects
 from amplint.code.project import Project
 from amplint.findings import Span
 from amplint.flow.engine import find_misuses
@@ -41,5 +40,6 @@ def analyse(
 
     program = Program(project)
     misuses = find_misuses(program, module, roles, place_of)
-    objects = Objects(project)
+    objects = program.objects
+    assert objects is not None
     return FileView(module, roles, misuses, place_of, program, objects, Values(objects))

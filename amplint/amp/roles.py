@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from amplint.amp import names
@@ -90,6 +90,8 @@ class Roles:
             `build = partial(SGD, lr=0.1)`, a function that returns one of several optimizers.
         scaler_like: paths that are used as a scaler although nothing says that they are one.
         steppers: paths of objects of training libraries whose call is a whole training step.
+        by_value: what an expression is by the values that reach it, in whatever file; asked where
+            the module itself says nothing.
     """
 
     module: Module
@@ -98,6 +100,7 @@ class Roles:
     makers: dict[tuple[str, str], set[Role | None]] = field(default_factory=dict)
     scaler_like: frozenset[str] = frozenset()
     steppers: set[tuple[str, str]] = field(default_factory=set)
+    by_value: Callable[[ast.expr, Function], Role | None] | None = None
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
         """The role of an expression where `function` reads it, or None if unknown.
@@ -120,7 +123,12 @@ class Roles:
             if roles:
                 known = roles - {Role.OTHER}
                 return min(known, key=lambda role: role.value) if known else Role.OTHER
-        return None
+        return self._role_by_value(expression, function)
+
+    def _role_by_value(self, expression: ast.expr, function: Function) -> Role | None:
+        if self.by_value is None or path_text(expression) not in self.module.once(shaped):
+            return None
+        return self.by_value(expression, function)
 
     def is_scaler(self, expression: ast.expr, function: Function) -> bool:
         """Whether the expression is a gradient scaler, by origin or else by name."""
@@ -230,6 +238,31 @@ def _with_elements(scope: str, path: str) -> Iterator[tuple[str, str]]:
     yield scope, path
     if path.endswith("]"):
         yield scope, f"{path[: path.rindex('[')]}[...]"
+
+
+def shaped(module: Module) -> frozenset[str]:
+    """Paths that a module uses as scalers and optimizers are used: `x.step(y)`, `x.update()`."""
+    found: set[str | None] = set()
+    for site in module.calls:
+        callee = site.node.func
+        if not isinstance(callee, ast.Attribute):
+            continue
+        given = len(site.node.args)
+        if site.method in _SHAPES and given in _SHAPES[site.method] and not site.node.keywords:
+            found.add(path_text(callee.value))
+            if site.method in ("step", "unscale_") and given == 1:
+                found.add(path_text(site.node.args[0]))
+    return frozenset(path for path in found if path is not None)
+
+
+#: Methods of scalers and optimizers -> how many arguments they are given.
+_SHAPES: Mapping[str, tuple[int, ...]] = {
+    "scale": (1,),
+    "unscale_": (1,),
+    "step": (0, 1),
+    "update": (0,),
+    "zero_grad": (0,),
+}
 
 
 def roles_of(module: Module) -> Roles:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
-from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
+from amplint.code.module import CallSite, Class, Function, Module
 from amplint.code.project import Project
 
 if TYPE_CHECKING:

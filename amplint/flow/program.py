@@ -12,11 +12,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
+from amplint.amp.value_roles import ValueRoles
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, as_function
+from amplint.code.objects import Objects
 from amplint.code.project import Project
 from amplint.code.records import fields_of, is_record
 from amplint.code.registries import Request, registered_in, registries_of, request_of
@@ -72,6 +74,8 @@ class Program:
         self.unfinished: set[Function] = set()
         self.judged: dict[Module, list] = {}
         self._project = project
+        self.objects = Objects(project) if project is not None else None
+        self._values = ValueRoles(self.objects) if self.objects is not None else None
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}
         self._lambdas: dict[ast.Lambda, Function] = {}
@@ -81,12 +85,14 @@ class Program:
 
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
+        if self._values is not None:
+            roles = self._values.complete(roles)
         slicer = Slicer(roles, self._tested, self._handed)
         unit = self._units[module] = Unit(module, roles, {}, slicer, {}, NO_ALIASES)
         imported = self._imported_reach(module)
         makers = dict(self._imported_makers(module))
         if makers:
-            unit.roles = roles = build_roles(module, makers)
+            unit.roles = roles = replace(build_roles(module, makers), by_value=roles.by_value)
             unit.slicer = Slicer(roles, self._tested, self._handed)
         unit.aliases = aliases = find_aliases(module, roles, imported)
         foreign = _joined(imported, aliases.spread(imported))

@@ -146,6 +146,9 @@ def _kinds_of_origin(origins: Origins, origin: Origin) -> Kinds:
         return Kinds()
     if isinstance(node, (ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.Compare)):
         return Kinds()
+    if isinstance(node, ast.BoolOp):
+        where = (function, origin.activation)
+        return joined(kinds_of(origins, operand, *where) for operand in node.values)
     if isinstance(node, ast.Lambda):
         return Kinds((origins.lambda_function(node, function),))
     if isinstance(node, (ast.Name, ast.Attribute)):
