@@ -238,12 +238,16 @@ class Objects:
 
     def _find_calls(self, function: Function) -> Iterator[CallSite]:
         names = {function.name}
-        if function.owner is not None and function.name == "__init__":
-            names = {function.owner.name}
         modules: list[Module] = [function.module, *self.project.users(function)]
-        for module in modules:
+        if function.owner is not None and function.name == "__init__":
+            heirs = self.subclasses(function.owner)
+            names |= {item.name for item in (function.owner, *heirs)}
+            modules += [item.module for item in heirs]
+        for module in dict.fromkeys(modules):
             for site in module.calls:
-                if site.method in names and self.callee(site.node, site.function) is function:
+                if site.method not in names:
+                    continue
+                if function in self.targets(site.node, site.function).functions:
                     yield site
 
     def arguments(self, function: Function, name: str) -> Arguments:

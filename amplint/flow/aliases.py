@@ -174,6 +174,8 @@ class _Collector:
         """The protocol word of `scaler.step`, if the method belongs to a participant."""
         if not isinstance(part, ast.Attribute) or part.attr not in BOUND_EVENTS:
             return None
+        if part.attr == "backward":
+            return BOUND_EVENTS[part.attr]
         if self.roles.is_scaler(part.value, function):
             return BOUND_EVENTS[part.attr]
         role = self.roles.role_of(part.value, function)

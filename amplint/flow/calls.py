@@ -99,7 +99,35 @@ class Calls:
         done = self.libraries.call(call)
         if done is None:
             done = self._method(call) if is_method else self._plain(call)
-        return done if done is not None else self._unknown(call)
+        if done is None:
+            done = self._by_values(call)
+        if done is None:
+            return self._unknown(call)
+        return [(state, value if value is not None else self._made(call)) for state, value in done]
+
+    def _made(self, call: Call) -> Value:
+        """The optimizer that a function without events builds."""
+        if self._role(call) is not Role.OPTIMIZER:
+            return None
+        return ("optimizer", f"new@{call.node.lineno}:{call.node.col_offset}")
+
+    def _role(self, call: Call) -> Role | None:
+        return self.reader.program.roles(call.function).call_role(call.node, call.function)
+
+    def _by_values(self, call: Call) -> Valued | None:
+        """A call that the path knows nothing about, by the values in sight that it can run.
+
+        None if nothing that they run uses the protocol. Where it is open which of them runs,
+        nothing is known any more.
+        """
+        program = self.reader.program
+        found = program.targets(call.node, call.function)
+        if not any(program.facts(item).reach for item in found.functions):
+            return None
+        only = found.only
+        if only is None or (only.owner is not None and not is_decorated(only, "staticmethod")):
+            return self.events.havoc(call.state)
+        return self.functions.invoke(only, call)
 
     # -- methods -----------------------------------------------------------------------------
 
@@ -243,6 +271,8 @@ class Calls:
     def _bound_event(self, participant: Value, name: str, call: Call) -> Valued | None:
         """A method of a scaler or an optimizer under another name."""
         assert participant is not None
+        if name == "backward":
+            return self.events.backward(replace(call, receiver=participant))
         whose = participant[1].rpartition(":")[2]
         return self._method_of_participant(
             replace(call, receiver=participant, name=name, whose=whose)
@@ -250,7 +280,7 @@ class Calls:
 
     def _constructor(self, call: Call) -> Valued | None:
         node, function = call.node, call.function
-        role = self.reader.program.roles(function).call_role(node, function)
+        role = self._role(call)
         identity = f"new@{node.lineno}:{node.col_offset}"
         if role is Role.SCALER:
             return [(call.state, ("scaler", identity, self._enabled(call)))]

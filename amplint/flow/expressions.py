@@ -13,7 +13,7 @@ from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
-from amplint.flow.values import FOREIGN, KEEPER, POSITIVE, ZERO, Value, is_truthy
+from amplint.flow.values import FOREIGN, KEEPER, POSITIVE, ZERO, Value, is_truthy, kind_of
 
 Valued = list[tuple[State, Value]]
 
@@ -204,6 +204,11 @@ class Expressions:
             return self._connective_value(node, state, frame)
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
             return self._comprehension(node, state, frame)
+        if isinstance(node, ast.Attribute) and node.attr == "backward":
+            return [
+                (after, ("event", value, "backward") if kind_of(value) == "scaled" else value)
+                for after, value in self.expression(node.value, state, frame)
+            ]
         return self._sequence(node, state, frame)
 
     def _conditional(self, node: ast.IfExp, state: State, frame: Frame, binding: bool) -> Valued:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from amplint.code.by_name import written_by_name
 from amplint.code.module import Function
 from amplint.flow.call import Frame, callee_name
-from amplint.flow.conditions import advanced, forget
+from amplint.flow.conditions import advanced, assume, forget
 from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Expressions, Valued
 from amplint.flow.facts import ZERO_GRAD
-from amplint.flow.loops import HOOKS
+from amplint.flow.loops import HOOKS, inner_iterable
 from amplint.flow.places import item_location
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
@@ -327,9 +327,11 @@ class Interpreter(Expressions):
         if hooks and not states:
             return ran
         surely = shape.trains or (isinstance(node.iter, (ast.Tuple, ast.List)) and node.iter.elts)
-        outcome = Outcome(normal=[] if surely else list(states))
+        outcome = Outcome()
         heads = []
-        for state in states:
+        entered, skipped = (states, []) if surely else self._split_by_length(node, states, frame)
+        outcome.normal += skipped
+        for state in entered:
             state = state.copy()
             self.loops.start(node, state, frame)
             heads.append(state)
@@ -343,6 +345,28 @@ class Interpreter(Expressions):
         outcome.absorb(ran)
         outcome.normal += ran.normal
         return outcome
+
+    def _split_by_length(
+        self, node: ast.For, states: list[State], frame: Frame
+    ) -> tuple[list[State], list[State]]:
+        """States that enter a loop, and those that find nothing to run over.
+
+        A container of hooks that is empty once is empty in every iteration, so that is assumed
+        like a test where the body does protocol work.
+        """
+        if not self.loops.words(node.body, frame.function):
+            return states, list(states)
+        entered: list[State] = []
+        skipped: list[State] = []
+        for state in states:
+            formula = self.reader.formula(inner_iterable(node.iter), state, frame.function)
+            if formula is None:
+                entered.append(state)
+                skipped.append(state)
+                continue
+            entered += assume(formula, True, state)
+            skipped += assume(formula, False, state)
+        return entered, skipped
 
     def _next_item(
         self, node: ast.For, ends: list[State], frame: Frame

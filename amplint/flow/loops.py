@@ -192,7 +192,7 @@ class LoopReader:
 
     def runs_through(self, node: ast.For, state: State, frame) -> bool:
         """Whether a loop takes functions, or objects, out of a list in a known order."""
-        value = self.reader.value(_inner_iterable(node.iter), state, frame.function)
+        value = self.reader.value(inner_iterable(node.iter), state, frame.function)
         if value is None or value[0] != "tuple" or node.orelse:
             return False
         return 0 < len(value[1]) <= HOOKS and all(
@@ -201,7 +201,7 @@ class LoopReader:
 
     def elements(self, node: ast.For, state: State, frame) -> list[Value]:
         """The values the target takes: each one of a display, else one for all."""
-        value = self.reader.value(_inner_iterable(node.iter), state, frame.function)
+        value = self.reader.value(inner_iterable(node.iter), state, frame.function)
         if value is not None and value[0] == "tuple" and value[1] and all(map(_is_place, value[1])):
             if isinstance(node.iter, ast.Call) and callee_name(node.iter) == "enumerate":
                 return [("tuple", (None, item)) for item in value[1]]
@@ -245,7 +245,7 @@ def _clears_gradients(statement: ast.stmt, targets: set[str]) -> bool:
     )
 
 
-def _inner_iterable(node: ast.expr) -> ast.expr:
+def inner_iterable(node: ast.expr) -> ast.expr:
     while (
         isinstance(node, ast.Call)
         and node.args
@@ -278,7 +278,7 @@ def _index_of(node: ast.For) -> tuple[str, int, ast.expr | None] | None:
         ):
             return (node.target.elts[0].id, 0, iterable) if _may_enumerate(iterable) else None
         start = _enumerate_start(iterable)
-        return node.target.elts[0].id, start, _inner_iterable(iterable.args[0])
+        return node.target.elts[0].id, start, inner_iterable(iterable.args[0])
     return None
 
 

@@ -33,6 +33,7 @@ from amplint.flow.facts import (
 )
 from amplint.flow.slice import Slice, Slicer
 from amplint.flow.values import Value
+from amplint.values.kinds import Targets
 
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 20
@@ -222,6 +223,20 @@ class Program:
         if found is None:
             found = self._slices[function] = self.unit(function).slicer.slice(function)
         return found
+
+    def targets(self, call: ast.Call, function: Function) -> Targets:
+        """The functions of the program that a call can run by the values in sight."""
+        if self.objects is None:
+            return Targets()
+        found = self.objects.targets(call, function)
+        known = tuple(item for item in found.functions if self._has_facts(item))
+        lacking = "" if len(known) == len(found.functions) else "a lambda"
+        return Targets(known, found.unknown or lacking)
+
+    def _has_facts(self, function: Function) -> bool:
+        """Whether a function was read with its module; a lambda is only read where it is met."""
+        self._known(function)
+        return function.module in self._units and function in self._units[function.module].facts
 
     def find_function(self, expression: ast.expr, function: Function) -> Function | None:
         """The function of another file that an expression names where `function` reads it."""

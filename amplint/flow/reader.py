@@ -148,7 +148,7 @@ class Reader(Windows):
         """A method that is not called yet."""
         if owner is None:
             return None
-        if owner[0] in ("scaler", "optimizer") and name in BOUND_EVENTS:
+        if owner[0] in ("scaler", "optimizer", "scaled") and name in BOUND_EVENTS:
             return ("event", owner[:2], name)
         if owner[0] != "instance":
             return None
