@@ -76,6 +76,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.gradients import FINITENESS, words_of
+from amplint.amp.roles import roles_of
 from amplint.amp.scaled_losses import Scaling, scalings
 from amplint.amp.scaler_calls import SHOWS
 from amplint.amp.scaling import scale_words
@@ -84,7 +85,8 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP115",
@@ -218,7 +220,7 @@ def _reads(layout: Layout, statement: ast.Assign, name: str) -> Iterator[ast.Nam
 
 
 def _scales(view: FileView, function: Function, call: ast.Call) -> bool:
-    roles = view.roles_of(function)
+    roles = roles_of(function.module)
     return (
         isinstance(call.func, ast.Attribute)
         and call.func.attr == "scale"
