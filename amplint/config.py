@@ -7,14 +7,14 @@ or above the working directory; in one folder `amplint.toml` wins. Keys are the 
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from amplint.errors import ConfigError
+from amplint.errors import ConfigError, did_you_mean
+from amplint.selectors import unknown_selector_hint
 
 #: Folders that hold no code of the user's: environments, caches, build output.
 DEFAULT_EXCLUDE = (
@@ -154,12 +154,6 @@ def with_overrides(settings: Settings, **overrides: Any) -> Settings:
     return replace(settings, **given)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint with the known word that is closest to a misspelt one, or None."""
-    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return f"did you mean `{close[0]}`?" if close else None
-
-
 def _is_for_amplint(path: str) -> bool:
     if os.path.basename(path) != "pyproject.toml":
         return True
@@ -228,8 +222,6 @@ def check_selectors(settings: Settings, where: str) -> None:
     Raises:
         ConfigError: one does not; with the closest code or name as hint.
     """
-    from amplint.selection import unknown_selector_hint
-
     lists = [settings.select, settings.extend_select, settings.ignore]
     lists += [selectors for _, selectors in settings.per_file_ignores]
     for selectors in lists:

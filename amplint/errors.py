@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class AmplintError(Exception):
     """A problem the user can act on; printed as one message, never as a traceback.
@@ -44,3 +47,9 @@ class UnreadableFile(AmplintError):
         self.args = (message, row, column)  # picklable across worker processes
         self.row = row
         self.column = column
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint with the known word that is closest to a misspelt one, or None."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else None

@@ -19,8 +19,8 @@ from amplint.source.reading import SourceFile
 
 if TYPE_CHECKING:
     from amplint.code.lookups import Answer, Question
-    from amplint.rule import FileView
     from amplint.source.suppressions import Suppressions
+    from amplint.view import FileView
 
 OUT_OF_MEMORY = "needs more memory to be analysed than there is"
 
@@ -99,10 +99,10 @@ def unreadable(filename: str, error: UnreadableFile) -> FileError:
 
 
 def _inspect(task: Task) -> FileResult:
-    from amplint.analysis import analyse
     from amplint.code.project import Project
     from amplint.source.parsing import parse
     from amplint.source.suppressions import collect
+    from amplint.view import view_of
 
     source = task.source
     tree = parse(source)
@@ -110,7 +110,7 @@ def _inspect(task: Task) -> FileResult:
     if suppressions.whole_file:
         return FileResult(source.filename)
     project = Project(task.root, task.src, task.target_torch)
-    view = analyse(source.filename, source.text, tree, path=task.path, project=project)
+    view = view_of(source.filename, source.text, tree, path=task.path, project=project)
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
     kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]
@@ -122,7 +122,7 @@ def _inspect(task: Task) -> FileResult:
         findings,
         tuple(errors),
         lookups=project.lookups.answers,
-        unfinished=len(view.program.unfinished),
+        unfinished=view.unfinished,
     )
 
 
@@ -136,12 +136,15 @@ def _run_rules(
     view: FileView, codes: Collection[str], errors: list[FileError]
 ) -> Iterator[Finding]:
     from amplint.rules import load
+    from amplint.view import AnalysisFailed
 
     for code in sorted(codes):
         try:
             yield from load(code).check(view)
         except (RecursionError, MemoryError):
             raise
+        except AnalysisFailed as failure:  # once, not for every rule that asks
+            raise failure.__cause__ or failure from None
         except Exception as error:  # noqa: BLE001 - the other rules must still run
             errors.append(_defect(view.module.filename, f"rule {code}", error))
 
@@ -157,7 +160,7 @@ def _defect(filename: str, where: str, error: Exception) -> FileError:
 
 def _unused_suppressions(task: Task, suppressions: Suppressions) -> Iterator[Finding]:
     from amplint.rules import load
-    from amplint.selection import UNREADABLE, UNUSED_SUPPRESSION
+    from amplint.selectors import UNREADABLE, UNUSED_SUPPRESSION
 
     if UNUSED_SUPPRESSION not in task.codes:
         return

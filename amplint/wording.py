@@ -16,14 +16,15 @@ Templates may use the names that `fields` returns.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.scaling import scale_words
 from amplint.code.layout import layout_of
 from amplint.findings import Finding, Fix
 from amplint.protocol import Violation
-from amplint.rule import FileView, Misuse, Rule
+from amplint.rule import Misuse, Rule
+from amplint.view import FileView
 
 #: Longest condition that a message quotes, in characters.
 LONGEST_CONDITION = 60
@@ -37,9 +38,14 @@ def report(
     messages: Mapping[str, str],
     helps: Mapping[str, str],
     fix: Callable[[FileView, Misuse], Fix | None] | None = None,
+    misuses: Iterable[Misuse] | None = None,
 ) -> Iterator[Finding]:
-    """One finding for each misuse that the flow analysis found under the rule's code."""
-    for misuse in view.misuses(rule.code):
+    """One finding for each misuse that the flow analysis found under the rule's code.
+
+    Args:
+        misuses: those to report instead, where the rule has judged them itself.
+    """
+    for misuse in view.misuses(rule.code) if misuses is None else misuses:
         words = fields(view, misuse)
         yield view.finding(
             rule,

@@ -159,17 +159,17 @@ def one_file(text: str, repetitions: int) -> list[Row]:
 def _parts(text: str, parse: float, repetitions: int) -> list[Row]:
     """Cumulative steps of the analysis; each row is what its step adds."""
     from amplint.amp.roles import build_roles
-    from amplint.analysis import analyse
     from amplint.checker import check_source
     from amplint.code.module import build_module
     from amplint.config import Settings
+    from amplint.view import view_of
 
     data = text.encode()
     steps: dict[str, Callable[[], object]] = {
         "ast.parse": lambda: ast.parse(text),
         "index": lambda: build_module("train.py", text, ast.parse(text)),
         "roles": lambda: build_roles(build_module("train.py", text, ast.parse(text))),
-        "flow": lambda: analyse("train.py", text, ast.parse(text)),
+        "flow": lambda: view_of("train.py", text, ast.parse(text)).flow_misuses,
         "rules and the rest": lambda: check_source("train.py", data, Settings()),
     }
     rows, before = [], 0.0
@@ -181,7 +181,7 @@ def _parts(text: str, parse: float, repetitions: int) -> list[Row]:
 
 def many_tests(repetitions: int) -> list[Row]:
     """Functions with ever more tests in a row (benchmarks/shapes.py)."""
-    from amplint.analysis import analyse
+    from amplint.view import view_of
 
     rows = []
     for name, write in SHAPES.items():
@@ -189,7 +189,7 @@ def many_tests(repetitions: int) -> list[Row]:
         seconds = medians(
             repetitions,
             *(
-                lambda text=text, tree=tree: analyse("train.py", text, tree)
+                lambda text=text, tree=tree: view_of("train.py", text, tree).flow_misuses
                 for text, tree in programs
             ),
         )

@@ -88,9 +88,10 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, Severity
-from amplint.regions.regions import Region, file_regions
-from amplint.rule import FileView, Rule
+from amplint.regions.regions import Region
+from amplint.rule import Rule
 from amplint.values.values import Value
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP203",
@@ -125,7 +126,7 @@ def check(view: FileView) -> Iterator[Finding]:
     scalers = [built for built in built_scalers(view) if _is_for_cuda(view, built)]
     if not scalers or CUDA_ONLY.search(view.module.source):
         return
-    for region in file_regions(view):
+    for region in view.regions.opened(view.module):
         if not _is_always_on(view, region):
             continue
         choice = _other_device(view, region.function)

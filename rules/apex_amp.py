@@ -73,7 +73,8 @@ from collections.abc import Iterator
 
 from amplint.code.references import Imported, References
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP802",

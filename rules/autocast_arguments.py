@@ -85,7 +85,8 @@ from amplint.code.dataflow import constant_of, definitions, imported_once
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP209",
@@ -166,7 +167,7 @@ def _device(view: FileView, expression: ast.expr, function: Function) -> Iterato
     if isinstance(value, str):
         if _is_no_device(value):
             yield expression, UNKNOWN_DEVICE.format(text=text), 'use "cuda", "cpu", "xpu" or "mps"'
-    elif is_flag(view, expression, function):
+    elif is_flag(view.module, expression, function):
         help = f'name the device first: `"cuda", enabled={text}`'
         yield expression, NOT_A_STRING.format(text=text), help
     elif value is not ... or _is_dtype(view, expression):
@@ -196,7 +197,7 @@ def _is_switch(view: FileView, expression: ast.expr, function: Function) -> bool
     """Whether a dtype argument is a bool; `fp16` may well be the name of a dtype."""
     if DTYPE_WORD.fullmatch(last_name(expression)):
         return False
-    return is_flag(view, expression, function)
+    return is_flag(view.module, expression, function)
 
 
 def _switch(view: FileView, expression: ast.expr, site: CallSite) -> Iterator[Complaint]:
@@ -211,7 +212,7 @@ def _switch(view: FileView, expression: ast.expr, site: CallSite) -> Iterator[Co
 
 def _values(view: FileView, expression: ast.expr, function: Function) -> list[ast.expr]:
     """What a name is bound to, or the expression itself."""
-    known = definitions(view, expression, function)
+    known = definitions(view.module, expression, function)
     return [binding.value for binding in known if binding.value] if known else [expression]
 
 

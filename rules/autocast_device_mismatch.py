@@ -76,11 +76,12 @@ from amplint.code.dataflow import parameters, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, enclosing_class
-from amplint.code.objects import WRAPPERS
 from amplint.findings import Finding, Severity
 from amplint.regions.contexts import device_types, is_property
-from amplint.regions.regions import Region, file_regions, opening_words, regions_of
-from amplint.rule import FileView, Rule
+from amplint.regions.regions import Region, opening_words
+from amplint.rule import Rule
+from amplint.values.wrappers import WRAPPERS
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP205",
@@ -115,8 +116,8 @@ class Move:
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report each region whose device is none of the called model's."""
-    regions = regions_of(view)
-    for region in file_regions(view):
+    regions = view.regions
+    for region in view.regions.opened(view.module):
         devices = region.cast.devices
         if not devices:
             continue

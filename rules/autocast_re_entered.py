@@ -90,9 +90,10 @@ from amplint.code.dataflow import parameters
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
-from amplint.regions.regions import Inside, Region, Regions, Trail, file_regions, regions_of
+from amplint.regions.regions import Inside, Region, Regions, Trail
 from amplint.regions.training import anchor, path_to
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP306",
@@ -117,8 +118,8 @@ NEW_OBJECT = "build a new autocast for each `with`"
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the place of each region where its own object is entered once more."""
-    regions = regions_of(view)
-    for region in file_regions(view):
+    regions = view.regions
+    for region in view.regions.opened(view.module):
         if region.opened in getattr(region.function.node, "decorator_list", ()):
             yield from _recursion(view, regions, region)
         elif region.cast.kept and not _is_passed(region):

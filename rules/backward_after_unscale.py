@@ -77,7 +77,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 from amplint.wording import report
 
 RULE = Rule(

@@ -79,9 +79,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
-from amplint.regions.regions import Inside, Region, file_regions, regions_of
-from amplint.regions.training import anchor, backwards, ending_words, path_to, stale_steps
-from amplint.rule import FileView, Rule
+from amplint.regions.regions import Inside, Region
+from amplint.regions.training import anchor, backwards, ending_words, path_to
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP501",
@@ -100,9 +101,9 @@ MESSAGE = (
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first backward pass of each region."""
-    regions = regions_of(view)
-    known = {stale.region.opened for stale in stale_steps(view)}
-    found = [(region, backwards(regions, region)) for region in file_regions(view)]
+    regions = view.regions
+    known = {stale.region.opened for stale in view.stale_steps}
+    found = [(region, backwards(regions, region)) for region in view.regions.opened(view.module)]
     found = [(region, items) for region, items in found if items]
     reported = {item.call for region, items in found for item in items if region.opened in known}
     for region, items in sorted(found, key=_nearest):

@@ -80,9 +80,10 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, Severity
 from amplint.regions.callers import Callers
-from amplint.regions.regions import Inside, Region, Regions, regions_of
+from amplint.regions.regions import Inside, Region, Regions
 from amplint.regions.training import path_to
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 from amplint.wording import shorten
 
 RULE = Rule(
@@ -114,7 +115,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report each plain binary cross entropy that an autocast region reaches."""
     if not MENTIONS.search(view.module.source):
         return
-    regions = regions_of(view)
+    regions = view.regions
     callers = Callers(regions)
     for site in view.module.calls:
         if site.node not in layout_of(site.function) or expects_error(site):

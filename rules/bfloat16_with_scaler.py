@@ -79,11 +79,12 @@ from amplint.amp import names
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
 from amplint.code.module import CallSite, enclosing_class
 from amplint.findings import Finding, PathStep, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Standing
 from amplint.values.values import Value
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP402",

@@ -53,9 +53,10 @@ from amplint.amp.trainers import training_arguments
 from amplint.code.dataflow import constant_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.provenance import Standing
 from amplint.values.values import Value
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP605",

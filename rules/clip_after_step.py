@@ -78,7 +78,8 @@ from amplint.fixing.statements import (
     own_statement,
     unsafe,
 )
-from amplint.rule import FileView, Misuse, Rule
+from amplint.rule import Misuse, Rule
+from amplint.view import FileView
 from amplint.wording import report
 
 RULE = Rule(

@@ -85,8 +85,9 @@ from amplint.code.dataflow import constant_of, receiver, scopes
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, PathStep, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.provenance import Origin, Standing
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP118",

@@ -95,9 +95,10 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.findings import Finding, Severity
 from amplint.regions.callers import Callers
-from amplint.regions.regions import Inside, Region, Regions, Trail, regions_of
+from amplint.regions.regions import Inside, Region, Regions, Trail
 from amplint.regions.training import path_to
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP505",
@@ -134,7 +135,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report each such function of the file that an autocast region reaches."""
     if "autograd" not in view.module.source:
         return
-    regions = regions_of(view)
+    regions = view.regions
     for owner in view.module.classes.values():
         if not view.objects.base_names(owner) & BASES or not _needs_one_dtype(owner):
             continue
@@ -177,7 +178,7 @@ def _multiplies(function: Function) -> bool:
 def _applied(view: FileView, regions: Regions, owner: Class) -> Iterator[tuple[Region, Inside]]:
     """Where `apply` of the class runs inside a region."""
     callers = Callers(regions)
-    modules: list[Module] = [view.module, *view.objects.project.mentioning(view.module, owner.name)]
+    modules: list[Module] = [view.module, *view.project.mentioning(view.module, owner.name)]
     for module in modules:
         for site in module.calls:
             if not _is_apply(view, site.node, site.function, owner):

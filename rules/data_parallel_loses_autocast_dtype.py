@@ -88,9 +88,10 @@ from collections.abc import Iterator
 
 from amplint.code.module import Class, Function
 from amplint.findings import Finding, Severity
-from amplint.regions.regions import Inside, Region, file_regions, regions_of
+from amplint.regions.regions import Inside, Region
 from amplint.regions.training import anchor, path_to
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP506",
@@ -111,9 +112,9 @@ HELP = "put `with torch.autocast(...)` into the model's `forward`, or use Distri
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report each call of a wrapped model in a bfloat16 region."""
-    regions = regions_of(view)
+    regions = view.regions
     reported: set[ast.Call] = set()
-    for region in file_regions(view):
+    for region in view.regions.opened(view.module):
         if region.cast.dtypes != {"bfloat16"} or region.cast.devices == {"cpu"}:
             continue
         for item in regions.inside(region):
@@ -158,7 +159,7 @@ def _has_own_region(view: FileView, model: ast.expr, function: Function) -> bool
     """Whether the model's forward has an autocast of its own, or is not known."""
     owner = view.objects.class_of(model, function) or _class_before(view, model, function)
     forward = view.objects.method(owner, "forward") if owner is not None else None
-    return forward is None or bool(regions_of(view).of(forward))
+    return forward is None or bool(view.regions.of(forward))
 
 
 def _class_before(view: FileView, model: ast.expr, function: Function) -> Class | None:

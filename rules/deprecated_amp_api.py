@@ -112,9 +112,10 @@ from amplint.code.module import Function
 from amplint.code.references import Imported, References
 from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
 from amplint.fixing.edits import apply, joined, moved, resolve
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.source.call_text import CallText, call_text
 from amplint.source.positions import LineTable
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP801",
@@ -162,7 +163,7 @@ def check(view: FileView) -> Iterator[Finding]:
     stars = [node for node in references.parents if _is_star(node)]
     if not imports and not stars:
         return
-    target = target_torch(view.objects.project, view.module)
+    target = target_torch(view.project, view.module)
     rewriter = _Rewriter(view, references, target, imports)
     for imported in imports:
         yield from _judge(view, rewriter, imported)
@@ -375,7 +376,7 @@ class _Rewriter:
         passed_on = imported.alias.asname == imported.alias.name and not self.is_read(imported)
         if passed_on or _in_all(module.tree, imported.name):
             return False
-        return not self._view.objects.project.is_imported_from(module, imported.name)
+        return not self._view.project.is_imported_from(module, imported.name)
 
     def _name_edit(self, use: Use) -> Edit | None:
         """`torch.cuda.amp.autocast` to `torch.amp.autocast`, whatever torch is called."""
@@ -494,7 +495,7 @@ class _Rewriter:
         """Whether an argument is no factor: AMP208 has to be solved first."""
         if isinstance(argument, ast.Constant) and isinstance(argument.value, (bool, str)):
             return True
-        return is_flag(self._view, argument, function)
+        return is_flag(self._view.module, argument, function)
 
     def _autocast_edits(
         self, text: CallText, given: _Arguments, old: Old

@@ -85,7 +85,8 @@ from amplint.code.dataflow import constant_of, definitions
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP204",
@@ -183,7 +184,7 @@ def _conjuncts(
         parts = [_conjuncts(view, part, function, depth) for part in expression.values]
         known = [part for part in parts if part is not None]
         return frozenset().union(*known) if len(known) == len(parts) else None
-    bindings = definitions(view, expression, function) or []
+    bindings = definitions(view.module, expression, function) or []
     binding = bindings[0] if len(bindings) == 1 and depth else None
     if binding is not None and isinstance(
         binding.value, (ast.Name, ast.Attribute, ast.BoolOp, ast.Constant)

@@ -85,7 +85,8 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import LOOPS, Layout, layout_of
 from amplint.code.module import Function
 from amplint.findings import Edit, Finding, Fix, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP122",
@@ -248,7 +249,7 @@ def _belongs_to_update(view: FileView, function: Function, call: ast.Call, depth
     name = last_name(call.func)
     if name in UPDATE_CALLS or "clip" in name:
         return True
-    roles = view.roles_of(function)
+    roles = view.roles_of(function.module)
     if name == "backward":
         return False
     if isinstance(call.func, ast.Attribute):

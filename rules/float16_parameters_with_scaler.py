@@ -82,10 +82,11 @@ from amplint.amp.ownership import Owned, is_fused, owned_modules
 from amplint.amp.scaling import AcceleratedStep, ScalerUse, accelerated_steps, scaler_uses
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Standing, Step, same_call
+from amplint.view import FileView
 from amplint.wording import shorten
 
 RULE = Rule(

@@ -73,18 +73,19 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
-from amplint.code.objects import Objects, returned
 from amplint.findings import Finding, Severity
 from amplint.regions.callers import Callers
-from amplint.regions.regions import Inside, Region, file_regions, opening_words, regions_of
+from amplint.regions.regions import Inside, Region, opening_words
 from amplint.regions.training import is_backward, stepped_optimizer
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.values.objects import Objects
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP206",
@@ -143,7 +144,7 @@ def check(view: FileView) -> Iterator[Finding]:
         yield from _branches_without(view)
         return
     reported: set[ast.Call] = set()
-    for region in file_regions(view):
+    for region in view.regions.opened(view.module):
         if region.cast.dtypes != {"float16"} or _without_gradients(region):
             continue
         training = _training(view, region)
@@ -173,7 +174,7 @@ def _finding(view: FileView, region: Region, training: Training) -> Finding:
 def _branches_without(view: FileView) -> Iterator[Finding]:
     """Forwards of a model that another branch of the same training step runs in a region."""
     reported: set[ast.Call] = set()
-    for region in file_regions(view):
+    for region in view.regions.opened(view.module):
         always_on = region.cast.enabled is True and not region.conditional
         if not always_on or region.opened not in layout_of(region.function):
             continue
@@ -234,8 +235,8 @@ def names_of(expression: ast.expr) -> set[str]:
 
 
 def _training(view: FileView, region: Region) -> Training | None:
-    objects = regions_of(view).objects
-    callers = Callers(regions_of(view))
+    objects = view.regions.objects
+    callers = Callers(view.regions)
     start = {
         path
         for part in region.parts
@@ -293,7 +294,7 @@ def _mentions(value: ast.expr, names: set[str]) -> bool:
 
 def _trained_on(view: FileView, function: Function, names: set[str]) -> Training | None:
     """A plain backward of one of the names, and a plain optimizer step behind it."""
-    regions = regions_of(view)
+    regions = view.regions
     layout = layout_of(function)
     calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
     passes = [call for call in calls if _is_plain_backward(call, names)]
@@ -330,10 +331,9 @@ def _is_scaler_free(
     assert isinstance(training.step.func, ast.Attribute)
     for binding in objects.bindings(training.step.func.value, function) or ():
         modules.add(binding.function.module)
-    return not any(map(_can_scale, modules))
+    return not any(module.once(_can_scale) for module in modules)
 
 
-@lru_cache(maxsize=64)
 def _can_scale(module: Module) -> bool:
     """Whether a name in a file speaks of a scaler; what comments say does not count."""
     return SCALES.search(module.source) is not None and any(

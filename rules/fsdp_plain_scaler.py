@@ -90,7 +90,8 @@ from amplint.code.dataflow import constant_of, receiver
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP604",

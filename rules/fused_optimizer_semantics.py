@@ -88,7 +88,8 @@ from amplint.code.dataflow import constant_of, receiver
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP606",

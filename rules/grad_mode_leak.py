@@ -81,13 +81,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
 
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, PathStep, Severity
 from amplint.gradflow.modes import is_grad_switch
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP303",
@@ -115,7 +115,7 @@ def check(view: FileView) -> Iterator[Finding]:
     for site in view.module.calls:
         if site.node not in layout_of(site.function):
             continue
-        if _switches_off(site) and not _restores(view.module):
+        if _switches_off(site) and not view.module.once(_restores):
             yield from _report(view, site.node, site.function, ())
         elif site.method and not site.method.startswith("__"):
             yield from _in_other_file(view, site)
@@ -125,7 +125,7 @@ def _is_mentioned(view: FileView) -> bool:
     """Whether any file of the project has the word; few have."""
     if "set_grad_enabled" in view.module.source:
         return True
-    return any(view.objects.project.mentioning(view.module, "set_grad_enabled"))
+    return any(view.project.mentioning(view.module, "set_grad_enabled"))
 
 
 def _report(
@@ -140,9 +140,9 @@ def _report(
 
 def _in_other_file(view: FileView, site: CallSite) -> Iterator[Finding]:
     callee = view.objects.callee(site.node, site.function)
-    if callee is None or callee.module is view.module or _restores(callee.module):
+    if callee is None or callee.module is view.module or callee.module.once(_restores):
         return
-    if _restores(view.module):
+    if view.module.once(_restores):
         return
     for other in callee.module.calls:
         if other.function is callee and _switches_off(other):
@@ -161,7 +161,6 @@ def _switches_off(site: CallSite) -> bool:
     return is_false and isinstance(parent, ast.Expr)
 
 
-@lru_cache(maxsize=64)
 def _restores(module: Module) -> bool:
     """Whether anything in a file may switch gradients on again."""
     for site in module.calls:

@@ -82,7 +82,8 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import EXITS, layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP125",
@@ -136,7 +137,7 @@ def _judge(view: FileView, guard: GuardedStep) -> Iterator[Finding]:
 def _other_model(view: FileView, guard: GuardedStep) -> tuple[str, str] | None:
     """The model that the test looks at and the one that the optimizer owns, if unrelated."""
     site, seen = guard.site, guard.model
-    built = definitions(view, site.node.args[0], site.function) or []
+    built = definitions(view.module, site.node.args[0], site.function) or []
     arguments = getattr(built[0].value, "args", []) if len(built) == 1 else []
     owned = owner_of(arguments[0]) if arguments else None
     if seen is None or owned is None:
@@ -144,7 +145,7 @@ def _other_model(view: FileView, guard: GuardedStep) -> tuple[str, str] | None:
     names = path_text(seen) or "", path_text(owned) or ""
     if names[0].startswith(names[1]) or names[1].startswith(names[0]):
         return None
-    made = [definitions(view, model, site.function) or [] for model in (seen, owned)]
+    made = [definitions(view.module, model, site.function) or [] for model in (seen, owned)]
     if any(len(bindings) != 1 for bindings in made):
         return None
     texts = [ast.unparse(bindings[0].value) for bindings in made if bindings[0].value]

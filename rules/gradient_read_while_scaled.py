@@ -93,11 +93,12 @@ from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.scaler_calls import SHOWS, scaler_calls
 from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import arguments, bindings_of, names_in, receiver
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
-from amplint.code.objects import returned
 from amplint.findings import Finding, PathStep, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP111",
@@ -311,7 +312,7 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
         ):
             continue
         outputs = [*node.args[:1], *(item.value for item in node.keywords if item.arg == "outputs")]
-        scaler = scaler_of(view, layout, outputs[0]) if outputs else ""
+        scaler = scaler_of(view.roles, layout, outputs[0]) if outputs else ""
         if not scaler:
             continue
         names = derived_names(layout, layout.statement(node))

@@ -91,7 +91,8 @@ from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
 from amplint.flow.facts import BACKWARD
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP123",

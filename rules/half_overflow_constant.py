@@ -84,9 +84,10 @@ from amplint.amp.half_tensors import HalfTensor, half_tensor
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.provenance import Step
 from amplint.values.values import Value
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP503",

@@ -111,7 +111,8 @@ from amplint.amp.libraries import class_row
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.module import CallSite, Class, Module, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP602",
@@ -158,7 +159,7 @@ def _trainer(view: FileView, owner: Class) -> tuple[CallSite, object] | None:
     constructor = owner.methods.get("__init__")
     modules: list[Module] = [view.module]
     if constructor is not None:
-        modules += view.objects.project.users(constructor)
+        modules += view.project.users(constructor)
     for module in modules:
         for site in module.calls:
             row = class_row(site.dotted)

@@ -71,9 +71,10 @@ from collections.abc import Iterator
 
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.findings import Finding, PathStep, Severity
-from amplint.gradflow.analysis import CutOff, cut_off
+from amplint.gradflow.analysis import CutOff
 from amplint.gradflow.values import LEAF
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP302",
@@ -104,7 +105,7 @@ HELP = "run the backward on the loss itself, and use the copy for logging only"
 def check(view: FileView) -> Iterator[Finding]:
     """Report each detaching operation whose result is all that a backward starts from."""
     reported: set[ast.AST] = set()
-    for found in cut_off(view):
+    for found in view.cut_off:
         block = found.block
         if block.by_mode or found.root or block.function.module is not view.module:
             continue

@@ -87,8 +87,9 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.provenance import Origin, Step
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP404",

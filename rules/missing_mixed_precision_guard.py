@@ -74,7 +74,8 @@ from collections.abc import Iterator
 
 from amplint.findings import Edit, Finding, Fix, Severity
 from amplint.fixing.statements import insert_before, own_statement
-from amplint.rule import FileView, Misuse, Rule
+from amplint.rule import Misuse, Rule
+from amplint.view import FileView
 from amplint.wording import choose, fields
 
 RULE = Rule(

@@ -78,9 +78,10 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, Severity
-from amplint.regions.regions import Region, file_regions, opening_words, regions_of
+from amplint.regions.regions import Region, opening_words
 from amplint.regions.training import CLEARS_CACHE, is_forward
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP305",
@@ -104,10 +105,10 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report the first forward with gradients behind one without, for each region."""
     if "no_grad" not in view.module.source:
         return
-    target = target_torch(view.objects.project, view.module)
+    target = target_torch(view.project, view.module)
     if target is None or target >= REPAIRED:
         return
-    for region in file_regions(view):
+    for region in view.regions.opened(view.module):
         pair = _pair(view, region) if region.cast.caches else None
         if pair is None:
             continue
@@ -124,7 +125,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
     """A forward without gradients and a later one with them, of one model."""
-    regions = regions_of(view)
+    regions = view.regions
     inside = regions.inside(region)
     if any(last_name(item.call.func) in CLEARS_CACHE for item in inside):
         return None

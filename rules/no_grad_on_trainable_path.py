@@ -87,8 +87,9 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
-from amplint.gradflow.analysis import CutOff, cut_off
-from amplint.rule import FileView, Rule
+from amplint.gradflow.analysis import CutOff
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP301",
@@ -114,7 +115,7 @@ HELP_OTHER = "remove `torch.{kind}` from {where} in {filename}, or call it for e
 def check(view: FileView) -> Iterator[Finding]:
     """Report each block once, at the place of this file that leads into it."""
     reported: set[ast.AST] = set()
-    for found in cut_off(view):
+    for found in view.cut_off:
         node = _place(view, found)
         if not found.block.by_mode or node is None or node in reported:
             continue

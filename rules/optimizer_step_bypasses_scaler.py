@@ -82,7 +82,8 @@ from amplint.fixing.statements import (
     own_statement,
     unsafe,
 )
-from amplint.rule import FileView, Misuse, Rule
+from amplint.rule import Misuse, Rule
+from amplint.view import FileView
 from amplint.wording import report
 
 RULE = Rule(
@@ -114,8 +115,8 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the plain steps on scaled or unscaled gradients."""
-    judged = tuple(_with_update(view, misuse) for misuse in view.misuses(RULE.code))
-    return report(replace(view, flow_misuses=judged), RULE, MESSAGES, HELPS, _through_scaler)
+    judged = (_with_update(view, misuse) for misuse in view.misuses(RULE.code))
+    return report(view, RULE, MESSAGES, HELPS, _through_scaler, misuses=judged)
 
 
 def _with_update(view: FileView, misuse: Misuse) -> Misuse:

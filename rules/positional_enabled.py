@@ -79,7 +79,8 @@ from amplint.amp.roles import ScalerConstruction
 from amplint.code.dataflow import imported_once
 from amplint.errors import UnreadableFile
 from amplint.findings import Edit, Finding, Fix, Severity, Span
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP208",
@@ -129,7 +130,7 @@ def _flag_index(view: FileView, built: ScalerConstruction) -> int | None:
     for index, argument in enumerate(built.call.args[:count]):
         if isinstance(argument, ast.Starred):
             return None
-        if is_flag(view, argument, built.function):
+        if is_flag(view.module, argument, built.function):
             return index
     return None
 

@@ -75,7 +75,8 @@ from collections.abc import Iterator
 
 from amplint.code.module import walk_function
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP128",

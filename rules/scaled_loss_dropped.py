@@ -79,7 +79,8 @@ from amplint.code.dataflow import receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.findings import Edit, Finding, Fix, Severity, Span
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP114",

@@ -84,7 +84,8 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP115",
@@ -218,7 +219,7 @@ def _reads(layout: Layout, statement: ast.Assign, name: str) -> Iterator[ast.Nam
 
 
 def _scales(view: FileView, function: Function, call: ast.Call) -> bool:
-    roles = view.roles_of(function)
+    roles = view.roles_of(function.module)
     return (
         isinstance(call.func, ast.Attribute)
         and call.func.attr == "scale"

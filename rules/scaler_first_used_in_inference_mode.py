@@ -81,7 +81,8 @@ from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
 from amplint.gradflow.modes import decorated, switched
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP307",

@@ -103,7 +103,8 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP120",
@@ -251,7 +252,7 @@ def _may_be_kept(view: FileView, built: BuiltScaler) -> bool:
         return True
     stem = view.module.filename.rpartition("/")[2].removesuffix(".py")
     name = built.target.rpartition(".")[2]
-    project = view.objects.project
+    project = view.project
     return any(
         next(project.mentioning(view.module, owner.name, stem, f"{name}.{method}"), None)
         for method in ("state_dict", "load_state_dict")

@@ -81,7 +81,8 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, PathStep, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP119",

@@ -74,7 +74,8 @@ from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scalers import built_scalers
 from amplint.code.dataflow import receiver
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP207",
@@ -104,7 +105,7 @@ def check(view: FileView) -> Iterator[Finding]:
     scalers = [built for built in built_scalers(view) if built.target in stepping]
     if not scalers or all(built.is_off for built in scalers) or HALF.search(view.module.source):
         return
-    training = connected_files(view)
+    training = connected_files(view.project, view.module)
     if training.unknown or not training.complete:
         return
     if any(HALF.search(module.source) for module in training.modules):

@@ -98,9 +98,10 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Activation, Origin, Step
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP405",

@@ -82,7 +82,8 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP126",

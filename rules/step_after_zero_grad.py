@@ -73,11 +73,11 @@ A `zero_grad()` of another optimizer counts only where both are known to share p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from amplint.amp.gradient_tests import guarded_steps
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 from amplint.wording import report
 
 RULE = Rule(
@@ -111,5 +111,5 @@ def check(view: FileView) -> Iterator[Finding]:
     A step behind a gradient test that zeros make useless is AMP125: its test is the defect.
     """
     useless = {guard.site.node for guard in guarded_steps(view) if guard.is_useless}
-    kept = tuple(misuse for misuse in view.flow_misuses if misuse.node not in useless)
-    return report(replace(view, flow_misuses=kept), RULE, MESSAGES, HELPS)
+    kept = (misuse for misuse in view.misuses(RULE.code) if misuse.node not in useless)
+    return report(view, RULE, MESSAGES, HELPS, misuses=kept)

@@ -85,16 +85,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.regions.regions import file_regions, regions_of
 from amplint.regions.training import (
     anchor,
     backwards,
     ending_words,
     path_to,
-    stale_steps,
     steps,
 )
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP507",
@@ -113,9 +112,9 @@ MESSAGE = (
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first step of each region that holds no backward pass."""
-    regions = regions_of(view)
-    reported = {stale.step.call for stale in stale_steps(view)}
-    found = [(region, steps(regions, region)) for region in file_regions(view)]
+    regions = view.regions
+    reported = {stale.step.call for stale in view.stale_steps}
+    found = [(region, steps(regions, region)) for region in view.regions.opened(view.module)]
     for region, items in found:
         if backwards(regions, region):
             reported |= {item.call for item in items}

@@ -71,9 +71,10 @@ from amplint.amp.halves import Half, halves_of
 from amplint.amp.trainers import argument_named, is_training_arguments, trainers
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.values.provenance import Origin, Standing, Step
 from amplint.values.values import Value
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP603",
@@ -112,7 +113,7 @@ def _float16_switch(view: FileView, arguments: ast.expr, site: CallSite) -> Valu
         call = origin.expression
         if not isinstance(call, ast.Call):
             continue
-        if not is_training_arguments(view, origin.function.module.resolve(call.func)):
+        if not is_training_arguments(origin.function.module.resolve(call.func)):
             continue
         for keyword in call.keywords:
             if keyword.arg != "fp16":

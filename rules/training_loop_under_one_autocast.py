@@ -75,8 +75,9 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
-from amplint.regions.training import Stale, anchor, path_to, stale_steps
-from amplint.rule import FileView, Rule
+from amplint.regions.training import Stale, anchor, path_to
+from amplint.rule import Rule
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP304",
@@ -101,7 +102,7 @@ HELP = "end the `with autocast` block before `backward()`, once in each iteratio
 def check(view: FileView) -> Iterator[Finding]:
     """Report one step for each region whose cached weights a later forward reads."""
     reported: set[object] = set()
-    for stale in stale_steps(view):
+    for stale in view.stale_steps:
         if stale.step.call in reported:
             continue
         reported.add(stale.step.call)

@@ -44,8 +44,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.rule import FileView, Rule
+from amplint.rule import Rule
 from amplint.source.suppressions import UnusedSuppression
+from amplint.view import FileView
 
 RULE = Rule(
     code="AMP900",

@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amplint.amp.scaler_calls import expects_error
-from amplint.analysis import analyse
 from amplint.code.expressions import last_name
 from amplint.code.project import Project
 from amplint.errors import UnreadableFile
@@ -41,9 +40,9 @@ from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 from amplint.probe.search import Budget, Trial, explore
 from amplint.probe.verdicts import Judge, Shown
-from amplint.rule import FileView
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source
+from amplint.view import FileView, view_of
 
 #: Calls besides those of the protocol that a rule may point at.
 SUSPECT = frozenset(
@@ -149,7 +148,7 @@ def ask(
     except UnreadableFile:
         return None
     project = Project(job.root)
-    view = analyse(filename, source.text, tree, path=os.path.realpath(path), project=project)
+    view = view_of(filename, source.text, tree, path=os.path.realpath(path), project=project)
     builder = PlanBuilder(view, os.path.realpath(path))
     codes = [code for code in sorted(EXPECTATIONS) if code.startswith(select)]
     protocol = all(code.startswith(("AMP1", "AMP2")) for code in codes)

@@ -17,7 +17,8 @@ from amplint.checker import check_paths, check_source
 from amplint.config import Settings
 from amplint.findings import Finding, Severity
 from amplint.inspection import FileResult
-from amplint.rule import FileView, Rule
+from amplint.rule import Misuse, Rule
+from amplint.view import FileView
 
 SETTINGS = Settings(jobs=1)
 MARK = "import torch.amp\n"
@@ -314,10 +315,10 @@ def test_a_failure(toys: dict[str, object], error: Exception, words: str) -> Non
 
 
 def test_a_failure_of_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object, **options: object) -> FileView:
+    def fail(*args: object) -> tuple[Misuse, ...]:
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr("amplint.analysis.analyse", fail)
+    monkeypatch.setattr("amplint.flow.engine.find_misuses", fail)
     [(message, _, _)] = errors("x = 1\n")
     assert "internal error of amplint in the analysis (IndexError: list index" in message
 

@@ -10,7 +10,8 @@ from amplint.rules import TABLE, load
 from amplint.config import Settings
 from amplint.errors import ConfigError
 from amplint.findings import Severity
-from amplint.selection import Selection, rule_names
+from amplint.selection import Selection
+from amplint.selectors import rule_names
 
 SELECTABLE = frozenset(TABLE) - {"AMP000"}
 NOTICES = frozenset(code for code in TABLE if load(code).RULE.severity is Severity.INFO)

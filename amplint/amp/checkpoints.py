@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import argument_for, parameters
 from amplint.code.expressions import path_text
 from amplint.code.module import Function
 from amplint.findings import PathStep
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: Helpers are followed through this many calls.
 DEPTH = 2
@@ -36,7 +33,7 @@ class StateUse:
     path: tuple[PathStep, ...] = ()
 
 
-def state_uses(view: FileView, method: str) -> Iterator[StateUse]:
+def state_uses(view: AmpView, method: str) -> Iterator[StateUse]:
     """Calls of `x.<method>()` in a file, and of helpers that call it on one of their arguments.
 
     Args:
@@ -56,7 +53,7 @@ def state_uses(view: FileView, method: str) -> Iterator[StateUse]:
 
 
 def parameter_uses(
-    view: FileView, function: Function, method: str, depth: int = DEPTH
+    view: AmpView, function: Function, method: str, depth: int = DEPTH
 ) -> dict[str, tuple[PathStep, ...]]:
     """The parameters on which a function calls a method, each with the way to that call."""
     found: dict[str, tuple[PathStep, ...]] = {}
@@ -76,7 +73,7 @@ def parameter_uses(
 
 
 def _passed_on(
-    view: FileView,
+    view: AmpView,
     call: ast.Call,
     function: Function,
     method: str,

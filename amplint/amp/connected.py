@@ -6,13 +6,9 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amplint.code.module import Module
-
-if TYPE_CHECKING:
-    from amplint.code.project import Project
-    from amplint.rule import FileView
+from amplint.code.project import Project
 
 #: More files than this are not followed.
 FILE_LIMIT = 60
@@ -41,13 +37,12 @@ class Connected:
     complete: bool
 
 
-def connected_files(view: FileView) -> Connected:
+def connected_files(project: Project, file: Module) -> Connected:
     """Follow the imports of a file, of the files that import it, and of what they import."""
-    project = view.objects.project
-    stem = view.module.filename.rpartition("/")[2].removesuffix(".py")
-    pending = [view.module]
-    for module in project.mentioning(view.module, "import", stem):
-        if view.module in _found(project, module)[0]:
+    stem = file.filename.rpartition("/")[2].removesuffix(".py")
+    pending = [file]
+    for module in project.mentioning(file, "import", stem):
+        if file in _found(project, module)[0]:
             pending.append(module)
     found: list[Module] = []
     unknown: set[str] = set()

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import constant_of, definitions, parameters, scopes
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 _FLAG_TOKENS = frozenset(
     (
@@ -90,7 +86,7 @@ def flag_name(name: str) -> bool:
     return bool(tokens & _FLAG_TOKENS) and not tokens & _NO_FLAG_TOKENS
 
 
-def is_flag(view: FileView, expression: ast.expr, function: Function, depth: int = 3) -> bool:
+def is_flag(module: Module, expression: ast.expr, function: Function, depth: int = 3) -> bool:
     """Whether an expression is a bool: by its form, its definitions, or else by its name."""
     if isinstance(expression, ast.Constant):
         return isinstance(expression.value, bool)
@@ -99,23 +95,23 @@ def is_flag(view: FileView, expression: ast.expr, function: Function, depth: int
     if isinstance(expression, ast.UnaryOp):
         return isinstance(expression.op, ast.Not)
     if isinstance(expression, ast.BoolOp):
-        return all(is_flag(view, value, function, depth) for value in expression.values)
+        return all(is_flag(module, value, function, depth) for value in expression.values)
     if isinstance(expression, ast.IfExp):
         return all(
-            is_flag(view, part, function, depth) for part in (expression.body, expression.orelse)
+            is_flag(module, part, function, depth) for part in (expression.body, expression.orelse)
         )
     if isinstance(expression, ast.Call):
         return _flag_call(expression)
     if not isinstance(expression, (ast.Name, ast.Attribute, ast.Subscript)):
         return False
-    known = definitions(view, expression, function)
+    known = definitions(module, expression, function)
     if known is not None and depth:
         return all(
-            is_flag(view, binding.value, binding.function, depth - 1)
+            is_flag(module, binding.value, binding.function, depth - 1)
             for binding in known
             if binding.value is not None
         )
-    annotation, default = _declaration(expression, function, view.module)
+    annotation, default = _declaration(expression, function, module)
     if annotation is not None or default is not None:
         return last_name(annotation or ast.Name("")) == "bool" or isinstance(
             constant_of(default), bool

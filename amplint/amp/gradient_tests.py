@@ -6,18 +6,15 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import argument_for, bindings_of, constant_of
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
-from amplint.code.objects import returned
 from amplint.findings import PathStep
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,14 +40,17 @@ class GuardedStep:
         return keeps_zeros(self.site.function)
 
 
-@lru_cache(maxsize=2)
-def guarded_steps(view: FileView) -> tuple[GuardedStep, ...]:
+def guarded_steps(view: AmpView) -> tuple[GuardedStep, ...]:
     """The steps of a file behind a test for gradients, the innermost test of each."""
+    return view.once(_guarded_steps)
+
+
+def _guarded_steps(view: AmpView) -> tuple[GuardedStep, ...]:
     found = (_guard_of(view, site) for site in scaler_calls(view, "step"))
     return tuple(guard for guard in found if guard is not None)
 
 
-def _guard_of(view: FileView, site: CallSite) -> GuardedStep | None:
+def _guard_of(view: AmpView, site: CallSite) -> GuardedStep | None:
     layout = layout_of(site.function)
     if site.node not in layout or not site.node.args:
         return None
@@ -63,7 +63,7 @@ def _guard_of(view: FileView, site: CallSite) -> GuardedStep | None:
     return None
 
 
-def _tests_of(view: FileView, site: CallSite, branch: ast.If) -> Iterator[GuardedStep]:
+def _tests_of(view: AmpView, site: CallSite, branch: ast.If) -> Iterator[GuardedStep]:
     """The tests for gradients among the parts of a condition, or bound to a name in it."""
     test = branch.test
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
@@ -81,7 +81,7 @@ def _tests_of(view: FileView, site: CallSite, branch: ast.If) -> Iterator[Guarde
 
 
 def _helper_test(
-    view: FileView, site: CallSite, branch: ast.If, call: ast.Call
+    view: AmpView, site: CallSite, branch: ast.If, call: ast.Call
 ) -> Iterator[GuardedStep]:
     """The test for gradients that a called function of the project returns."""
     helper = view.objects.callee(call, site.function)

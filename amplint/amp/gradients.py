@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from amplint.amp.roles import Roles
 from amplint.code.dataflow import Binding, bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: What measures the size of a gradient.
 MEASURES = frozenset(
@@ -57,7 +54,7 @@ def derived_names(layout: Layout, statement: ast.stmt) -> set[str]:
     return names
 
 
-def scaler_of(view: FileView, layout: Layout, expression: ast.expr) -> str:
+def scaler_of(roles: Roles, layout: Layout, expression: ast.expr) -> str:
     """What `scaler.scale(...)` in an expression, or in the only value of a name, is called on."""
     values = [expression]
     if isinstance(expression, ast.Name):
@@ -67,7 +64,7 @@ def scaler_of(view: FileView, layout: Layout, expression: ast.expr) -> str:
         callee = node.func if isinstance(node, ast.Call) else None
         if not isinstance(callee, ast.Attribute) or callee.attr != "scale":
             continue
-        if view.roles.is_scaler(callee.value, layout.function):
+        if roles.is_scaler(callee.value, layout.function):
             return ast.unparse(callee.value)
     return ""
 

@@ -15,9 +15,11 @@ from typing import Any
 
 from amplint.amp.losses import CUTS
 from amplint.code.dataflow import Binding, bindings_of, constant_of, parameters
+from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
-from amplint.code.objects import SAME_OBJECT, Objects, class_fields
+from amplint.values.objects import Objects
+from amplint.values.wrappers import SAME_OBJECT
 
 #: Layers that keep tensors for their backward (torch/nn/modules).
 LAYERS = frozenset(

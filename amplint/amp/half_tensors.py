@@ -12,20 +12,16 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from amplint.amp import names
 from amplint.amp.scaling import evaluates
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import Binding, bindings_of, constant_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module, enclosing_class
 from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: Operations that autocast runs in float16, by the name of the function or method.
 _LOWERED = frozenset(
@@ -62,7 +58,7 @@ class HalfTensor:
     region: CallSite | None
 
 
-def half_tensor(view: FileView, tensor: ast.expr, function: Function) -> HalfTensor | None:
+def half_tensor(view: AmpView, tensor: ast.expr, function: Function) -> HalfTensor | None:
     """Why a tensor is float16 where a function computes with it; None where it may not be."""
     operation = _half_operation(view, tensor, function, _DEPTH)
     if operation is None:
@@ -78,7 +74,7 @@ def _is_cast(operation: ast.expr) -> bool:
 
 
 def _half_operation(
-    view: FileView, tensor: ast.expr, function: Function, depth: int
+    view: AmpView, tensor: ast.expr, function: Function, depth: int
 ) -> ast.expr | None:
     """The operation that a tensor's dtype comes from, if that is float16 under autocast."""
     if not depth:
@@ -99,7 +95,7 @@ def _half_operation(
 
 
 def _bound_operation(
-    view: FileView, name: ast.Name, function: Function, depth: int
+    view: AmpView, name: ast.Name, function: Function, depth: int
 ) -> ast.expr | None:
     """All bindings that reach the use have to agree; `x += y` leaves the dtype as it is."""
     groups = reaching(bindings_of(function).get(name.id, []), name, function)
@@ -108,7 +104,7 @@ def _bound_operation(
 
 
 def _agreed(
-    view: FileView, bindings: Sequence[Binding], use: ast.Name, function: Function, depth: int
+    view: AmpView, bindings: Sequence[Binding], use: ast.Name, function: Function, depth: int
 ) -> ast.expr | None:
     """The operation of the last binding; None unless all that may be the last one have one."""
     for binding in reversed(bindings):
@@ -125,7 +121,7 @@ def _agreed(
 
 
 def _of_arithmetic(
-    view: FileView, node: ast.BinOp, function: Function, depth: int
+    view: AmpView, node: ast.BinOp, function: Function, depth: int
 ) -> ast.expr | None:
     if isinstance(node.op, ast.MatMult):
         return node
@@ -139,7 +135,7 @@ def _of_arithmetic(
     return left if left and _half_operation(view, node.right, function, depth - 1) else None
 
 
-def _of_call(view: FileView, call: ast.Call, function: Function, depth: int) -> ast.expr | None:
+def _of_call(view: AmpView, call: ast.Call, function: Function, depth: int) -> ast.expr | None:
     name = last_name(call.func)
     dotted = function.module.resolve(call.func) or ""
     is_torch = dotted.startswith("torch.")
@@ -163,7 +159,7 @@ def _of_call(view: FileView, call: ast.Call, function: Function, depth: int) -> 
     return call if _is_layer(view, call, function) else None
 
 
-def _is_layer(view: FileView, call: ast.Call, function: Function) -> bool:
+def _is_layer(view: AmpView, call: ast.Call, function: Function) -> bool:
     """Whether a call runs a layer of torch that autocast runs in float16."""
     if not isinstance(call.func, (ast.Name, ast.Attribute)):
         return False
@@ -178,7 +174,7 @@ def _is_layer(view: FileView, call: ast.Call, function: Function) -> bool:
     )
 
 
-def _is_number(view: FileView, node: ast.expr, function: Function, depth: int = 3) -> bool:
+def _is_number(view: AmpView, node: ast.expr, function: Function, depth: int = 3) -> bool:
     """Whether an operand is a Python number: it does not promote."""
     if isinstance(node, ast.Constant):
         return True
@@ -207,7 +203,7 @@ def _is_number(view: FileView, node: ast.expr, function: Function, depth: int = 
 # -- where autocast runs ---------------------------------------------------------------------------
 
 
-def float16_region(view: FileView, node: ast.AST, function: Function) -> CallSite | None:
+def float16_region(view: AmpView, node: ast.AST, function: Function) -> CallSite | None:
     """A float16 autocast that runs a node: around it, or around the forward of its module."""
     around = _lexical_region(view, node, function)
     if around is not None:
@@ -218,10 +214,10 @@ def float16_region(view: FileView, node: ast.AST, function: Function) -> CallSit
     owner = enclosing_class(function)
     if owner is None or not view.objects.is_module(owner):
         return None
-    return project_region(view)
+    return view.once(_project_region)
 
 
-def _lexical_region(view: FileView, node: ast.AST, function: Function) -> CallSite | None:
+def _lexical_region(view: AmpView, node: ast.AST, function: Function) -> CallSite | None:
     layout = layout_of(function)
     for outer in layout.ancestors(node):
         if not isinstance(outer, (ast.With, ast.AsyncWith)):
@@ -233,7 +229,7 @@ def _lexical_region(view: FileView, node: ast.AST, function: Function) -> CallSi
     return None
 
 
-def is_float16_region(view: FileView, site: CallSite) -> bool:
+def is_float16_region(view: AmpView, site: CallSite) -> bool:
     """Whether an autocast call may run in float16 on a GPU."""
     given = {item.arg: item.value for item in site.node.keywords}
     is_device_form = site.dotted in names.DEVICE_AUTOCASTS
@@ -255,10 +251,9 @@ def is_float16_region(view: FileView, site: CallSite) -> bool:
     return any(possible.with_dtype("float16"))
 
 
-@lru_cache(maxsize=4)
-def project_region(view: FileView) -> CallSite | None:
+def _project_region(view: AmpView) -> CallSite | None:
     """A float16 autocast around a training step, in this file or anywhere in the project."""
-    for module in (view.module, *view.objects.project.mentioning(view.module, "autocast")):
+    for module in (view.module, *view.project.mentioning(view.module, "autocast")):
         for site in _training_regions(module):
             if is_float16_region(view, site):
                 return site

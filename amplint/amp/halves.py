@@ -11,19 +11,16 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
-from amplint.code.objects import WRAPPERS
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Origin, Standing, Step
 from amplint.values.values import Value
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
+from amplint.values.wrappers import WRAPPERS
 
 _CASTS = {"half": "float16", "float": "float32", "bfloat16": "bfloat16", "double": "float64"}
 #: Methods that cast to the dtype they are given, and the keywords that hold it.
@@ -78,7 +75,7 @@ class Cast:
     value: Value | None = None
 
 
-def cast_of(view: FileView, call: ast.Call, place: Origin, wanted: str = "float16") -> Cast | None:
+def cast_of(view: AmpView, call: ast.Call, place: Origin, wanted: str = "float16") -> Cast | None:
     """What dtype a method call casts to; None if it casts nothing.
 
     Args:
@@ -109,7 +106,7 @@ def cast_of(view: FileView, call: ast.Call, place: Origin, wanted: str = "float1
 
 
 def halves_of(
-    view: FileView, module: Origin, uses: Sequence[ast.AST] = (), wanted: str = "float16"
+    view: AmpView, module: Origin, uses: Sequence[ast.AST] = (), wanted: str = "float16"
 ) -> list[Half]:
     """Why parameters of a module are half where `module.expression` is evaluated.
 
@@ -180,7 +177,7 @@ def _receivers(call: ast.Call) -> list[ast.expr]:
 
 
 def _casts_here(
-    view: FileView, place: Origin, wanted: str, uses: Sequence[ast.AST] = ()
+    view: AmpView, place: Origin, wanted: str, uses: Sequence[ast.AST] = ()
 ) -> Iterator[Half]:
     """Casts in place of a name or attribute, before it is used; only the last one counts."""
     path = path_text(place.expression)
@@ -209,7 +206,7 @@ def _casts_here(
             return
 
 
-def _recast(view: FileView, place: Origin) -> bool:
+def _recast(view: AmpView, place: Origin) -> bool:
     """Whether everything before this place is overwritten by a cast to another dtype."""
     node = place.expression
     if isinstance(node, ast.Call):
@@ -247,7 +244,7 @@ def _half(
     return Half(node, place.function, value, (*conditions, *place.conditions), standing, steps)
 
 
-def _built(view: FileView, place: Origin, wanted: str, depth: int) -> Iterator[Half]:
+def _built(view: AmpView, place: Origin, wanted: str, depth: int) -> Iterator[Half]:
     """Half parameters that a call creates: a cast, a dtype argument, a class of the project."""
     call = place.expression
     if not isinstance(call, ast.Call) or depth > _DEPTH:
@@ -270,7 +267,7 @@ def _built(view: FileView, place: Origin, wanted: str, depth: int) -> Iterator[H
     yield from _dtype_argument(view, call, place, wanted)
 
 
-def _dtype_argument(view: FileView, call: ast.Call, place: Origin, wanted: str) -> Iterator[Half]:
+def _dtype_argument(view: AmpView, call: ast.Call, place: Origin, wanted: str) -> Iterator[Half]:
     """`nn.Linear(..., dtype=half)`, `from_pretrained(..., torch_dtype=half)`."""
     dotted = place.function.module.resolve(call.func) or ""
     if not (dotted.startswith("torch.nn.") or last_name(call.func) == "from_pretrained"):
@@ -289,7 +286,7 @@ def _dtype_argument(view: FileView, call: ast.Call, place: Origin, wanted: str) 
 
 
 def _contained(
-    view: FileView, call: ast.Call, place: Origin, wanted: str, depth: int
+    view: AmpView, call: ast.Call, place: Origin, wanted: str, depth: int
 ) -> Iterator[Half]:
     for argument in call.args:
         items = [argument]
@@ -301,9 +298,7 @@ def _contained(
             yield from _child(view, item, place, wanted, depth)
 
 
-def _child(
-    view: FileView, item: ast.expr, place: Origin, wanted: str, depth: int
-) -> Iterator[Half]:
+def _child(view: AmpView, item: ast.expr, place: Origin, wanted: str, depth: int) -> Iterator[Half]:
     """Half parameters of a module inside a module, with the way on to the outer one."""
     if depth >= _DEPTH:
         return
@@ -326,7 +321,7 @@ def _child(
 
 
 def _built_by_class(
-    view: FileView, owner: Class, place: Origin, wanted: str, depth: int
+    view: AmpView, owner: Class, place: Origin, wanted: str, depth: int
 ) -> Iterator[Half]:
     """Half parameters of an object of a project's class, as this constructor call makes it."""
     init = view.objects.method(owner, "__init__")
@@ -368,7 +363,7 @@ def _freezes(owner: Class) -> bool:
     )
 
 
-def _cast_inside(view: FileView, init: Function, own: Origin, wanted: str) -> Iterator[Half]:
+def _cast_inside(view: AmpView, init: Function, own: Origin, wanted: str) -> Iterator[Half]:
     """`self.half()` and `self.body.half()` in a constructor."""
     for node in layout_of(init).nodes:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -385,7 +380,7 @@ def _cast_inside(view: FileView, init: Function, own: Origin, wanted: str) -> It
             yield _half(node, own, cast.value, conditions_at(node, init))
 
 
-def _is_child(view: FileView, init: Function, path: str) -> bool:
+def _is_child(view: AmpView, init: Function, path: str) -> bool:
     """Whether an attribute is bound to a module, not to a tensor."""
     for binding in bindings_of(init).get(path, ()):
         value = binding.value
@@ -401,7 +396,7 @@ def _is_child(view: FileView, init: Function, path: str) -> bool:
     return False
 
 
-def _cast_later(view: FileView, init: Function, path: str, node: ast.AST, own: Origin) -> bool:
+def _cast_later(view: AmpView, init: Function, path: str, node: ast.AST, own: Origin) -> bool:
     """Whether a child or the whole object is cast to another dtype afterwards."""
     layout = layout_of(init)
     for call in layout.nodes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amplint.amp.libraries import CLASSES, LibraryClass, class_row
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
-from amplint.code.objects import Objects
+from amplint.values.objects import Objects
 
 
 def library_class_of(

@@ -5,17 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from amplint.amp.roles import Role
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, walk
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: What cuts the graph between an output and a loss, or makes the question undecidable.
 CUTS = frozenset(
@@ -52,7 +48,7 @@ class Backward:
     keeps: bool
 
 
-def backwards_of(view: FileView, function: Function) -> Iterator[Backward]:
+def backwards_of(view: AmpView, function: Function) -> Iterator[Backward]:
     """The backward calls of a function that start from a named loss, in source order."""
     for node in layout_of(function).nodes:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -65,7 +61,7 @@ def backwards_of(view: FileView, function: Function) -> Iterator[Backward]:
             yield Backward(node, loss, any(constant_of(value) is not False for value in options))
 
 
-def _loss(view: FileView, function: Function, expression: ast.expr) -> str:
+def _loss(view: AmpView, function: Function, expression: ast.expr) -> str:
     """The name of the unscaled loss of `scaler.scale(loss)`, `loss` or a name for the former."""
     if isinstance(expression, ast.Name):
         bindings = bindings_of(function).get(expression.id, [])
@@ -75,7 +71,7 @@ def _loss(view: FileView, function: Function, expression: ast.expr) -> str:
     return _scaled_name(view, function, expression)
 
 
-def _scaled_name(view: FileView, function: Function, value: ast.expr) -> str:
+def _scaled_name(view: AmpView, function: Function, value: ast.expr) -> str:
     if not isinstance(value, ast.Call) or last_name(value.func) != "scale" or not value.args:
         return ""
     callee, loss = value.func, value.args[0]
@@ -84,9 +80,12 @@ def _scaled_name(view: FileView, function: Function, value: ast.expr) -> str:
     return loss.id if view.roles.is_scaler(callee.value, function) else ""
 
 
-@lru_cache(maxsize=4096)
-def outputs_of(view: FileView, layout: Layout, name: str, depth: int = 3) -> frozenset[str]:
+def outputs_of(view: AmpView, layout: Layout, name: str, depth: int = 3) -> frozenset[str]:
     """Paths of trained models' outputs in the expression that a name stands for."""
+    return view.once(_outputs_of, layout, name, depth)
+
+
+def _outputs_of(view: AmpView, layout: Layout, name: str, depth: int) -> frozenset[str]:
     bindings = bindings_of(layout.function).get(name, [])
     if len(bindings) != 1 or bindings[0].value is None or not depth:
         return frozenset()
@@ -133,22 +132,21 @@ def _mixes(layout: Layout, value: ast.expr) -> bool:
     return False
 
 
-def _is_output(view: FileView, layout: Layout, name: str) -> bool:
+def _is_output(view: AmpView, layout: Layout, name: str) -> bool:
     """Whether a name is bound once, to what a trained model returns."""
     bindings = bindings_of(layout.function).get(name, [])
     if len(bindings) != 1 or bindings[0].value is None or _is_cut(layout, bindings[0].value):
         return False
-    trained = _trained(view, layout)
+    trained = view.once(_trained, layout)
     return any(
         isinstance(node, ast.Call) and path_text(node.func) in trained
         for node in layout.inside(bindings[0].value)
     )
 
 
-@lru_cache(maxsize=64)
-def _trained(view: FileView, layout: Layout) -> frozenset[str | None]:
+def _trained(view: AmpView, layout: Layout) -> frozenset[str | None]:
     """Models that an optimizer of the file owns, or that the function puts in train mode."""
-    found = set(_owned(view))
+    found = set(view.once(_owned))
     for node in layout.nodes:
         callee = node.func if isinstance(node, ast.Call) and not node.args else None
         if isinstance(callee, ast.Attribute) and callee.attr == "train":
@@ -156,8 +154,7 @@ def _trained(view: FileView, layout: Layout) -> frozenset[str | None]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=2)
-def _owned(view: FileView) -> frozenset[str | None]:
+def _owned(view: AmpView) -> frozenset[str | None]:
     found: set[str | None] = set()
     for site in view.module.calls:
         if view.roles.role_of(site.node, site.function) is not Role.OPTIMIZER:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from amplint.amp.target_torch import Version
 from amplint.code.module import Function
-from amplint.code.objects import Objects
 from amplint.code.references import Imported, References
+from amplint.values.objects import Objects
 
 
 @dataclass(frozen=True, slots=True)

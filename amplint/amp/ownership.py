@@ -10,9 +10,9 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amplint.amp.reached_calls import as_caller_writes
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import (
     argument_for,
     arguments,
@@ -24,9 +24,6 @@ from amplint.code.dataflow import (
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function, enclosing_class, walk
 from amplint.values.provenance import Activation, Origin
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 _DEPTH = 6
 _PARAMETER_METHODS = frozenset(("parameters", "named_parameters"))
@@ -62,7 +59,7 @@ class Owned:
 
 
 def owned_modules(
-    view: FileView,
+    view: AmpView,
     optimizer: ast.expr,
     function: Function,
     activation: Activation | None = None,
@@ -73,7 +70,7 @@ def owned_modules(
             yield from _owned_by(view, built)
 
 
-def _owned_by(view: FileView, built: Origin) -> Iterator[Owned]:
+def _owned_by(view: AmpView, built: Origin) -> Iterator[Owned]:
     """The modules behind the parameters that a constructor call is given."""
     call = built.expression
     assert isinstance(call, ast.Call)
@@ -85,7 +82,7 @@ def _place(origin: Origin) -> tuple[Function, Activation | None]:
     return origin.function, origin.activation
 
 
-def is_optimizer_call(view: FileView, origin: Origin) -> bool:
+def is_optimizer_call(view: AmpView, origin: Origin) -> bool:
     """Whether an expression builds an optimizer of torch, or one that is called like it."""
     node = origin.expression
     if not isinstance(node, ast.Call):
@@ -115,7 +112,7 @@ def is_fused(built: Origin) -> bool:
 
 
 def _modules(
-    view: FileView, place: Origin, built: Origin, selected: bool, depth: int
+    view: AmpView, place: Origin, built: Origin, selected: bool, depth: int
 ) -> Iterator[Owned]:
     """Modules in an expression that yields parameters, or groups of them."""
     node = place.expression
@@ -139,7 +136,7 @@ def _lists_parameters(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in _PARAMETER_METHODS
 
 
-def _is_project_call(view: FileView, place: Origin) -> bool:
+def _is_project_call(view: AmpView, place: Origin) -> bool:
     node = place.expression
     if not isinstance(node, ast.Call) or last_name(node.func) in _PASS_ON:
         return False
@@ -172,7 +169,7 @@ def _inside(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
 # -- what a function surely trains ---------------------------------------------------------------
 
 
-def trained_modules(view: FileView, function: Function) -> list[str]:
+def trained_modules(view: AmpView, function: Function) -> list[str]:
     """Paths, as `function` writes them, of the modules whose parameters its steps surely train.
 
     Only an explicit owner counts: `Adam(model.parameters())`, also in a list of groups, also where
@@ -193,7 +190,7 @@ def _stepped(function: Function) -> Iterator[ast.expr]:
             yield node.args[0] if node.args else node.func.value
 
 
-def _owned(view: FileView, optimizer: ast.expr, function: Function) -> list[str]:
+def _owned(view: AmpView, optimizer: ast.expr, function: Function) -> list[str]:
     """The modules that an optimizer owns whichever of its constructor calls has built it."""
     found = view.values.origins.of(optimizer, function)
     if not found.complete or not all(is_optimizer_call(view, item) for item in found.origins):
@@ -214,7 +211,7 @@ def _passing_call(origin: Origin) -> ast.AST | None:
     return next((step.node for step in reversed(origin.steps) if step.passes), None)
 
 
-def _path_in(view: FileView, owned: Owned, function: Function) -> str | None:
+def _path_in(view: AmpView, owned: Owned, function: Function) -> str | None:
     """A module, as `function` writes it; None if it cannot name it."""
     place = owned.module
     path, here, activation = path_text(place.expression), place.function, place.activation
@@ -242,7 +239,7 @@ def _as_argument(path: str, callee: Function, call: ast.Call) -> str | None:
     return as_caller_writes(path, callee, call)
 
 
-def _as_parameter(view: FileView, path: str, owned: Owned, function: Function) -> str | None:
+def _as_parameter(view: AmpView, path: str, owned: Owned, function: Function) -> str | None:
     """A path of another function, as `function` sees it: through `self`, or what it is passed."""
     place = owned.module.function
     if path.startswith("self."):

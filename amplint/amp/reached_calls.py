@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from amplint.amp.roles import roles_of
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import argument_for, bindings_of, parameters, receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.findings import PathStep
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: Calls are followed through this many functions.
 DEPTH = 3
@@ -46,7 +42,7 @@ class ScalerCall:
     path: tuple[PathStep, ...] = ()
 
 
-def calls_leading_to(view: FileView, method: str, function: Function) -> Iterator[ScalerCall]:
+def calls_leading_to(view: AmpView, method: str, function: Function) -> Iterator[ScalerCall]:
     """The calls of one function that are `scaler.<method>(...)`, or may lead there."""
     direct = {site.node for site in scaler_calls(view, method, within=function)}
     for site in view.module.calls:
@@ -60,7 +56,7 @@ def calls_leading_to(view: FileView, method: str, function: Function) -> Iterato
 
 
 def reached(
-    view: FileView, call: ast.Call, function: Function, method: str, depth: int = DEPTH
+    view: AmpView, call: ast.Call, function: Function, method: str, depth: int = DEPTH
 ) -> Iterator[ScalerCall]:
     """Where a call of a project function leads to `scaler.<method>(...)`, conditions aside."""
     if not depth or not view.may_reach(_WORDS[method], call, function):
@@ -68,7 +64,7 @@ def reached(
     callee = view.objects.callee(call, function)
     if callee is None or callee.name == "__init__":
         return
-    roles = roles_of(callee.module)
+    roles = view.roles_of(callee.module)
     called = view.step(call, function.module, f"call of `{callee.name}`")
     for node in layout_of(callee).nodes:
         if not isinstance(node, ast.Call):

@@ -9,21 +9,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amplint.amp.reached_calls import as_caller_writes, calls_leading_to
-from amplint.amp.roles import Role, roles_of
+from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, trains
 from amplint.amp.scaling import is_torch_scaler
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import Binding, argument_for, bindings_of, parameters, receiver
+from amplint.code.definitions import returned
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
-from amplint.code.objects import returned
 from amplint.findings import PathStep
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: Functions that hand a scaled loss on are followed through this many calls.
 _DEPTH = 3
@@ -56,7 +53,7 @@ class Scaling:
         return not self.path
 
 
-def scalings(view: FileView) -> Iterator[Scaling]:
+def scalings(view: AmpView) -> Iterator[Scaling]:
     """The calls of a file that give a scaled loss, in source order."""
     direct = {site.node: site for site in scaler_calls(view, "scale")}
     for site in view.module.calls:
@@ -68,12 +65,12 @@ def scalings(view: FileView) -> Iterator[Scaling]:
                 yield found
 
 
-def _may_scale(view: FileView, site: CallSite) -> bool:
+def _may_scale(view: AmpView, site: CallSite) -> bool:
     """Whether a function of that name scales: resolving every call of a file is dear."""
     return site.method == "scale" or view.may_reach("scale", site.node, site.function)
 
 
-def _direct(view: FileView, site: CallSite) -> Iterator[Scaling]:
+def _direct(view: AmpView, site: CallSite) -> Iterator[Scaling]:
     if site.node.args and site.node in layout_of(site.function):
         surely = (
             trains(view, site)
@@ -84,7 +81,7 @@ def _direct(view: FileView, site: CallSite) -> Iterator[Scaling]:
         yield Scaling(site.node, site.function, site.node.args[0], scaler, surely)
 
 
-def _is_stepped_elsewhere(view: FileView, site: CallSite) -> bool:
+def _is_stepped_elsewhere(view: AmpView, site: CallSite) -> bool:
     """Whether a function that is called here, or a caller, steps with the same scaler."""
     scaler, function = receiver(site.node), site.function
     if any(call.scaler == scaler for call in calls_leading_to(view, "step", function)):
@@ -97,7 +94,7 @@ def _is_stepped_elsewhere(view: FileView, site: CallSite) -> bool:
     )
 
 
-def _handed_on(view: FileView, call: ast.Call, function: Function, depth: int) -> Scaling | None:
+def _handed_on(view: AmpView, call: ast.Call, function: Function, depth: int) -> Scaling | None:
     """A call of a project function that does nothing but return a scaled parameter."""
     callee = view.objects.callee(call, function) if depth else None
     if callee is None or callee.name == "__init__":
@@ -141,14 +138,14 @@ def _is_read_once(callee: Function, bound: Binding) -> bool:
     return sum(layout.before(bound.statement, node) for node in reads) == 1
 
 
-def _scale_call(view: FileView, call: ast.Call, callee: Function) -> Scaling | None:
+def _scale_call(view: AmpView, call: ast.Call, callee: Function) -> Scaling | None:
     """`scaler.scale(loss)` in a function of whatever file."""
     method = call.func
     if not isinstance(method, ast.Attribute) or method.attr != "scale" or not call.args:
         return None
-    if not roles_of(callee.module).is_scaler(method.value, callee):
+    if not view.roles_of(callee.module).is_scaler(method.value, callee):
         return None
-    surely = roles_of(callee.module).role_of(method.value, callee) is Role.SCALER
+    surely = view.roles_of(callee.module).role_of(method.value, callee) is Role.SCALER
     surely = (
         surely
         or _is_stepped_beside(receiver(call), callee)
@@ -165,7 +162,7 @@ def _is_stepped_beside(scaler: str, function: Function) -> bool:
     )
 
 
-def _is_built_as_scaler(view: FileView, call: ast.Call, function: Function) -> bool:
+def _is_built_as_scaler(view: AmpView, call: ast.Call, function: Function) -> bool:
     """Whether a GradScaler of torch can be what `scale` is called on."""
     assert isinstance(call.func, ast.Attribute)
     found = view.values.origins.of(call.func.value, function)
@@ -173,7 +170,7 @@ def _is_built_as_scaler(view: FileView, call: ast.Call, function: Function) -> b
 
 
 def _is_given_a_scaler(
-    view: FileView, scaler: str, callee: Function, call: ast.Call, function: Function
+    view: AmpView, scaler: str, callee: Function, call: ast.Call, function: Function
 ) -> bool:
     """Whether the caller passes what it steps, or unscales, with."""
     if scaler not in parameters(callee):

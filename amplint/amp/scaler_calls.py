@@ -5,17 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from amplint.amp.roles import Role
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 SCALER_METHODS = frozenset(("scale", "unscale_", "step", "update", "get_scale", "load_state_dict"))
 
@@ -53,7 +49,7 @@ def starts_over(layout: Layout, loop: ast.AST, besides: ast.Call | None = None) 
 
 
 def scaler_calls(
-    view: FileView, *methods: str, within: Function | None = None
+    view: AmpView, *methods: str, within: Function | None = None
 ) -> Iterator[CallSite]:
     """The calls `scaler.<method>(...)` of a file, for receivers that are gradient scalers.
 
@@ -62,13 +58,12 @@ def scaler_calls(
     Args:
         within: only the calls of this function.
     """
-    for site in _scaler_calls(view).get(within, ()):
+    for site in view.once(_scaler_calls).get(within, ()):
         if site.method in methods:
             yield site
 
 
-@lru_cache(maxsize=2)
-def _scaler_calls(view: FileView) -> dict[Function | None, list[CallSite]]:
+def _scaler_calls(view: AmpView) -> dict[Function | None, list[CallSite]]:
     """The scaler calls by function, all of them under None."""
     found: dict[Function | None, list[CallSite]] = {None: []}
     for site in view.module.calls:
@@ -96,7 +91,7 @@ def expects_error(site: CallSite) -> bool:
     )
 
 
-def trains(view: FileView, site: CallSite) -> bool:
+def trains(view: AmpView, site: CallSite) -> bool:
     """Whether the receiver of a `scale` call is surely no scaler of data.
 
     Either it was built as a gradient scaler, or the file also calls `step` or `unscale_`
@@ -107,10 +102,9 @@ def trains(view: FileView, site: CallSite) -> bool:
         return False
     if view.roles.role_of(callee.value, site.function) is Role.SCALER:
         return True
-    return receiver(site.node) in _stepping(view)
+    return receiver(site.node) in view.once(_stepping)
 
 
-@lru_cache(maxsize=2)
-def _stepping(view: FileView) -> set[str]:
+def _stepping(view: AmpView) -> set[str]:
     """The receivers of `step` and `unscale_` calls, as the code writes them."""
     return {receiver(site.node) for site in scaler_calls(view, "step", "unscale_")}

@@ -6,16 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from amplint.amp.roles import Role, roles_of
+from amplint.amp.roles import Role
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.definitions import returned
 from amplint.code.expressions import path_text
 from amplint.code.module import Function
-from amplint.code.objects import returned
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 _ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
 _SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
@@ -46,7 +43,7 @@ class BuiltScaler:
         return constant_of(given.get("enabled")) is False
 
 
-def built_scalers(view: FileView) -> Iterator[BuiltScaler]:
+def built_scalers(view: AmpView) -> Iterator[BuiltScaler]:
     """Every scaler that the checked file builds, or lets another function build."""
     for built in view.roles.constructions:
         target = built.target or _chosen_for(built.call, built.function)
@@ -74,7 +71,7 @@ def _chosen_for(call: ast.Call, function: Function) -> str:
     return ""
 
 
-def _from_factory(view: FileView, call: ast.Call, function: Function) -> Iterator[BuiltScaler]:
+def _from_factory(view: AmpView, call: ast.Call, function: Function) -> Iterator[BuiltScaler]:
     """The scaler that a called function of the project builds and returns, if it always does."""
     if view.roles.role_of(call, function) is not None or not _may_build(view, call, function):
         return
@@ -89,7 +86,7 @@ def _from_factory(view: FileView, call: ast.Call, function: Function) -> Iterato
             yield BuiltScaler(call, function, target, built[0], factory)
 
 
-def _may_build(view: FileView, call: ast.Call, function: Function) -> bool:
+def _may_build(view: AmpView, call: ast.Call, function: Function) -> bool:
     """Whether a call can be a factory's: a function's, a method's of its own, or named so.
 
     To find the method that an object has can take the callers of callers; few objects that a
@@ -104,12 +101,12 @@ def _may_build(view: FileView, call: ast.Call, function: Function) -> bool:
     return is_own or bool(_SCALES.search(callee.attr)) or view.module.resolve(callee) is not None
 
 
-def _constructor(view: FileView, value: ast.expr, factory: Function) -> ast.Call | None:
+def _constructor(view: AmpView, value: ast.expr, factory: Function) -> ast.Call | None:
     """The constructor call that a returned expression stands for."""
     if isinstance(value, ast.Name):
         bindings = bindings_of(factory).get(value.id, [])
         value = bindings[0].value if len(bindings) == 1 and bindings[0].value else value
-    roles = roles_of(factory.module)
+    roles = view.roles_of(factory.module)
     if not isinstance(value, ast.Call):
         return None
     return value if roles.role_of(value, factory) is Role.SCALER else None

@@ -6,18 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amplint.amp import names
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.values.provenance import Origin
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 TORCH_SCALERS = names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS
 #: Functions with one of these words in their name only evaluate.
@@ -51,7 +48,7 @@ class ScalerUse:
         return enabled_argument(self.built)
 
 
-def scaler_uses(view: FileView, *methods: str) -> Iterator[ScalerUse]:
+def scaler_uses(view: AmpView, *methods: str) -> Iterator[ScalerUse]:
     """The calls of scalers' methods in a file whose constructor is known."""
     for site in scaler_calls(view, *methods):
         assert isinstance(site.node.func, ast.Attribute)
@@ -81,7 +78,7 @@ def enabled_argument(built: Origin) -> ast.expr | None:
     return call.args[index] if len(call.args) > index else None
 
 
-def scale_words(view: FileView, scaler: str, function: Function) -> str:
+def scale_words(view: AmpView, scaler: str, function: Function) -> str:
     """The loss scale that a scaler starts with, in words: "65536 at first", "65536 by default".
 
     "At first" where each constructor call that the scaler may come from is in sight and gives the
@@ -102,7 +99,7 @@ def scale_words(view: FileView, scaler: str, function: Function) -> str:
     return f"{scales.pop():.6g} at first"
 
 
-def _initial_scale(view: FileView, built: Origin) -> float | None:
+def _initial_scale(view: AmpView, built: Origin) -> float | None:
     """The constant `init_scale` of a constructor call of torch, written or not; None if unknown."""
     call = built.expression
     if not isinstance(call, ast.Call) or not is_torch_scaler(built):
@@ -172,7 +169,7 @@ class AcceleratedStep:
         return next(given, None)
 
 
-def accelerated_steps(view: FileView) -> Iterator[AcceleratedStep]:
+def accelerated_steps(view: AmpView) -> Iterator[AcceleratedStep]:
     """Steps of prepared optimizers in a file that calls `accelerator.backward`."""
     built = {
         origin.expression: origin

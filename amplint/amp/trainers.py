@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Class, Function
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
+from amplint.values.objects import Objects
 
 _LIBRARIES = ("transformers.", "trl.", "sentence_transformers.", "optimum.")
 #: transformers and trl derive all of these from `TrainingArguments`.
@@ -23,30 +21,30 @@ _TRAINERS = frozenset(
 )
 
 
-def training_arguments(view: FileView) -> Iterator[CallSite]:
+def training_arguments(view: AmpView) -> Iterator[CallSite]:
     """Calls of the file that build `TrainingArguments` or a class derived from it."""
-    return (site for site in view.module.calls if is_library_call(view, site, _ARGUMENTS))
+    return (site for site in view.module.calls if is_library_call(view.objects, site, _ARGUMENTS))
 
 
-def trainers(view: FileView) -> Iterator[CallSite]:
+def trainers(view: AmpView) -> Iterator[CallSite]:
     """Calls of the file that build a `Trainer` or a class derived from it."""
-    return (site for site in view.module.calls if is_library_call(view, site, _TRAINERS))
+    return (site for site in view.module.calls if is_library_call(view.objects, site, _TRAINERS))
 
 
-def is_training_arguments(view: FileView, dotted: str | None) -> bool:
+def is_training_arguments(dotted: str | None) -> bool:
     """Whether a dotted name is one of the libraries' classes of arguments."""
     return _is_library_name(dotted, _ARGUMENTS)
 
 
-def is_library_call(view: FileView, site: CallSite, names: frozenset[str]) -> bool:
+def is_library_call(objects: Objects, site: CallSite, names: frozenset[str]) -> bool:
     """Whether a call builds an object of a library's class, or of a project's subclass of it."""
     if _is_library_name(site.dotted, names):
         return True
     if not last_name(site.node.func)[:1].isupper():
         return False  # no class: looking for what it is may parse other files
-    known = view.objects.symbol(site.node.func, site.function)
+    known = objects.symbol(site.node.func, site.function)
     return isinstance(known, Class) and any(
-        _is_library_name(base, names) for base in view.objects.base_names(known)
+        _is_library_name(base, names) for base in objects.base_names(known)
     )
 
 

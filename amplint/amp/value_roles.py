@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from amplint.amp.roles import Role, Roles, roles_of
 from amplint.code.module import Class, Function, Module
-from amplint.code.objects import Objects
 from amplint.values.kinds import same_object
+from amplint.values.objects import Objects
 from amplint.values.provenance import Origin
 
 #: Roles that decide how a value is treated; of several that a place can have, the first counts.

@@ -27,7 +27,7 @@ def choose_format(settings: Settings, output_file: str | None) -> str:
     Raises:
         ConfigError: the configuration names an unknown format.
     """
-    from amplint.config import did_you_mean
+    from amplint.errors import did_you_mean
 
     configured = settings.output_format
     if configured is None:

@@ -11,14 +11,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from amplint.code.expressions import path_text
 from amplint.code.layout import SCOPES, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +180,7 @@ def scopes(function: Function, module: Module) -> Iterator[Function]:
         yield module.body
 
 
-def definitions(view: FileView, expression: ast.expr, function: Function) -> list[Binding] | None:
+def definitions(module: Module, expression: ast.expr, function: Function) -> list[Binding] | None:
     """Everything that the file binds a name or `self` attribute to; None if one is unknown.
 
     A parameter is unknown, so is a name that a loop, an import or an unpacking binds.
@@ -192,20 +188,20 @@ def definitions(view: FileView, expression: ast.expr, function: Function) -> lis
     path = path_text(expression)
     if path is None:
         return None
-    found = _bindings_seen(view, path, function)
+    found = _bindings_seen(module, path, function)
     if not found or any(binding.value is None for binding in found):
         return None
     return found
 
 
-def _bindings_seen(view: FileView, path: str, function: Function) -> list[Binding]:
+def _bindings_seen(module: Module, path: str, function: Function) -> list[Binding]:
     root = path.partition(".")[0].partition("[")[0]
     owner = enclosing_class(function)
     if root in ("self", "cls") and owner is not None:
-        family = [*view.module.ancestry(owner), *view.module.subclasses(owner)]
-        methods = [other for other in view.module.functions if enclosing_class(other) in family]
+        family = [*module.ancestry(owner), *module.subclasses(owner)]
+        methods = [other for other in module.functions if enclosing_class(other) in family]
         return [binding for method in methods for binding in bindings_of(method).get(path, ())]
-    for scope in scopes(function, view.module):
+    for scope in scopes(function, module):
         if root in parameters(scope):
             return [*bindings_of(scope).get(path, ()), Binding(scope.node, None, scope)]
         if root in bindings_of(scope):

@@ -12,7 +12,8 @@ from amplint.errors import UnreadableFile
 from amplint.fixing.files import encoded, replace_file
 from amplint.fixing.fixer import Fixed, FixTask, fix
 from amplint.inspection import Task
-from amplint.selection import UNREADABLE, Selection
+from amplint.selection import Selection
+from amplint.selectors import UNREADABLE
 from amplint.source.discovery import STDIN, Discovered, discover
 from amplint.source.reading import SourceFile, decode, read_bytes
 

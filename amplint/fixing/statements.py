@@ -14,8 +14,9 @@ from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Edit, Fix, Position, Span
 from amplint.fixing.edits import joined
-from amplint.rule import FileView, Misuse
+from amplint.rule import Misuse
 from amplint.source.positions import LineTable
+from amplint.view import FileView
 
 
 def insert_before(view: FileView, statement: ast.stmt, code: str) -> Edit | None:

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
+from amplint.code.definitions import class_fields
 from amplint.code.module import Class, Function, Module
-from amplint.code.objects import class_fields
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
 from amplint.flow.diagnosis import Diagnostician, Verdict, deciding_flag

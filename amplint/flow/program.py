@@ -18,7 +18,6 @@ from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, as_function
-from amplint.code.objects import Objects
 from amplint.code.project import Project
 from amplint.code.records import fields_of, is_record
 from amplint.code.registries import Request, registered_in, registries_of, request_of
@@ -34,6 +33,7 @@ from amplint.flow.facts import (
 from amplint.flow.slice import Slice, Slicer
 from amplint.flow.values import Value
 from amplint.values.kinds import Targets
+from amplint.values.objects import Objects
 
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 20
@@ -65,17 +65,18 @@ class Program:
 
     Args:
         project: finds functions and classes of other files; None for a file judged alone.
+        objects: what values can be, shared with whoever asks the same.
 
     Attributes:
         unfinished: functions whose analysis ended at the interpreter's visit limit.
         judged: what files do wrong by themselves, as far as the engine asked.
     """
 
-    def __init__(self, project: Project | None = None) -> None:
+    def __init__(self, project: Project | None = None, objects: Objects | None = None) -> None:
         self.unfinished: set[Function] = set()
         self.judged: dict[Module, list] = {}
         self._project = project
-        self.objects = Objects(project) if project is not None else None
+        self.objects = objects or (Objects(project) if project is not None else None)
         self._values = ValueRoles(self.objects) if self.objects is not None else None
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}

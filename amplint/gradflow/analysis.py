@@ -5,16 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from amplint.amp.ownership import trained_modules
+from amplint.amp.view import AmpView
 from amplint.code.module import Function
 from amplint.gradflow.interpreter import Backward, Interpreter
 from amplint.gradflow.values import ANYTHING, LEAF, Block
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 _BACKWARDS = frozenset(("backward", "manual_backward"))
 
@@ -36,13 +32,8 @@ class CutOff:
     root: str = ""
 
 
-@lru_cache(maxsize=2)
-def cut_off(view: FileView) -> tuple[CutOff, ...]:
+def cut_off(view: AmpView) -> Iterator[CutOff]:
     """All of them in one file."""
-    return tuple(_cut_off(view))
-
-
-def _cut_off(view: FileView) -> Iterator[CutOff]:
     functions = dict.fromkeys(
         site.function for site in view.module.calls if site.method in _BACKWARDS
     )

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from amplint.code.dataflow import arguments, parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
-from amplint.code.objects import Objects
 from amplint.gradflow.modes import ON, decorated, switched
 from amplint.gradflow.values import (
     ANYTHING,
@@ -29,6 +28,7 @@ from amplint.gradflow.values import (
     join,
     union,
 )
+from amplint.values.objects import Objects
 
 #: Calls deeper than this connect everything they are given.
 CALL_DEPTH = 5

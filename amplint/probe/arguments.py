@@ -10,11 +10,11 @@ from typing import Any
 from amplint.code.dataflow import bindings_of, constant_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
-from amplint.code.objects import Objects
 from amplint.probe.choices import UNKNOWN
 from amplint.probe.configfiles import ConfigFiles
 from amplint.probe.domains import Option
 from amplint.values.conditions import conditions_at
+from amplint.values.objects import Objects
 from amplint.values.parameters import back_of_parameter
 from amplint.values.provenance import Activation, Back, Condition, Origin, Standing
 from amplint.values.values import Values

@@ -14,16 +14,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from amplint.code.dataflow import parameters
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, Module
-from amplint.code.objects import Objects, returned
 from amplint.probe.arguments import ArgumentReader, Passed, Way, not_all
 from amplint.probe.choices import UNKNOWN, Choices
 from amplint.probe.configfiles import ConfigFiles
 from amplint.probe.domains import Option, is_same
 from amplint.probe.messages import Decision
 from amplint.values.conditions import conditions_at
+from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Condition, Origin
 from amplint.values.values import Values
 

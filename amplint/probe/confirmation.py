@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from amplint.analysis import analyse
 from amplint.code.project import Project
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
@@ -26,6 +25,7 @@ from amplint.probe.prober import Prober, Repair, Verdict, not_probed
 from amplint.probe.process import Worker
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source
+from amplint.view import view_of
 from amplint.workers import available_processors
 
 #: Findings for each worker that make up for its start, and workers at most: each has some
@@ -224,5 +224,5 @@ def plan_builder(filename: str, settings: Settings) -> PlanBuilder | None:
     except UnreadableFile:
         return None
     project = Project(settings.project_root, settings.src)
-    view = analyse(filename, source.text, tree, path=path, project=project)
+    view = view_of(filename, source.text, tree, path=path, project=project)
     return PlanBuilder(view, path)

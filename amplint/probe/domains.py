@@ -14,8 +14,8 @@ from typing import Any
 from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function, Module
-from amplint.code.objects import Objects
 from amplint.probe.messages import Domain
+from amplint.values.objects import Objects
 
 #: Small numbers that windows and counters are tried with.
 _NUMBERS = (1, 2, 3)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from amplint.probe.domains import Option
 from amplint.probe.messages import Decision
-
-if TYPE_CHECKING:
-    from amplint.probe.search import Need
 
 #: Decisions about data and the machine, which no caller of a function determines.
 _SURROUNDINGS = re.compile(r"^len\(|@\d+$|^nan in |^os\.|^torch\.")
 #: Decisions that go against what a tensor really holds, if they are not the first option.
 _DATA = re.compile(r"^\w+@\d+$")
 _ABOUT = re.compile(r"^\w+\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A decision without which the outcome changes.
+
+    Args:
+        holding: the options under which the outcome stays, the chosen one first.
+        tried: whether that was seen. What could not be tried counts as needed.
+    """
+
+    decision: Decision
+    holding: tuple[Any, ...]
+    tried: bool = True
 
 
 def is_surroundings(path: str) -> bool:

@@ -26,8 +26,8 @@ from amplint.probe.messages import Domain, Plan, Role, Source
 from amplint.probe.predictions import needs_data, predict, rows_of
 from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
-from amplint.rule import FileView
 from amplint.source.positions import split_lines
+from amplint.view import FileView
 
 if TYPE_CHECKING:
     from typing import TypeGuard

@@ -20,7 +20,7 @@ from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
 from amplint.probe.arguments import Way
 from amplint.probe.domains import OTHER
-from amplint.probe.inputs import describe, is_about, is_remarkable, is_surroundings, root_of
+from amplint.probe.inputs import Need, describe, is_about, is_remarkable, is_surroundings, root_of
 from amplint.probe.messages import Decision, Omission, Request
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import can_show, why_not
@@ -29,7 +29,6 @@ from amplint.probe.search import (
     Budget,
     BudgetSpent,
     Exploration,
-    Need,
     Runner,
     Trial,
     choices,

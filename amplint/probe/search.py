@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from amplint.probe.inputs import is_remarkable
+from amplint.probe.inputs import Need, is_remarkable
 from amplint.probe.messages import SMALL, Decision, Plan, Request, RunResult
 
 Runner = Callable[[Request], RunResult]
@@ -370,20 +370,6 @@ def minimise(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> tu
     except BudgetSpent:
         return best, False
     return best, True
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """A decision without which the outcome changes.
-
-    Args:
-        holding: the options under which the outcome stays, the chosen one first.
-        tried: whether that was seen. What could not be tried counts as needed.
-    """
-
-    decision: Decision
-    holding: tuple[Any, ...]
-    tried: bool = True
 
 
 def needs(

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
-from amplint.code.objects import WRAPPERS, returned
 from amplint.regions.regions import Region, Regions, Trail, is_off
+from amplint.values.wrappers import WRAPPERS
 
 #: Callers are followed this far up, and over this many functions.
 CALLER_DEPTH = 10

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from amplint.amp import names
 from amplint.amp.dtypes import DType
 from amplint.code.dataflow import Binding, parameters, scopes
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
-from amplint.code.objects import Objects, returned
+from amplint.values.objects import Objects
 from amplint.values.values import Values
 
 #: Definitions are followed through this many names, calls and parameters.

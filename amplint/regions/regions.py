@@ -11,18 +11,14 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
-from amplint.code.module import Function
-from amplint.code.objects import Objects
+from amplint.code.module import Function, Module
 from amplint.regions.contexts import Alternatives, Cast, Contexts
+from amplint.values.objects import Objects
 from amplint.values.values import Values
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: Calls are followed this deep into other functions, and into this many of them.
 CALL_DEPTH = 8
@@ -100,6 +96,13 @@ class Regions:
             for span, found in self.spans(function)
             if (cast := _possibly_on(found)) is not None
         ]
+
+    def opened(self, module: Module) -> Iterator[Region]:
+        """Every region that a function of a module opens."""
+        if not _MAY_OPEN.search(module.source):
+            return
+        for function in module.functions:
+            yield from self.of(function)
 
     def spans(self, function: Function) -> list[tuple[_Span, Alternatives]]:
         """The parts of a function under contexts that may be autocasts."""
@@ -200,21 +203,6 @@ class Regions:
                 yield node
 
 
-@lru_cache(maxsize=2)
-def regions_of(view: FileView) -> Regions:
-    """The regions of a checked file, shared by the rules."""
-    return Regions(view.objects, view.values)
-
-
-def file_regions(view: FileView) -> Iterator[Region]:
-    """Every region that a function of the checked file opens."""
-    if not _MAY_OPEN.search(view.module.source):
-        return
-    regions = regions_of(view)
-    for function in view.module.functions:
-        yield from regions.of(function)
-
-
 def _encloses(layout: Layout, part: ast.AST, opened: ast.expr) -> bool:
     """Whether a part holds what opens a region; a decorator lies in no part."""
     return opened in layout and layout.holds(part, opened)
@@ -304,7 +292,7 @@ def _same_device(found: Alternatives, cast: Cast) -> bool:
     return True
 
 
-def opening_words(view: FileView, region: Region) -> str:
+def opening_words(view: AmpView, region: Region) -> str:
     """What a path says about a region's first line."""
     text = view.source_of(region.opened)
     condition = " ".join(region.cast.condition.split())

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from amplint.amp.roles import Role, optimizer_name, roles_of, scaler_name
+from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import Class, Function
+from amplint.code.module import Class, Function, Module
 from amplint.findings import PathStep
 from amplint.regions.regions import (
     Inside,
     Region,
     Regions,
     call_words,
-    file_regions,
     opening_words,
-    regions_of,
 )
-
-if TYPE_CHECKING:
-    from amplint.rule import FileView
 
 #: Callees that run a trained module or compute a loss from it, by name.
 _FORWARD = re.compile(
@@ -105,20 +100,16 @@ def steps(regions: Regions, region: Region) -> list[Inside]:
 # -- steps whose effect the region's weight cache hides ------------------------------------------
 
 
-@lru_cache(maxsize=2)
-def stale_steps(view: FileView) -> tuple[Stale, ...]:
-    """One step for each region of the checked file in which weights are stale behind it."""
-    regions = regions_of(view)
-    found: list[Stale] = []
-    for region in file_regions(view):
+def stale_steps(regions: Regions, module: Module) -> Iterator[Stale]:
+    """One step for each region of a module in which weights are stale behind it."""
+    for region in regions.opened(module):
         if not region.cast.caches or region.cast.dtypes == frozenset(("float32",)):
             continue
         if any(last_name(item.call.func) in CLEARS_CACHE for item in regions.inside(region)):
             continue
         stale = _repeated(regions, region) or _in_order(regions, region)
         if stale is not None:
-            found.append(stale)
-    return tuple(found)
+            yield stale
 
 
 def _repeated(regions: Regions, region: Region) -> Stale | None:
@@ -204,7 +195,7 @@ def _model_path(expression: ast.expr) -> str:
 # -- where a finding stands, and its path --------------------------------------------------------
 
 
-def anchor(view: FileView, item: Inside) -> ast.Call:
+def anchor(view: AmpView, item: Inside) -> ast.Call:
     """The call of the checked file that a finding about `item` stands at."""
     if item.function.module is view.module:
         return item.call
@@ -216,7 +207,7 @@ def anchor(view: FileView, item: Inside) -> ast.Call:
     return found
 
 
-def path_to(view: FileView, region: Region, item: Inside, message: str) -> tuple[PathStep, ...]:
+def path_to(view: AmpView, region: Region, item: Inside, message: str) -> tuple[PathStep, ...]:
     """From the region's opening along the calls to `item`."""
     found = [view.step(region.opened, region.function.module, opening_words(view, region))]
     for call, function in item.trail:
@@ -225,7 +216,7 @@ def path_to(view: FileView, region: Region, item: Inside, message: str) -> tuple
     return tuple(found)
 
 
-def ending_words(view: FileView, region: Region, node: ast.Call, target: Inside) -> str:
+def ending_words(view: AmpView, region: Region, node: ast.Call, target: Inside) -> str:
     """What to type so that a call no longer runs inside the region."""
     text = view.source_of(node)
     if region.opened in getattr(region.function.node, "decorator_list", ()):

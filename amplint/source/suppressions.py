@@ -25,7 +25,7 @@ from functools import lru_cache
 from operator import itemgetter
 
 from amplint.findings import Position, Span
-from amplint.selection import UNUSED_SUPPRESSION, specificity, unknown_selector_hint
+from amplint.selectors import UNUSED_SUPPRESSION, specificity, unknown_selector_hint
 from amplint.source.positions import split_lines
 
 _MENTION = re.compile(r"noqa|amplint\s*:", re.IGNORECASE)

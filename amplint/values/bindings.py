@@ -231,7 +231,9 @@ def _looped(
 _SAME_ELEMENTS = frozenset(("reversed", "sorted", "list", "tuple", "iter", "set", "tqdm", "track"))
 
 
-def _iterated(iterable: ast.expr, place: tuple[int, ...]) -> tuple[ast.expr | None, tuple[int, ...]]:
+def _iterated(
+    iterable: ast.expr, place: tuple[int, ...]
+) -> tuple[ast.expr | None, tuple[int, ...]]:
     """The container whose elements a loop gives at a place of its target, and the place in them.
 
     None if they are no elements of a container: counts, keys.

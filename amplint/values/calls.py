@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
-from amplint.code.objects import SAME_OBJECT
 from amplint.values.conditions import conditions_at, standing_of_statement
 from amplint.values.kinds import targets_of
 from amplint.values.provenance import (
@@ -22,6 +21,7 @@ from amplint.values.provenance import (
     Step,
     merged,
 )
+from amplint.values.wrappers import SAME_OBJECT
 
 #: A call of these gives an object, not what they return.
 _MAKERS = frozenset(("__init__", "forward"))

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import bindings_of
+from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
-from amplint.code.objects import class_fields, returned
 from amplint.values.bindings import bound_in_scope
 from amplint.values.calls import back_of_returns
 from amplint.values.provenance import (

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import bindings_of, parameters, scopes
+from amplint.code.definitions import plain_annotation
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, enclosing_class
-from amplint.code.objects import SAME_OBJECT, WRAPPERS, plain_annotation
 from amplint.values.provenance import Activation, Origin
+from amplint.values.wrappers import SAME_OBJECT, WRAPPERS
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins

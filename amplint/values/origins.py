@@ -17,11 +17,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module, as_function
-from amplint.code.objects import Objects
 from amplint.values.bindings import back_of_name
 from amplint.values.calls import back_of_call
 from amplint.values.conditions import equality
@@ -41,6 +40,9 @@ from amplint.values.provenance import (
     Truth,
     joined,
 )
+
+if TYPE_CHECKING:
+    from amplint.values.objects import Objects
 
 Answer = TypeVar("Answer")
 #: A question nested deeper is not answered.

@@ -6,9 +6,9 @@ import ast
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
+from amplint.code.definitions import plain_annotation
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, enclosing_class
-from amplint.code.objects import SAME_OBJECT, WRAPPERS, plain_annotation
 from amplint.values import datafiles
 from amplint.values.bindings import bound_in_scope
 from amplint.values.conditions import equality
@@ -32,6 +32,7 @@ from amplint.values.provenance import (
     Step,
     joined,
 )
+from amplint.values.wrappers import SAME_OBJECT, WRAPPERS
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins

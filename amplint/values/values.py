@@ -27,7 +27,7 @@ from amplint.amp.dtypes import dotted_dtype, dtype_meant, torch_dtype
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
-from amplint.code.objects import Objects
+from amplint.values.objects import Objects
 from amplint.values.origins import Origins
 from amplint.values.provenance import NO_DATA, Activation, Origin, Part, Standing, Step, Truth
 

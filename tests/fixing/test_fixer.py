@@ -12,8 +12,8 @@ from amplint import rules
 from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
 from amplint.fixing.fixer import Fixed, FixTask, fix
 from amplint.inspection import Task
-from amplint.rule import FileView
 from amplint.source.reading import decode
+from amplint.view import FileView
 
 Check = Callable[[FileView], Iterator[Finding]]
 

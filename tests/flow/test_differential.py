@@ -13,11 +13,11 @@ import random
 
 import pytest
 
-from amplint.analysis import analyse
 from amplint.checker import check_source
 from amplint.config import Settings
 from amplint.protocol import Event, Machine
 from amplint.protocol.violations import Violation
+from amplint.view import view_of
 
 from .concrete import FREED_GRAPH, every_run
 from .programs import Author, broken, joined
@@ -117,7 +117,7 @@ def loop_of(word: Word) -> str:
 def judged(word: Word) -> list[str]:
     """What the engine says about a loop: codes with their slugs."""
     source = loop_of(word)
-    view = analyse("train.py", source, ast.parse(source))
+    view = view_of("train.py", source, ast.parse(source))
     return [
         f"{misuse.code} {misuse.violation.slug if misuse.violation else ''}"
         for misuse in view.flow_misuses

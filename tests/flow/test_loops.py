@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from amplint.analysis import analyse
 from amplint.flow.loops import LoopReader
+from amplint.view import view_of
 
 from .reading import Reading
 
@@ -30,7 +30,7 @@ def codes(body: str, *, after: str = "pass") -> list[str]:
             "",
         ]
     )
-    view = analyse("train.py", source, ast.parse(source))
+    view = view_of("train.py", source, ast.parse(source))
     return sorted(misuse.code for misuse in view.flow_misuses)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from amplint.analysis import analyse
 from amplint.flow.interpreter import VISIT_LIMIT, BudgetExceeded, Interpreter
+from amplint.view import view_of
 
 SHAPES_FILE = Path(__file__).parents[2] / "benchmarks" / "shapes.py"
 
@@ -47,9 +47,8 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[int, list[s
 
     def count(source: str) -> tuple[int, list[str]]:
         started.clear()
-        view = analyse("train.py", source, ast.parse(source))
-        most = max(item.visits for item in started)
-        return most, [misuse.code for misuse in view.flow_misuses]
+        misuses = view_of("train.py", source, ast.parse(source)).flow_misuses
+        return max(item.visits for item in started), [misuse.code for misuse in misuses]
 
     return count
 

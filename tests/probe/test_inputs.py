@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from amplint.probe.domains import Option
-from amplint.probe.inputs import against_data, describe, is_about, is_surroundings, root_of
+from amplint.probe.inputs import Need, against_data, describe, is_about, is_surroundings, root_of
 from amplint.probe.messages import Decision
-from amplint.probe.search import Need
 
 OPTIONS = {
     "amp": Option("--amp", (False, True)),

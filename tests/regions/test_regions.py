@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from amplint.code.module import Function, Module
-from amplint.code.objects import Objects
 from amplint.code.project import Project
 from amplint.regions.regions import Regions
+from amplint.values.objects import Objects
 from amplint.values.values import Values
 
 FILES = {

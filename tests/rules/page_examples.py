@@ -15,9 +15,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from amplint import rules
-from amplint.analysis import analyse
 from amplint.code.project import Project
 from amplint.findings import Finding, Severity
+from amplint.view import view_of
 
 HEADINGS = (
     "What it does",
@@ -81,7 +81,7 @@ def findings_of(source: str, code: str) -> Iterator[Finding]:
     Rules that only give advice are off, as by default, on all pages but their own.
     """
     project = Project(target_torch=TARGETS.get(code))
-    view = analyse("example.py", source, ast.parse(source), project=project)
+    view = view_of("example.py", source, ast.parse(source), project=project)
     for other in RULE_CODES:
         rule = rules.load(other)
         if other == code or rule.RULE.severity is not Severity.INFO:

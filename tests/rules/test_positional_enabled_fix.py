@@ -7,13 +7,13 @@ import ast
 import pytest
 from amplint.rules import load
 
-from amplint.analysis import analyse
 from amplint.source.positions import LineTable
+from amplint.view import view_of
 
 
 def fixed(source: str) -> str | None:
     """The source after the fix of its only finding; None if no fix is offered."""
-    view = analyse("example.py", source, ast.parse(source))
+    view = view_of("example.py", source, ast.parse(source))
     (finding,) = load("AMP208").check(view)
     if finding.fix is None:
         return None

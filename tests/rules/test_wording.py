@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
 from amplint import rules
-from amplint.analysis import analyse
 from amplint.protocol import VIOLATIONS
-from amplint.rule import FileView, Misuse
+from amplint.rule import Misuse
+from amplint.view import FileView, view_of
 from amplint.wording import LONGEST_CONDITION, called_method, quote_each, shorten
 
 SOURCE = "def train():\n    self.scaler.step(self.optimizer)\n"
@@ -41,13 +40,14 @@ SUBSCRIBERS = (
 )
 
 
-def view_of(misuse: Misuse) -> FileView:
-    view = analyse("train.py", SOURCE, ast.parse(SOURCE))
-    return replace(view, flow_misuses=(misuse,))
+def showing(misuse: Misuse) -> FileView:
+    view = view_of("train.py", SOURCE, ast.parse(SOURCE))
+    vars(view)["flow_misuses"] = (misuse,)
+    return view
 
 
 def misuse_of(code: str, slug: str = "", details: Mapping[str, str] = DETAILS) -> Misuse:
-    view = analyse("train.py", SOURCE, ast.parse(SOURCE))
+    view = view_of("train.py", SOURCE, ast.parse(SOURCE))
     function = view.module.functions[1]
     call = function.body[0].value
     names = ("self.scaler", "self.optimizer")
@@ -61,7 +61,7 @@ def templates() -> list[tuple[str, str, str]]:
 
 
 def words_of(code: str, slug: str, details: Mapping[str, str]) -> tuple[str, str]:
-    (finding,) = rules.load(code).check(view_of(misuse_of(code, slug, details)))
+    (finding,) = rules.load(code).check(showing(misuse_of(code, slug, details)))
     return finding.message, finding.help
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from amplint.amp.dtypes import DType, dotted_dtype, dtype_meant
 from amplint.code.module import Function, Module
-from amplint.code.objects import Objects
 from amplint.code.project import Project
+from amplint.values.objects import Objects
 from amplint.values.provenance import Standing
 from amplint.values.values import Possible, Values
 

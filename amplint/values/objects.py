@@ -11,56 +11,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
+from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Class, Function, Module
 from amplint.code.project import Project
-
-if TYPE_CHECKING:
-    from amplint.values.kinds import Kinds, Targets
-    from amplint.values.origins import Origins
+from amplint.values.kinds import Kinds, Targets, classes_in, kinds_of, targets_of
+from amplint.values.origins import Origins
+from amplint.values.provenance import Standing
+from amplint.values.wrappers import MODULE_BASES
 
 #: Definitions are followed through this many names, calls and attributes.
 DEPTH = 8
-#: Methods that give back the object they are called on (`torch.nn.Module`, and `share_memory`).
-SAME_OBJECT = frozenset(
-    ("to", "cuda", "cpu", "xpu", "half", "float", "double", "bfloat16", "type", "train", "eval")
-    + ("requires_grad_", "apply", "share_memory", "to_empty")
-)
-#: Callables that give back their first argument, or an object that behaves like it.
-WRAPPERS = frozenset(
-    (
-        "DataParallel",
-        "DistributedDataParallel",
-        "DDP",
-        "FullyShardedDataParallel",
-        "FSDP",
-        "compile",
-        "convert_sync_batchnorm",
-        "deepcopy",
-        "script",
-        "unwrap_model",
-        "prepare",
-        "prepare_model",
-        "setup_module",
-    )
-)
-#: Base classes whose objects are called through `forward`.
-MODULE_BASES = frozenset(
-    (
-        "torch.nn.Module",
-        "torch.nn.modules.module.Module",
-        "torch.nn.modules.Module",
-        "lightning.LightningModule",
-        "lightning.pytorch.LightningModule",
-        "pytorch_lightning.LightningModule",
-        "pytorch_lightning.core.LightningModule",
-        "transformers.PreTrainedModel",
-        "transformers.modeling_utils.PreTrainedModel",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,8 +151,6 @@ class Objects:
     @property
     def origins(self) -> Origins:
         """Goes back to where values were created, whatever conditions say."""
-        from amplint.values.origins import Origins
-        from amplint.values.provenance import Standing
 
         if self._origins is None:
             either = {True: Standing.CHOICE, False: Standing.CHOICE}
@@ -198,14 +159,10 @@ class Objects:
 
     def kinds(self, expression: ast.expr, function: Function) -> Kinds:
         """What an expression can be: objects of classes, functions, classes."""
-        from amplint.values.kinds import kinds_of
-
         return kinds_of(self.origins, expression, function)
 
     def targets(self, call: ast.Call, function: Function) -> Targets:
         """The functions of the project that a call can run."""
-        from amplint.values.kinds import targets_of
-
         known = self._targets.get(call)
         if known is None:
             known = self._targets[call] = targets_of(self.origins, call, function)
@@ -213,8 +170,6 @@ class Objects:
 
     def class_of(self, expression: ast.expr, function: Function) -> Class | None:
         """The one class of the project that all known values of an expression are objects of."""
-        from amplint.values.kinds import classes_in
-
         found = list(classes_in(self.kinds(expression, function)))
         return found[0] if len(found) == 1 else None
 
@@ -337,52 +292,8 @@ class Objects:
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
-def _literal_keys(
-    index: ast.expr, function: Function, activation: object
-) -> list[object] | None:
+def _literal_keys(index: ast.expr, function: Function, activation: object) -> list[object] | None:
     return [index.value] if isinstance(index, ast.Constant) else None
-
-
-def class_fields(owner: Class) -> dict[str, list[Binding]]:
-    """What the statements of a class body bind; a dataclass field without default has None."""
-    found: dict[str, list[Binding]] = {}
-    for statement in owner.node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            binding = Binding(statement, statement.value, owner.module.body)
-            found.setdefault(statement.target.id, []).append(binding)
-        elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Name):
-                    binding = Binding(statement, statement.value, owner.module.body)
-                    found.setdefault(target.id, []).append(binding)
-    return found
-
-
-def returned(function: Function) -> list[ast.expr]:
-    """The values of all return statements of a function that return one."""
-    return [
-        node.value
-        for node in function.nodes
-        if isinstance(node, ast.Return) and node.value is not None
-    ]
-
-
-def plain_annotation(annotation: ast.expr) -> ast.expr:
-    """`Net` of `Net`, `"Net"`, `Optional[Net]` and `Net | None`."""
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        try:
-            return plain_annotation(ast.parse(annotation.value, mode="eval").body)
-        except SyntaxError:
-            return annotation
-    if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
-        return plain_annotation(annotation.slice)
-    if isinstance(annotation, ast.BinOp):
-        return annotation.left if _is_none(annotation.right) else annotation.right
-    return annotation
-
-
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _is_super(expression: ast.expr) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from amplint.code.module import Function, Module
-from amplint.code.objects import Objects
 from amplint.code.project import Project
+from amplint.values.objects import Objects
 
 FILES = {
     "pyproject.toml": "",

@@ -1,0 +1,51 @@
+"""What the text of a class or a function defines: fields, returned values, annotations."""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.code.dataflow import Binding
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function
+
+
+def class_fields(owner: Class) -> dict[str, list[Binding]]:
+    """What the statements of a class body bind; a dataclass field without default has None."""
+    found: dict[str, list[Binding]] = {}
+    for statement in owner.node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            binding = Binding(statement, statement.value, owner.module.body)
+            found.setdefault(statement.target.id, []).append(binding)
+        elif isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                if isinstance(target, ast.Name):
+                    binding = Binding(statement, statement.value, owner.module.body)
+                    found.setdefault(target.id, []).append(binding)
+    return found
+
+
+def returned(function: Function) -> list[ast.expr]:
+    """The values of all return statements of a function that return one."""
+    return [
+        node.value
+        for node in function.nodes
+        if isinstance(node, ast.Return) and node.value is not None
+    ]
+
+
+def plain_annotation(annotation: ast.expr) -> ast.expr:
+    """`Net` of `Net`, `"Net"`, `Optional[Net]` and `Net | None`."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            return plain_annotation(ast.parse(annotation.value, mode="eval").body)
+        except SyntaxError:
+            return annotation
+    if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
+        return plain_annotation(annotation.slice)
+    if isinstance(annotation, ast.BinOp):
+        return annotation.left if _is_none(annotation.right) else annotation.right
+    return annotation
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None

@@ -1,0 +1,132 @@
+"""What a rule looks at: one file as a set of questions, each answered when it is first asked.
+
+A rule pays for what it asks. The paths of the protocol are followed for the first rule that
+wants a misuse, or the program that they lead through; a rule about spellings never has them
+followed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from amplint.amp.view import AmpView
+from amplint.code.module import Function
+from amplint.code.project import Project
+from amplint.findings import Finding, Fix, PathStep, Severity
+from amplint.rule import Misuse, Rule
+
+if TYPE_CHECKING:
+    from amplint.flow.program import Program
+    from amplint.gradflow.analysis import CutOff
+    from amplint.regions.regions import Regions
+    from amplint.regions.training import Stale
+
+
+class AnalysisFailed(Exception):
+    """The paths of a file could not be followed; the cause says why."""
+
+
+class FileView(AmpView):
+    """Everything a rule may look at for one file."""
+
+    @cached_property
+    def _followed(self) -> tuple[Program, tuple[Misuse, ...]]:
+        from amplint.flow.engine import find_misuses
+        from amplint.flow.program import Program
+
+        try:
+            program = Program(self.project, self.objects)
+            return program, find_misuses(program, self.module, self.roles, self.place_of)
+        except (RecursionError, MemoryError):
+            raise
+        except Exception as error:
+            raise AnalysisFailed from error
+
+    @property
+    def program(self) -> Program:
+        """The modules that the flow analysis looked at, once it has."""
+        return self._followed[0]
+
+    @cached_property
+    def flow_misuses(self) -> tuple[Misuse, ...]:
+        """What the flow analysis found, all codes."""
+        return self._followed[1]
+
+    def misuses(self, code: str) -> Iterator[Misuse]:
+        """The flow analysis' results for one code."""
+        return (misuse for misuse in self.flow_misuses if misuse.code == code)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of functions that the flow analysis left half-way; 0 where nobody asked for it."""
+        return len(self.program.unfinished) if "_followed" in vars(self) else 0
+
+    def may_reach(self, word: str, call: ast.Call, function: Function) -> bool:
+        """Whether a function of the called name may use a word of the protocol; cheap."""
+        return not self.program.knows(function) or word in self.program.reach(call, function)
+
+    @cached_property
+    def regions(self) -> Regions:
+        """The autocast regions of functions, in whatever file."""
+        from amplint.regions.regions import Regions
+
+        return Regions(self.objects, self.values)
+
+    @cached_property
+    def stale_steps(self) -> tuple[Stale, ...]:
+        """One step for each region of the file behind which weights are stale."""
+        from amplint.regions.training import stale_steps
+
+        return tuple(stale_steps(self.regions, self.module))
+
+    @cached_property
+    def cut_off(self) -> tuple[CutOff, ...]:
+        """The losses of the file that do not reach what they train."""
+        from amplint.gradflow.analysis import cut_off
+
+        return tuple(cut_off(self))
+
+    def finding(
+        self,
+        rule: Rule,
+        node: ast.AST,
+        message: str,
+        help: str,
+        *,
+        path: tuple[PathStep, ...] = (),
+        severity: Severity | None = None,
+        fix: Fix | None = None,
+    ) -> Finding:
+        """Build a finding of `rule` at `node`."""
+        return Finding(
+            code=rule.code,
+            name=rule.name,
+            severity=severity or rule.severity,
+            message=message,
+            help=help,
+            filename=self.module.filename,
+            span=self.span_of(node),
+            path=path,
+            fix=fix,
+        )
+
+
+def view_of(
+    filename: str, source: str, tree: ast.Module, *, path: str = "", project: Project | None = None
+) -> FileView:
+    """One parsed file, ready to be asked.
+
+    Args:
+        filename: as findings will print it.
+        source: the decoded text that `tree` was parsed from.
+        path: where the file lies on disk, to find what it imports; "" judges it alone.
+        project: the project around it; None makes one that is looked for upwards from `path`.
+
+    Raises:
+        RecursionError: the file is nested too deeply to be walked.
+    """
+    project = project or Project()
+    return FileView(project.add(filename, source, tree, path), project)
