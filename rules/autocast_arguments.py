@@ -167,7 +167,7 @@ def _device(view: FileView, expression: ast.expr, function: Function) -> Iterato
     if isinstance(value, str):
         if _is_no_device(value):
             yield expression, UNKNOWN_DEVICE.format(text=text), 'use "cuda", "cpu", "xpu" or "mps"'
-    elif is_flag(view.module, expression, function):
+    elif is_flag(view.values, expression, function):
         help = f'name the device first: `"cuda", enabled={text}`'
         yield expression, NOT_A_STRING.format(text=text), help
     elif value is not ... or _is_dtype(view, expression):
@@ -197,7 +197,7 @@ def _is_switch(view: FileView, expression: ast.expr, function: Function) -> bool
     """Whether a dtype argument is a bool; `fp16` may well be the name of a dtype."""
     if DTYPE_WORD.fullmatch(last_name(expression)):
         return False
-    return is_flag(view.module, expression, function)
+    return is_flag(view.values, expression, function)
 
 
 def _switch(view: FileView, expression: ast.expr, site: CallSite) -> Iterator[Complaint]:

@@ -495,7 +495,7 @@ class _Rewriter:
         """Whether an argument is no factor: AMP208 has to be solved first."""
         if isinstance(argument, ast.Constant) and isinstance(argument.value, (bool, str)):
             return True
-        return is_flag(self._view.module, argument, function)
+        return is_flag(self._view.values, argument, function)
 
     def _autocast_edits(
         self, text: CallText, given: _Arguments, old: Old

@@ -130,7 +130,7 @@ def _flag_index(view: FileView, built: ScalerConstruction) -> int | None:
     for index, argument in enumerate(built.call.args[:count]):
         if isinstance(argument, ast.Starred):
             return None
-        if is_flag(view.module, argument, built.function):
+        if is_flag(view.values, argument, built.function):
             return index
     return None
 

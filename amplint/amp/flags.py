@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-from amplint.code.dataflow import constant_of, definitions, parameters, scopes
+from amplint.code.dataflow import constant_of, parameters, scopes
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
+from amplint.values.values import Values
 
 _FLAG_TOKENS = frozenset(
     (
@@ -86,43 +87,56 @@ def flag_name(name: str) -> bool:
     return bool(tokens & _FLAG_TOKENS) and not tokens & _NO_FLAG_TOKENS
 
 
-def is_flag(module: Module, expression: ast.expr, function: Function, depth: int = 3) -> bool:
-    """Whether an expression is a bool: by its form, its definitions, or else by its name."""
-    if isinstance(expression, ast.Constant):
-        return isinstance(expression.value, bool)
-    if isinstance(expression, ast.Compare):
+def is_flag(values: Values, expression: ast.expr, function: Function) -> bool:
+    """Whether an expression is a bool: by the values that reach it, or else by its name.
+
+    A name speaks only where nothing in sight sets it.
+    """
+    contents = [item.content for item in values.of(expression, function).values]
+    known = [content for content in contents if content is not None]
+    if known and not all(isinstance(content, bool) for content in known):
+        return False
+    found = values.origins.of(expression, function).origins
+    judged = [_is_bool(values, item.expression, item.function) for item in found]
+    if judged and None not in judged:
+        return all(judged)
+    return False not in judged and (bool(known) or _is_called_a_flag(expression, function))
+
+
+def _is_bool(values: Values, node: ast.expr, function: Function) -> bool | None:
+    """Whether what creates a value gives a bool; None where that is not in sight."""
+    if isinstance(node, ast.Constant):
+        return None if node.value is None else isinstance(node.value, bool)
+    if isinstance(node, ast.Compare):
         return True
-    if isinstance(expression, ast.UnaryOp):
-        return isinstance(expression.op, ast.Not)
-    if isinstance(expression, ast.BoolOp):
-        return all(is_flag(module, value, function, depth) for value in expression.values)
-    if isinstance(expression, ast.IfExp):
-        return all(
-            is_flag(module, part, function, depth) for part in (expression.body, expression.orelse)
-        )
-    if isinstance(expression, ast.Call):
-        return _flag_call(expression)
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not)
+    if isinstance(node, ast.BoolOp):
+        return all(is_flag(values, value, function) for value in node.values)
+    if isinstance(node, ast.Call):
+        return _flag_call(node)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return None
+    return False
+
+
+def _is_called_a_flag(expression: ast.expr, function: Function) -> bool:
+    """Whether the annotation, the default or else the name of a place says that it is a bool."""
     if not isinstance(expression, (ast.Name, ast.Attribute, ast.Subscript)):
         return False
-    known = definitions(module, expression, function)
-    if known is not None and depth:
-        return all(
-            is_flag(module, binding.value, binding.function, depth - 1)
-            for binding in known
-            if binding.value is not None
-        )
-    annotation, default = _declaration(expression, function, module)
-    if annotation is not None or default is not None:
+    annotation, default = _declaration(expression, function, function.module)
+    if annotation is not None or isinstance(default, ast.Constant):
         return last_name(annotation or ast.Name("")) == "bool" or isinstance(
             constant_of(default), bool
         )
     return flag_name(_key(expression) or last_name(expression))
 
 
-def _flag_call(call: ast.Call) -> bool:
+def _flag_call(call: ast.Call) -> bool | None:
     name = last_name(call.func)
     if name in ("getattr", "get") and call.args:
-        return isinstance(constant_of(call.args[-1]), bool)
+        default = constant_of(call.args[-1]) if len(call.args) > 1 else None
+        return None if default is None else isinstance(default, bool)
     return name in (
         "bool",
         "is_available",

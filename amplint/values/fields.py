@@ -44,6 +44,11 @@ def field_of_self(
     return _field(origins, owner, name, {})
 
 
+def field_of_any(origins: Origins, owner: Class, name: str) -> Found:
+    """What an attribute is of some object of a class, or of a subclass."""
+    return _field(origins, owner, name, {})
+
+
 def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Activation]) -> Found:
     """What an attribute of objects of a class is, from all its methods.
 

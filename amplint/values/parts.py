@@ -19,7 +19,7 @@ from amplint.values.external import (
     parsed_class,
     part_of_data,
 )
-from amplint.values.fields import declared_field, field_of_new, field_of_self
+from amplint.values.fields import declared_field, field_of_any, field_of_new, field_of_self
 from amplint.values.kinds import UNWRAPPING
 from amplint.values.provenance import (
     NO_DATA,
@@ -132,7 +132,7 @@ def _scopes_filling(origins: Origins, path: str, function: Function) -> list[Fun
 
 
 def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Function) -> Found:
-    """Defaults of the class that annotates a parameter nobody in sight fills."""
+    """Attributes of the class that annotates a parameter nobody in sight fills."""
     if not isinstance(expression, ast.Name) or part.is_item:
         return UNKNOWN
     for scope in scopes(function, function.module):
@@ -141,7 +141,7 @@ def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Fun
             continue
         owner = origins.objects.symbol(plain_annotation(annotation), scope)
         if isinstance(owner, Class):
-            found = declared_field(origins, owner, str(part.key))
+            found = field_of_any(origins, owner, str(part.key))
             return joined([(found, Standing.DEFAULT, ())], False)
     return UNKNOWN
 
@@ -161,7 +161,8 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
     if isinstance(node, (ast.Name, ast.Attribute)):
         symbol = origins.objects.symbol(node, origin.function)
         if not isinstance(symbol, Class):
-            return _imported(origins, node, part, origin.function)
+            found = _imported(origins, node, part, origin.function)
+            return found if found.origins else _annotated(origins, node, part, origin.function)
         found = declared_field(origins, symbol, str(part.key))
         return filled_by_user(found) if origin.from_command_line else found
     if isinstance(node, ast.Call):
