@@ -156,27 +156,33 @@ def _is_for_cuda(view: FileView, built: BuiltScaler) -> bool:
     if None in given or ("enabled" in given and constant_of(given["enabled"]) is not True):
         return False
     if dotted in names.DEVICE_GRAD_SCALERS:
-        return len(built.constructor.args) < 5 and not _has_switch(built)
+        return len(built.constructor.args) < 5 and not _has_switch(view, built)
     device = given.get("device", next(iter(built.constructor.args), ast.Constant("cuda")))
-    return constant_of(device) == "cuda" and not _has_switch(built)
+    return constant_of(device) == "cuda" and not _has_switch(view, built)
 
 
-def _has_switch(built: BuiltScaler) -> bool:
+def _has_switch(view: FileView, built: BuiltScaler) -> bool:
     """Whether a test around the construction may say that CUDA is there."""
-    layout = layout_of(built.function)
-    tests = layout.conditions(built.call) if built.call in layout else []
-    return any(SWITCH.search(ast.unparse(test)) for test in tests)
+    return _is_switched(view, built.call, built.function)
+
+
+def _is_switched(view: FileView, node: ast.AST, function: Function) -> bool:
+    """Whether a test around a node may be the missing switch; a constant is none."""
+    layout = layout_of(function)
+    tests = layout.conditions(node) if node in layout else []
+    return any(
+        SWITCH.search(ast.unparse(test)) and view.values.of(test, function).only() is not True
+        for test in tests
+    )
 
 
 def _is_always_on(view: FileView, region: Region) -> bool:
     """Whether a region of a training step is on by a constant, and under no test of AMP."""
     if region.cast.enabled is not True or region.conditional:
         return False
-    layout = layout_of(region.function)
     if not list(scaler_calls(view, "scale", within=region.function)):
         return False
-    tests = layout.conditions(region.opened) if region.opened in layout else []
-    return not any(SWITCH.search(ast.unparse(test)) for test in tests)
+    return not _is_switched(view, region.opened, region.function)
 
 
 def _other_device(view: FileView, function: Function) -> Value | None:

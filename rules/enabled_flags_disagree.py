@@ -144,6 +144,10 @@ def _compare(
         "autocast": view.source_of(theirs),
         "row": autocast.node.lineno,
     }
+    by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
+    if by_default == (False, True) and not scaler == region:
+        help = f"give both the same flag: `enabled={words['autocast']}`"
+        return view.finding(RULE, built.call, CAN_BE_OFF.format_map(words), help)
     if region is None or _is_guarded(site, autocast, (scaler or frozenset()) ^ region):
         return None
     if _can_be_off(scaler, region):
@@ -166,6 +170,12 @@ def _can_be_off(scaler: Condition, region: frozenset[str]) -> bool:
         return True
     extra = scaler - region
     return bool(extra) and region < scaler and not any(TIED.search(text) for text in extra)
+
+
+def _default(view: FileView, expression: ast.expr, function: Function) -> bool | None:
+    """Which way a switch stands unless somebody chooses; None if that is not in sight."""
+    found = {item.content for item in view.values.of(expression, function).by_default()}
+    return bool(found.pop()) if len(found) == 1 else None
 
 
 def _enabled(call: ast.Call, index: int) -> ast.expr:
