@@ -77,9 +77,9 @@ from collections.abc import Iterator
 
 from amplint.amp.gradient_tests import GuardedStep, guarded_steps, owner_of
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import definitions, receiver
+from amplint.code.dataflow import definitions, names_in, receiver
 from amplint.code.expressions import path_text
-from amplint.code.layout import EXITS, layout_of
+from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
@@ -154,10 +154,21 @@ def _other_model(view: FileView, guard: GuardedStep) -> tuple[str, str] | None:
     return None if related or not calls else names
 
 
+def _is_one_of_several(layout: Layout, optimizer: ast.expr) -> bool:
+    """Whether a step stands for several optimizers, each with a test of its own."""
+    return any(
+        isinstance(loop, (ast.For, ast.AsyncFor))
+        and not names_in(loop.target).isdisjoint(names_in(optimizer))
+        for loop in layout.loops(optimizer)
+    )
+
+
 def _uncovered_updates(view: FileView, site: CallSite, branch: ast.If) -> Iterator[ast.Call]:
     layout, scaler = layout_of(site.function), receiver(site.node)
     optimizer = ast.unparse(site.node.args[0])
     if any(isinstance(statement, EXITS) for statement in branch.orelse):
+        return
+    if _is_one_of_several(layout, site.node.args[0]):
         return
     for other in scaler_calls(view, "step", "unscale_", within=site.function):
         is_here = receiver(other.node) == scaler

@@ -73,7 +73,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.amp.scaled_losses import Scaling, scalings
+from amplint.amp.scaled_losses import Scaling, is_constant_tensor, scalings
 from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import receiver
 from amplint.code.expressions import last_name
@@ -111,7 +111,7 @@ def check(view: FileView) -> Iterator[Finding]:
                 yield _not_called(view, scaling, parent)
         elif not scaling.trains:
             continue
-        elif isinstance(parent, ast.Expr):
+        elif isinstance(parent, ast.Expr) and not is_constant_tensor(view, scaling):
             yield _unused(view, scaling)
         elif isinstance(parent, ast.Assign):
             yield from _check_name(view, scaling, parent)

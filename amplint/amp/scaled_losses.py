@@ -181,3 +181,31 @@ def _is_given_a_scaler(
     text = ast.unparse(given)
     uses = scaler_calls(view, "step", "unscale_", "update")
     return any(receiver(site.node) == text for site in uses)
+
+
+#: Functions of torch whose tensors have no graph unless `requires_grad` says so.
+_CREATORS = frozenset(
+    ("tensor", "ones", "zeros", "full", "empty", "rand", "randn", "arange", "as_tensor", "eye")
+    + ("ones_like", "zeros_like", "full_like", "rand_like", "randn_like", "empty_like")
+)
+
+
+def is_constant_tensor(view: AmpView, scaling: Scaling) -> bool:
+    """Whether what is scaled was computed from nothing: it is no loss."""
+    found = view.values.origins.of(scaling.loss, scaling.function)
+    return (
+        found.complete
+        and bool(found.origins)
+        and all(_is_creation(item.expression, item.function) for item in found.origins)
+    )
+
+
+def _is_creation(node: ast.expr, function: Function) -> bool:
+    if isinstance(node, ast.Constant):
+        return True
+    if not isinstance(node, ast.Call) or any(
+        item.arg in ("requires_grad", None) for item in node.keywords
+    ):
+        return False
+    dotted = function.module.resolve(node.func) or ""
+    return dotted.startswith("torch.") and dotted.rpartition(".")[2] in _CREATORS
