@@ -23,7 +23,7 @@ from amplint.code.dataflow import (
 )
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function, enclosing_class, walk
-from amplint.values.provenance import Activation, Origin
+from amplint.values.provenance import Activation, Found, Origin
 
 _DEPTH = 6
 _PARAMETER_METHODS = frozenset(("parameters", "named_parameters"))
@@ -220,9 +220,39 @@ def _path_in(view: AmpView, owned: Owned, function: Function) -> str | None:
             return None if _is_local(path, function) else path
         if activation is None or activation.callee is not here:
             return _as_parameter(view, path, owned, function)
-        path = _as_argument(path, here, activation.call)
+        argument = _as_argument(path, here, activation.call)
+        if argument is None:
+            return _under_own_name(view, place, function)
+        path = argument
         here, activation = activation.caller, activation.outer
     return path
+
+
+def _under_own_name(view: AmpView, module: Origin, function: Function) -> str | None:
+    """The name under which `function` has what a function that it calls has built."""
+    origins = view.values.origins
+    built = _created(origins.of(module.expression, *_place(module)))
+    if built is None:
+        return None
+    for path, bindings in bindings_of(function).items():
+        read = ast.Name(path, ast.Load())
+        if (
+            path.isidentifier()
+            and len(bindings) == 1
+            and _created(origins.of(read, function)) == built
+        ):
+            return path
+    return None
+
+
+def _created(found: Found) -> tuple[ast.expr, Activation | None] | None:
+    """The one call that has created a value, and in which call of its function."""
+    if not found.complete or len(found.origins) != 1:
+        return None
+    origin = found.origins[0]
+    return (
+        (origin.expression, origin.activation) if isinstance(origin.expression, ast.Call) else None
+    )
 
 
 def _is_local(path: str, function: Function) -> bool:

@@ -197,6 +197,10 @@ class Transitions:
             if row.gradient is not None:
                 self._set_tag(state, optimizer, row.gradient)
 
+    def doubt_gradients(self, state: State, optimizer: str) -> None:
+        """Whether an optimizer has gradients, and which, is not known any more."""
+        self._set_tag(state, optimizer, None)
+
     def unscale(self, state: State, site: Site) -> None:
         """`scaler.unscale_(optimizer)`."""
         self._meet(state, site.scaler)

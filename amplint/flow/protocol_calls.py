@@ -9,7 +9,7 @@ from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk, walk_function
 from amplint.flow.call import Call, callee_name, keeps_zeros
-from amplint.flow.conditions import assume, evaluate
+from amplint.flow.conditions import assume, evaluate, is_under
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
 from amplint.flow.reader import Reader
@@ -177,8 +177,48 @@ class ProtocolCalls:
             self.transitions.plain_backward(state, Site(call.node, call.function))
         else:
             self.transitions.scaled_backward(state, site)
+        for optimizer in self._unrelated(call):
+            self.transitions.doubt_gradients(state, optimizer)
         state.typestate[("flag", "fed")] = True
         state.typestate.pop(("flag", "after"), None)
+
+    def _unrelated(self, call: Call) -> list[str]:
+        """Optimizers whose modules the loss does not mention, however it was computed here.
+
+        Whether it reaches them all the same, through a module that holds theirs, is not known.
+        """
+        if len(self.parameters) < 2:
+            return []
+        mentioned = self._behind(_loss_of(call), call)
+        if mentioned is None:
+            return []
+        return [
+            optimizer
+            for optimizer, owned in self.parameters.items()
+            if owned and not any(_related(one, two) for one in owned for two in mentioned)
+        ]
+
+    def _behind(self, loss: ast.expr, call: Call) -> set[str] | None:
+        """Places that a loss was computed from in its function; None if some are out of sight."""
+        bound = bindings_of(call.function)
+        given = parameters(call.function).keys() - {"self", "cls"}
+        owned = frozenset().union(*self.parameters.values())
+        found: set[str] = set()
+        pending: list[ast.expr] = [loss]
+        for expression in pending:
+            for node in walk(expression):
+                if not isinstance(node, (ast.Name, ast.Attribute)):
+                    continue
+                location = self.reader.locate(node, call.state, call.function)
+                if location is None or location in found:
+                    continue
+                found.add(location)
+                if not isinstance(node, ast.Name):
+                    continue
+                if node.id in given and not any(_related(location, one) for one in owned):
+                    return None  # it may come with a graph of its own
+                pending += [item.value for item in bound.get(node.id, ()) if item.value is not None]
+        return found
 
     def optimizer_step(self, call: Call, optimizer: str) -> Valued:
         """`optimizer.step()`."""
@@ -286,6 +326,19 @@ class ProtocolCalls:
         if isinstance(place, ast.Call) and callee_name(place) == "scale":
             text = ast.unparse(place.func.value if isinstance(place.func, ast.Attribute) else place)
         return Site(call.node, call.function, scaler, "", text, "")
+
+
+def _loss_of(call: Call) -> ast.expr:
+    """What a backward starts from: `loss` of `scaler.scale(loss).backward()`, too."""
+    place = call.place
+    if isinstance(place, ast.Call) and callee_name(place) == "scale" and place.args:
+        return place.args[0]
+    return place
+
+
+def _related(one: str, two: str) -> bool:
+    """Whether two places are the same, or one is a part of the other."""
+    return is_under(one, two) or is_under(two, one)
 
 
 def _definitions(place: ast.expr, function: Function) -> list[str]:

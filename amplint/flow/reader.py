@@ -454,6 +454,10 @@ class Reader(Windows):
     def _none_test(
         self, left: ast.expr, operator: ast.cmpop, state: State, function: Function
     ) -> Formula:
+        if isinstance(left, ast.Attribute) and left.attr == "grad":
+            # One parameter stands for all: after a backward there is one with a gradient.
+            some: Formula = ("gradient",)
+            return negate(some) if isinstance(operator, (ast.Is, ast.Eq)) else some
         location = self.locate(left, state, function)
         if location is None:
             return None
