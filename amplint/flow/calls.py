@@ -26,7 +26,7 @@ from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCall
 from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, HOOK, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
-from amplint.flow.values import CALLABLE_KINDS, KEEPER, OPAQUE, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, Value, kind_of
 
 Valued = list[tuple[State, Value]]
 Evaluate = Callable[[ast.expr, State, Frame], Valued]
@@ -336,6 +336,8 @@ class Calls:
         if self._computes_loss(call):
             return False
         if self._may_use_scaler(call) or (self._is_variable(call) and HOOK.search(name)):
+            return True
+        if self._is_variable(call) and HANDED in call.state.values:
             return True
         if "optimizer" in kinds and self._is_variable(call):
             return True

@@ -38,7 +38,7 @@ class Escapes:
 
     def is_given(self, call: Call) -> bool:
         """Whether an unknown callee gets a scaler, or something that leads to one."""
-        return any(self._leads(value, call.state) for value in call.values.values())
+        return any(self.leads(value, call.state) for value in call.values.values())
 
     def is_kept(self, call: Call) -> bool:
         """Whether an unknown callee, or the object it belongs to, has a scaler already."""
@@ -52,7 +52,7 @@ class Escapes:
             while isinstance(place, ast.Subscript):  # any entry of a table may be meant
                 place = place.value
             value = self.reader.raw(place, call.state, call.function)
-        return kind_of(value) in ("keeper", "path", "instance") and self._leads(value, call.state)
+        return kind_of(value) in ("keeper", "path", "instance") and self.leads(value, call.state)
 
     def _is_forward(self, call: Call) -> bool:
         """`self(inputs)` in a module whose `__call__` is torch's."""
@@ -93,7 +93,7 @@ class Escapes:
             state.values[call.receiver[1]] = KEEPER
         return state
 
-    def _leads(self, value: Value, state: State) -> bool:
+    def leads(self, value: Value, state: State) -> bool:
         """Whether whoever has a value can use a scaler through it."""
         if value is None:
             return False
@@ -101,16 +101,16 @@ class Escapes:
         if kind in ("scaler", "keeper", "event"):
             return True
         if kind == "choice":
-            return any(self._leads(item, state) for item in value[1])
+            return any(self.leads(item, state) for item in value[1])
         if kind == "tuple":
-            return any(self._leads(item, state) for item in value[1])
+            return any(self.leads(item, state) for item in value[1])
         if kind == "partial":
-            bound = any(self._leads(item, state) for _, _, item in value[2])
-            return bound or self._leads(value[1], state)
+            bound = any(self.leads(item, state) for _, _, item in value[2])
+            return bound or self.leads(value[1], state)
         if kind == "function":
             return self._reaches(value[1])
         if kind == "method":
-            return self._reaches(value[2]) or self._leads(value[1], state)
+            return self._reaches(value[2]) or self.leads(value[1], state)
         if kind == "instance":
             return self._holds(value[2], state) or self._has_scaler(value[1])
         return kind == "path" and self._holds(value[1], state)
@@ -120,7 +120,7 @@ class Escapes:
         for place, value in state.values.items():
             if kind_of(value) not in _LEADING or place == location:
                 continue
-            if is_under(place, location) and self._leads(value, state):
+            if is_under(place, location) and self.leads(value, state):
                 return True
             if kind_of(value) in ("scaler", "keeper") and is_under(location, place):
                 return True

@@ -51,6 +51,8 @@ class FunctionFacts:
         settles: attributes of its parameters that it assigns, `self` included, or that a
             function of the file which it may call assigns, by name.
         generator: whether it yields.
+        indirect: whether it calls what a variable or a container holds, or a function of the file
+            which it may call does.
     """
 
     locals: frozenset[str]
@@ -60,6 +62,7 @@ class FunctionFacts:
     self_stores: set[str]
     settles: set[str]
     generator: bool = False
+    indirect: bool = False
     self_fills: set[str] = field(default_factory=set)
 
     @property
@@ -69,8 +72,10 @@ class FunctionFacts:
 
     def take(self, other: FunctionFacts) -> bool:
         """Add what another function reaches; whether anything was new."""
-        if other.reach <= self.reach and other.settles <= self.settles:
+        known = other.reach <= self.reach and other.settles <= self.settles
+        if known and other.indirect <= self.indirect:
             return False
+        self.indirect |= other.indirect
         self.reach |= other.reach
         self.settles |= other.settles
         return True
@@ -182,6 +187,8 @@ _CHANGES = frozenset({"append", "insert", "extend", "add", "remove", "pop", "cle
 def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
     if site.method:
         found.callees.add(site.method)
+    if _is_variable(site.node.func, site.function, found):
+        found.indirect = True
     if site.method in _CHANGES:
         place = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
         if isinstance(place, ast.Attribute) and path_text(place.value) == "self":
@@ -190,6 +197,13 @@ def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
     if written is not None and path_text(written[0].value) == "self":
         found.self_stores.add(written[0].attr)
     found.words |= protocol_words(site.node, site.method, site.function, roles)
+
+
+def _is_variable(callee: ast.expr, function: Function, found: FunctionFacts) -> bool:
+    """Whether a callee is what a local or an element of a container holds."""
+    if isinstance(callee, ast.Name):
+        return callee.id in found.locals and callee.id not in function.nested
+    return isinstance(callee, (ast.Subscript, ast.Call))
 
 
 def sites_by_word(module: Module, roles: Roles) -> dict[str, list[CallSite]]:

@@ -15,7 +15,7 @@ from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.facts import FunctionFacts, parameter_names
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge, parts_of
-from amplint.flow.values import CALLABLE_KINDS, NONE, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, Value, kind_of
 
 Valued = list[tuple[State, Value]]
 #: Runs the body of a frame's function: the states it returns with, each with its value. None if
@@ -124,6 +124,8 @@ class Functions:
         decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
         decides = decides or (bool(facts.self_fills) and _hands_over(call))
         if not facts.interesting and not decides:
+            if facts.indirect and HANDED in call.state.values:
+                return self.havoc(call.state)
             return self._pass_over(facts, instance, call.state)
         frame = call.frame
         if frame.depth >= CALL_DEPTH or function in frame.active or facts.generator:

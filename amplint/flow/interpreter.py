@@ -24,7 +24,7 @@ from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.slice import REORDERS, fills_container, updates_container
 from amplint.flow.state import EVERY, STATE_LIMIT, State, merge
-from amplint.flow.values import CALLABLE_KINDS, NONE, POSITIVE, ZERO, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
 
 #: Interpreting stops after this many statement visits per entry; what was found is kept. Then it
@@ -220,6 +220,9 @@ class Interpreter(Expressions):
         for after, item in self.expression(part, state, frame, binding=True):
             location = self.reader.locate(place, after, frame.function)
             known = after.values.get(location) if location is not None else None
+            if appends and known is None and self.calls.escapes.leads(item, after):
+                after = after.copy()
+                after.values[HANDED] = KEEPER
             if location is not None and known is not None:
                 after = after.copy()
                 if callee_name(call) in REORDERS:

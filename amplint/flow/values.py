@@ -38,6 +38,8 @@ POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
 FOREIGN: Value = ("foreign",)
 KEEPER: Value = ("keeper",)
+#: Where a path notes that something which uses a scaler was put into a container out of sight.
+HANDED = "<handed>"
 
 #: Kinds that can be called.
 CALLABLE_KINDS = frozenset(
