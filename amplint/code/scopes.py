@@ -146,7 +146,7 @@ class Scopes:
         self._of: dict[ast.AST, Scope] = {tree: self.module}
         _Builder(self).visit_all(tree.body, self.module)
         self._take_out()
-        self._dotted = {alias: dotted for alias, _, _, dotted in self._found}
+        self._dotted: dict[ast.AST, str] = {alias: dotted for alias, _, _, dotted in self._found}
         self._others = self._bound_otherwise()
         self._known: dict[ast.Name, str | None] = {}
         self._meanings: dict[ast.Name, Meaning] = {}
@@ -234,7 +234,7 @@ class Scopes:
     def dotted_of(self, meaning: Meaning, depth: int = _ALIASES) -> str | None:
         """The dotted name of what a name means, if an import has a part in it."""
         if meaning.imports:
-            return self._dotted[meaning.imports[-1].node]  # type: ignore[index]
+            return self._dotted[meaning.imports[-1].node]
         other = meaning.other_name
         return self.dotted(other, depth - 1) if other is not None and depth else None
 
@@ -248,7 +248,7 @@ class Scopes:
         if not isinstance(expression, ast.Name):
             return False
         meaning = self.resolve(expression)
-        dotted = {self._dotted.get(bound.node) for bound in meaning.bounds}  # type: ignore[arg-type]
+        dotted = {self._dotted.get(bound.node) for bound in meaning.bounds}
         return len(dotted) == 1 and None not in dotted
 
     def gives(self, name: str) -> bool:
