@@ -71,7 +71,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.code.references import Imported, References
+from amplint.code.scopes import Imported, Scopes
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -95,14 +95,14 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report where `apex.amp` comes in."""
     if "apex" not in view.module.source:
         return
-    references = References(view.module.tree)
-    for imported in references.imports:
-        node = _entry(imported, references)
+    scopes = view.module.scopes
+    for imported in scopes.imports:
+        node = _entry(imported, scopes)
         if node is not None:
             yield view.finding(RULE, node, MESSAGE, HELP)
 
 
-def _entry(imported: Imported, references: References) -> ast.AST | None:
+def _entry(imported: Imported, scopes: Scopes) -> ast.AST | None:
     """Where an import brings in `apex.amp`: itself, or the first `apex.amp` that reads it."""
     is_from = isinstance(imported.statement, ast.ImportFrom)
     name = imported.dotted if is_from else imported.alias.name
@@ -110,6 +110,6 @@ def _entry(imported: Imported, references: References) -> ast.AST | None:
         return imported.alias
     if imported.dotted != "apex":
         return None
-    reads = (references.parents.get(name) for name in references.reads(imported))
+    reads = (scopes.parents.get(name) for name in scopes.reads(imported))
     found = (node for node in reads if isinstance(node, ast.Attribute) and node.attr == "amp")
     return next(found, None)

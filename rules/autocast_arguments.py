@@ -81,7 +81,7 @@ from collections.abc import Iterator
 from amplint.amp import names
 from amplint.amp.flags import is_flag
 from amplint.amp.scaler_calls import expects_error
-from amplint.code.dataflow import constant_of, definitions, imported_once
+from amplint.code.dataflow import constant_of, definitions
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Severity
@@ -130,7 +130,9 @@ Complaint = tuple[ast.AST, str, str]
 def check(view: FileView) -> Iterator[Finding]:
     """Report autocast calls that raise, and autocast classes used without a call."""
     for site in view.module.calls:
-        is_known = site.dotted in names.AUTOCASTS and imported_once(view.module, site.node.func)
+        is_known = site.dotted in names.AUTOCASTS and view.module.scopes.imported_once(
+            site.node.func
+        )
         if is_known and not expects_error(site):
             for node, message, help in _complaints(view, site):
                 yield view.finding(RULE, node, message, help)
@@ -231,7 +233,7 @@ def _is_device(view: FileView, expression: ast.expr, function: Function) -> bool
 def _uncalled(view: FileView) -> Iterator[Finding]:
     for place, is_block in _entered(view.module):
         dotted = view.module.resolve(place)
-        if dotted in names.AUTOCASTS and imported_once(view.module, place):
+        if dotted in names.AUTOCASTS and view.module.scopes.imported_once(place):
             yield _not_called(view, place, dotted in names.DEVICE_AUTOCASTS, is_block)
 
 

@@ -109,7 +109,7 @@ from amplint.amp.old_amp import (
 )
 from amplint.amp.target_torch import Version, target_torch
 from amplint.code.module import Function
-from amplint.code.references import Imported, References
+from amplint.code.scopes import Imported, Scopes
 from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
 from amplint.fixing.edits import apply, joined, moved, resolve
 from amplint.rule import Rule
@@ -158,13 +158,13 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report the uses of the older interface that the target torch can do without."""
     if "amp" not in view.module.source or not _MENTION.search(view.module.source):
         return
-    references = References(view.module.tree)
-    imports = [imported for imported in references.imports if is_old(imported)]
-    stars = [node for node in references.parents if _is_star(node)]
+    scopes = view.module.scopes
+    imports = [imported for imported in scopes.imports if is_old(imported)]
+    stars = [node for node in scopes.parents if _is_star(node)]
     if not imports and not stars:
         return
     target = target_torch(view.project, view.module)
-    rewriter = _Rewriter(view, references, target, imports)
+    rewriter = _Rewriter(view, scopes, target, imports)
     for imported in imports:
         yield from _judge(view, rewriter, imported)
     if target is None or target >= max(SINCE.values()):
@@ -215,15 +215,15 @@ class _Rewriter:
     def __init__(
         self,
         view: FileView,
-        references: References,
+        scopes: Scopes,
         target: Version | None,
         imports: list[Imported],
     ) -> None:
         self._view = view
-        self._references = references
+        self._scopes = scopes
         self._target = target
         self._lines = LineTable(view.module.source)
-        self._items = {each: list(members_of(each, references)) for each in imports}
+        self._items = {each: list(members_of(each, scopes)) for each in imports}
         self._functions = {site.node: site.function for site in view.module.calls}
         self._import_fixes: dict[ast.stmt, Fix | None] = {}
         self._convertible: dict[Imported, bool] = {}
@@ -250,7 +250,7 @@ class _Rewriter:
         """Whether the name may be something else, or is the fallback for an older torch."""
         if self._is_fallback(imported.statement):
             return True
-        rivals = self._references.rivals(imported)
+        rivals = self._scopes.rivals(imported)
         others = [rival for rival in rivals if self._dotted(rival) != imported.dotted]
         if any(is_newer(self._dotted(rival) or "") for rival in others):
             return True
@@ -258,7 +258,7 @@ class _Rewriter:
 
     def kind(self, use: Use) -> str:
         """How a name is used: a key of `WARNS`."""
-        parent = self._references.parents.get(use.node)
+        parent = self._scopes.parents.get(use.node)
         if isinstance(parent, ast.Call) and parent.func is use.node:
             return "call"
         if use.node in getattr(parent, "decorator_list", ()):
@@ -269,7 +269,7 @@ class _Rewriter:
         """Whether a use is to be reported."""
         if not self.is_available(use.old) or self._is_fallback(use.node):
             return False
-        if stands_beside_newer(use.node, use.old.name, self._references):
+        if stands_beside_newer(use.node, use.old.name, self._scopes):
             return False
         return bool(self.kind(use)) or not self._is_newer_optional(use.old.name)
 
@@ -281,7 +281,7 @@ class _Rewriter:
         return self._optional[name]
 
     def _is_fallback(self, node: ast.AST) -> bool:
-        return is_fallback(node, self._references, self._view.module.source, self._asks_version)
+        return is_fallback(node, self._scopes, self._view.module.source, self._asks_version)
 
     def _asks_version(self, test: ast.expr) -> bool:
         return asks_version(self._view.objects, test, self._function_around(test))
@@ -291,12 +291,12 @@ class _Rewriter:
         functions: dict[ast.AST, Function] = {
             function.node: function for function in self._view.module.functions
         }
-        around = (functions.get(outer) for outer in self._references.ancestors(node))
+        around = (functions.get(outer) for outer in self._scopes.ancestors(node))
         return next(filter(None, around), self._view.module.body)
 
     def _dotted(self, binder: ast.AST) -> str | None:
         """What an import binds; None for any other binding."""
-        found = (each.dotted for each in self._references.imports if each.alias is binder)
+        found = (each.dotted for each in self._scopes.imports if each.alias is binder)
         return next(found, None)
 
     def _only_without(self, imported: Imported, rival: ast.AST) -> bool:
@@ -307,13 +307,13 @@ class _Rewriter:
         """
         if isinstance(rival, (ast.ClassDef, ast.FunctionDef)):
             return False
-        for outer in self._references.ancestors(imported.statement):
+        for outer in self._scopes.ancestors(imported.statement):
             if isinstance(outer, ast.Try) and imported.statement in outer.body:
                 return any(handler in self._around(rival) for handler in outer.handlers)
         return False
 
     def _around(self, node: ast.AST) -> set[ast.AST]:
-        return {node, *self._references.ancestors(node)}
+        return {node, *self._scopes.ancestors(node)}
 
     # -- fixes ---------------------------------------------------------------------------------
 
@@ -337,7 +337,7 @@ class _Rewriter:
     def help(self, use: Use) -> str:
         """The code to type."""
         short = SHORT[use.old.name].format(device=use.old.device)
-        call = self._references.parents.get(use.node)
+        call = self._scopes.parents.get(use.node)
         edits = self._use_edits(use)
         if not isinstance(call, ast.Call) or call.func is not use.node or not edits:
             return short
@@ -362,12 +362,12 @@ class _Rewriter:
 
     def _is_free(self, imported: Imported) -> bool:
         """Whether nobody else needs the import as it is."""
-        if self.is_silent(imported) or self._references.rivals(imported):
+        if self.is_silent(imported) or self._scopes.rivals(imported):
             return False
         old = MEMBERS.get(imported.dotted)
         if old is not None and not self.is_available(old):
             return False
-        if not self._references.is_global(imported):
+        if not self._scopes.is_global(imported):
             return True
         module = self._view.module
         if module.filename.endswith(("__init__.py", ".pyi")):
@@ -458,9 +458,9 @@ class _Rewriter:
 
         None if the use cannot be rewritten, or not for certain.
         """
-        parents = self._references.parents
+        parents = self._scopes.parents
         parent = parents.get(use.node)
-        if any(isinstance(outer, ast.JoinedStr) for outer in self._references.ancestors(use.node)):
+        if any(isinstance(outer, ast.JoinedStr) for outer in self._scopes.ancestors(use.node)):
             return None
         if isinstance(parent, ast.Call) and parent.func is use.node:
             return self._call_edits(parent, use.old, skip=0)
@@ -470,7 +470,7 @@ class _Rewriter:
             decorates = use.node in getattr(parent, "decorator_list", ())
             end = self._view.span_of(use.node).end
             return (Edit(Span(end, end), f"({self._device_type(use.old)})"),) if decorates else None
-        return () if _is_type_only(use.node, self._references) else None
+        return () if _is_type_only(use.node, self._scopes) else None
 
     def _is_partial(self, call: ast.Call) -> bool:
         return self._view.module.resolve(call.func) == "functools.partial"
@@ -595,10 +595,10 @@ def _is_text(arguments: list[ast.expr]) -> bool:
     return isinstance(first, ast.Constant) and isinstance(first.value, str)
 
 
-def _is_type_only(node: ast.expr, references: References) -> bool:
+def _is_type_only(node: ast.expr, scopes: Scopes) -> bool:
     """Whether a class is named only as a type: an annotation, or the test of `isinstance`."""
     inner: ast.AST = node
-    for outer in references.ancestors(node):
+    for outer in scopes.ancestors(node):
         if inner in (getattr(outer, "annotation", None), getattr(outer, "returns", None)):
             return True
         if isinstance(outer, ast.Call):

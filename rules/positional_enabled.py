@@ -76,7 +76,6 @@ from collections.abc import Iterator
 from amplint.amp import names
 from amplint.amp.flags import is_flag
 from amplint.amp.roles import ScalerConstruction
-from amplint.code.dataflow import imported_once
 from amplint.errors import UnreadableFile
 from amplint.findings import Edit, Finding, Fix, Severity, Span
 from amplint.rule import Rule
@@ -107,7 +106,7 @@ def check(view: FileView) -> Iterator[Finding]:
         if built.dotted not in names.GRAD_SCALERS:
             continue
         index = _flag_index(view, built)
-        if index is None or not imported_once(view.module, built.call.func):
+        if index is None or not view.module.scopes.imported_once(built.call.func):
             continue
         argument = built.call.args[index]
         flag = view.source_of(argument)

@@ -74,7 +74,7 @@ def _imported(module: Module) -> Iterator[tuple[str, ...]]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (alias.name,)
-    for dotted in dict.fromkeys(module.imports.aliases.values()):
+    for dotted in dict.fromkeys(module.scopes.aliases.values()):
         yield dotted, dotted.rpartition(".")[0] or dotted
-    for star in module.imports.stars:
+    for star in module.scopes.stars:
         yield (star,)

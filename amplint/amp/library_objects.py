@@ -39,7 +39,7 @@ def _constructed(value: ast.expr, module: Module) -> LibraryClass | None:
 def imports_library(module: Module, row: LibraryClass) -> bool:
     """Whether a module imports something from the library of a class."""
     packages = {name.partition(".")[0] for name in (row.name, *row.aliases)}
-    imported = {name.partition(".")[0] for name in module.imports.aliases.values()}
+    imported = {name.partition(".")[0] for name in module.scopes.aliases.values()}
     return bool(packages & imported)
 
 

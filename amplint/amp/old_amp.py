@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from amplint.amp.target_torch import Version
 from amplint.code.module import Function
-from amplint.code.references import Imported, References
+from amplint.code.scopes import Imported, Scopes
 from amplint.values.objects import Objects
 
 
@@ -96,16 +96,16 @@ class Use:
     imported: Imported
 
 
-def members_of(imported: Imported, references: References) -> Iterator[Use | ast.Name]:
+def members_of(imported: Imported, scopes: Scopes) -> Iterator[Use | ast.Name]:
     """What is read through one import: a use, or the bare name where it is none.
 
     A name that only passes through torch (`torch.nn`) is left out.
     """
-    for name in references.reads(imported):
+    for name in scopes.reads(imported):
         node: ast.expr = name
         dotted = imported.dotted
         while dotted not in MEMBERS:
-            parent = references.parents.get(node)
+            parent = scopes.parents.get(node)
             if not isinstance(parent, ast.Attribute) or not _leads_on(dotted):
                 break
             node, dotted = parent, f"{dotted}.{parent.attr}"
@@ -131,7 +131,7 @@ def is_newer(dotted: str) -> bool:
 
 def is_fallback(
     node: ast.AST,
-    references: References,
+    scopes: Scopes,
     source: str,
     asks_version: Callable[[ast.expr], bool],
 ) -> bool:
@@ -147,7 +147,7 @@ def is_fallback(
     """
     knows_newer = bool(_NEWER.search(source))
     inner = node
-    for outer in references.ancestors(node):
+    for outer in scopes.ancestors(node):
         if isinstance(outer, (ast.If, ast.IfExp)) and inner is not outer.test:
             if asks_version(outer.test):
                 return True
@@ -167,10 +167,10 @@ def is_fallback(
     return False
 
 
-def stands_beside_newer(node: ast.AST, name: str, references: References) -> bool:
+def stands_beside_newer(node: ast.AST, name: str, scopes: Scopes) -> bool:
     """Whether a class is one of several that a type test accepts, the newer one among them."""
     inner = node
-    for outer in references.ancestors(node):
+    for outer in scopes.ancestors(node):
         if isinstance(outer, ast.Call) and inner in outer.args[1:]:
             tests = isinstance(outer.func, ast.Name) and outer.func.id in _TYPE_TESTS
             return tests and _mentions(inner, name)

@@ -92,6 +92,7 @@ class Roles:
         steppers: paths of objects of training libraries whose call is a whole training step.
         by_value: what an expression is by the values that reach it, in whatever file; asked where
             the module itself says nothing.
+        imported: dotted name -> role of what a call of it gives, where other files say so.
     """
 
     module: Module
@@ -101,6 +102,7 @@ class Roles:
     scaler_like: frozenset[str] = frozenset()
     steppers: set[tuple[str, str]] = field(default_factory=set)
     by_value: Callable[[ast.expr, Function], Role | None] | None = None
+    imported: Mapping[str, Role] = field(default_factory=dict)
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
         """The role of an expression where `function` reads it, or None if unknown.
@@ -152,6 +154,8 @@ class Roles:
             return self.class_role(self.module.classes[callee.id])
         if dotted is None:
             return None
+        if dotted in self.imported:
+            return self.imported[dotted]
         if dotted in names.GRAD_SCALERS or dotted in names.SHARDED_GRAD_SCALERS:
             return Role.SCALER
         if dotted in names.AUTOCASTS:
@@ -274,11 +278,9 @@ def build_roles(module: Module, imported: Mapping[str, Role] | None = None) -> R
     """Collect the roles of every assignment, annotation and constructor of the module.
 
     Args:
-        imported: imported name -> role of what a call of it gives, where that is known.
+        imported: dotted name -> role of what a call of it gives, where other files say so.
     """
-    roles = Roles(module, scaler_like=_scaler_like(module))
-    for name, made in (imported or {}).items():
-        roles.makers[(module.body.qualname, name)] = {made}
+    roles = Roles(module, scaler_like=_scaler_like(module), imported=imported or {})
     bindings = [
         (function, target, value)
         for function in module.functions

@@ -209,37 +209,6 @@ def _bindings_seen(module: Module, path: str, function: Function) -> list[Bindin
     return []
 
 
-def imported_once(module: Module, expression: ast.expr) -> bool:
-    """Whether one import, and nothing else, binds the root name of a dotted expression.
-
-    False for `try: from a import f` / `except ImportError: from b import f`.
-    """
-    while isinstance(expression, ast.Attribute):
-        expression = expression.value
-    return isinstance(expression, ast.Name) and _bound_by_one_import(module, expression.id)
-
-
-def _origin(statement: ast.Import | ast.ImportFrom, name: str) -> str | None:
-    """The module that an import takes a name from; of `import a.b as name` it is `a.b`."""
-    if isinstance(statement, ast.ImportFrom):
-        return statement.module
-    renamed = (alias.name for alias in statement.names if alias.asname == name)
-    return next(renamed, name)
-
-
-@lru_cache(maxsize=64)
-def _bound_by_one_import(module: Module, name: str) -> bool:
-    sources = set()
-    for function in module.functions:
-        if name in parameters(function):
-            return False
-        for binding in bindings_of(function).get(name, ()):
-            if not isinstance(binding.statement, (ast.Import, ast.ImportFrom)):
-                return False
-            sources.add(_origin(binding.statement, name))
-    return len(sources) == 1
-
-
 def receiver(call: ast.Call) -> str:
     """The source text of what a method is called on; "" for a plain function."""
     return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""

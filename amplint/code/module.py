@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
-from amplint.code.by_name import read_by_name
-from amplint.code.imports import Imports, collect_imports
+from amplint.code.scopes import Scopes
+from amplint.code.tree import children, walk
 
 #: What a question about one module gives.
 Answer = TypeVar("Answer")
@@ -95,15 +95,18 @@ class Module:
         filename: as it will be printed.
         source: decoded text, universal newlines not applied.
         tree: the parsed module.
+        scopes: what its names mean.
         name: dotted name in the project ("package.module"), "" for a file judged alone.
+        definitions: its functions and classes by their statements.
     """
 
     filename: str
     source: str
     tree: ast.Module
+    scopes: Scopes = field(repr=False)
     name: str = ""
-    imports: Imports = field(default_factory=Imports)
     functions: list[Function] = field(default_factory=list)
+    definitions: dict[ast.AST, Function | Class] = field(default_factory=dict, repr=False)
     classes: dict[str, Class] = field(default_factory=dict)
     calls: list[CallSite] = field(default_factory=list)
     _answers: dict[Callable[..., object], object] = field(default_factory=dict, repr=False)
@@ -124,18 +127,12 @@ class Module:
         return (node for function in self.functions for node in function.nodes)
 
     def resolve(self, expression: ast.expr) -> str | None:
-        """Dotted name of an expression; None for names that the file defines itself.
+        """Dotted name of what an import binds to an expression; None for everything else.
 
-        A class of the file shadows an import, unless it is the `except ImportError`
-        fallback of that import.
+        Where it is read counts: a parameter shadows an import. An expression that was made up
+        is read at the top of the module.
         """
-        dotted = self.imports.resolve(expression)
-        if dotted is None:
-            return None
-        name = _root_name(expression)
-        if name in self.classes and name not in self.imports.fallbacks:
-            return None
-        return dotted
+        return self.scopes.dotted(expression)
 
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases in this file, nearest first."""
@@ -180,42 +177,15 @@ def build_module(
         RecursionError: the tree is nested deeper than the interpreter's stack; the caller
             reports AMP000.
     """
-    module = Module(filename, source, tree, name)
+    module = Module(filename, source, tree, Scopes(tree, package), name)
     body = Function("<module>", "<module>", tree, module, _label(module, "<module>"))
     module.functions.append(body)
     _Indexer(module).visit_body(tree, body, None, "")
-    module.imports = collect_imports(module.nodes(), package=package)
     module.calls = [
         CallSite(call.node, call.function, module.resolve(call.node.func), call.method)
         for call in module.calls
     ]
     return module
-
-
-#: Contexts and operators: nearly half of the nodes of a tree, and nobody looks for them.
-MARKS = frozenset(
-    kind
-    for base in (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
-    for kind in base.__subclasses__()
-)
-#: Nodes without other nodes below them.
-LEAVES = frozenset({ast.Name, ast.Constant})
-
-
-def children(node: ast.AST) -> list[ast.AST]:
-    """As `ast.iter_child_nodes`, but without marks, and faster: this visits every node."""
-    found: list[ast.AST] = []
-    if type(node) in LEAVES:
-        return found
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if isinstance(value, list):
-            found += [
-                item for item in value if isinstance(item, ast.AST) and type(item) not in MARKS
-            ]
-        elif isinstance(value, ast.AST) and type(value) not in MARKS:
-            found.append(value)
-    return found
 
 
 class _Indexer:
@@ -255,6 +225,7 @@ class _Indexer:
         label = _label(self.module, qualname)
         inner = Function(node.name, qualname, node, self.module, label, parent, owner)
         self.module.functions.append(inner)
+        self.module.definitions[node] = inner
         if owner is not None:
             owner.methods.setdefault(node.name, inner)
         else:
@@ -271,6 +242,7 @@ class _Indexer:
         qualname = prefix + node.name
         inner = Class(node.name, qualname, node, self.module, _label(self.module, qualname))
         self.module.classes.setdefault(node.name, inner)
+        self.module.definitions[node] = inner
         for expression in (*node.decorator_list, *node.bases):
             self._visit(expression, function, None, prefix)
         for statement in node.body:
@@ -293,14 +265,6 @@ def as_function(node: ast.Lambda, function: Function) -> Function:
     )
 
 
-def _root_name(expression: ast.expr) -> str:
-    """The name that a dotted expression starts with, `getattr` calls included."""
-    while not isinstance(expression, ast.Name):
-        named = read_by_name(expression)
-        expression = named[0] if named is not None else expression.value  # type: ignore[attr-defined]
-    return expression.id
-
-
 def _label(module: Module, qualname: str) -> str:
     return f"{module.name}.{qualname}" if module.name else qualname
 
@@ -309,14 +273,6 @@ def _method_name(callee: ast.expr) -> str:
     if isinstance(callee, ast.Attribute):
         return callee.attr
     return callee.id if isinstance(callee, ast.Name) else ""
-
-
-def walk(node: ast.AST) -> list[ast.AST]:
-    """As `ast.walk`, in the same order, but without contexts and operators, and faster."""
-    found = [node]
-    for each in found:
-        found += children(each)
-    return found
 
 
 def walk_function(function: Function) -> Iterator[ast.AST]:

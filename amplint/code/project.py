@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 
 from amplint.code.lookups import Lookups
 from amplint.code.module import Class, Function, Module, build_module
+from amplint.code.scopes import Meaning
 from amplint.errors import UnreadableFile
 from amplint.source.parsing import parse
 from amplint.source.reading import SourceFile, decode
 
-#: An imported file without one of these words cannot take part in the protocol.
-_PROTOCOL_WORDS = re.compile(
-    rb"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
-)
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 #: Re-exports are followed through this many files.
 _REEXPORT_DEPTH = 5
@@ -53,9 +49,8 @@ class Project:
         self.target_torch = target_torch
         self.lookups = Lookups()
         self._modules: dict[str, Module | None] = {}
-        self._others: dict[str, Module | None] = {}
         self._paths: dict[Module, str] = {}
-        self._symbols: dict[tuple[str, str, bool], Function | Class | None] = {}
+        self._symbols: dict[tuple[str, str], Function | Class | None] = {}
         self._search_paths: dict[str, list[str]] = {}
         self._found: dict[tuple[str, str], str | None] = {}
 
@@ -88,75 +83,82 @@ class Project:
         path = self.path_of(module)
         return self._package_of(path) if path else ""
 
-    def symbol(self, dotted: str, importer: Module) -> Function | Class | None:
-        """The function or class of a dotted name as `importer` would import it.
+    def named(
+        self, expression: ast.expr, function: Function, depth: int = _REEXPORT_DEPTH
+    ) -> Function | Class | None:
+        """The function or class that a name or `module.name` stands for where `function` reads it.
 
-        Names that a package only re-exports are followed to where they are defined. Files
-        that cannot take part in the protocol are not read: see `definition`.
+        Of this file or of any other of the project; None for variables, parameters, and names
+        that may stand for several.
         """
-        return self._symbol(dotted, importer, _REEXPORT_DEPTH, anywhere=False)
+        module = function.module
+        if isinstance(expression, ast.Name):
+            meaning = module.scopes.resolve(expression, function.node)
+            if meaning.definition is not None:
+                return module.definitions.get(meaning.definition)
+            if meaning.scope is None:
+                return self._from_stars(expression.id, module)
+            other = meaning.other_name
+            if other is not None and depth:
+                return self.named(other, function, depth - 1)
+            if not meaning.imports:
+                return None
+        dotted = module.resolve(expression)
+        return self.definition(dotted, module) if dotted is not None else None
 
     def definition(self, dotted: str, importer: Module) -> Function | Class | None:
-        """Like `symbol`, in any file: a model or a configuration does not mention the protocol."""
-        return self._symbol(dotted, importer, _REEXPORT_DEPTH, anywhere=True)
+        """The function or class of a dotted name as `importer` would import it.
+
+        Names that a package only re-exports are followed to where they are defined.
+        """
+        return self._symbol(dotted, importer, _REEXPORT_DEPTH)
 
     def module_named(self, dotted: str, importer: Module) -> Module | None:
-        """The module of a dotted name as `importer` would import it, whatever it mentions."""
-        return self._module(dotted, importer, anywhere=True)
+        """The module of a dotted name as `importer` would import it."""
+        path = self._find(dotted, importer)
+        return self._module_at(path, dotted) if path is not None else None
 
-    def _symbol(
-        self, dotted: str, importer: Module, depth: int, *, anywhere: bool
-    ) -> Function | Class | None:
-        key = (dotted, os.path.dirname(self._paths.get(importer, "")), anywhere)
+    def _symbol(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
+        key = (dotted, os.path.dirname(self._paths.get(importer, "")))
         if key not in self._symbols:
             self._symbols[key] = None  # a cycle of re-exports ends here
-            self._symbols[key] = self._look_up(dotted, importer, depth, anywhere)
+            self._symbols[key] = self._look_up(dotted, importer, depth)
         return self._symbols[key]
 
-    def _look_up(
-        self, dotted: str, importer: Module, depth: int, anywhere: bool
-    ) -> Function | Class | None:
+    def _look_up(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
         parts = dotted.split(".")
         # What is left after the module is a function, a class, or a method of a class.
         for length in range(len(parts) - 1, max(len(parts) - 3, 0), -1):
-            module = self._module(".".join(parts[:length]), importer, anywhere=anywhere)
+            module = self.module_named(".".join(parts[:length]), importer)
             if module is not None:
-                return self._member(module, parts[length:], depth, anywhere)
+                return self._member(module, parts[length:], depth)
         return None
 
-    def _member(
-        self, module: Module, rest: list[str], depth: int, anywhere: bool
-    ) -> Function | Class | None:
-        for source, left in self._star_sources(module, depth, anywhere):
-            found = self._own_member(source, rest, left, anywhere)
-            if found is not None:
-                return found
-        return None
+    def _member(self, module: Module, rest: list[str], depth: int) -> Function | Class | None:
+        meaning = module.scopes.meaning(rest[0], module.scopes.module)
+        if meaning.scope is not None:
+            return self._own_member(module, meaning, rest[1:], depth)
+        return self._from_stars(rest[0], module, rest[1:], depth)
 
     def _own_member(
-        self, module: Module, rest: list[str], depth: int, anywhere: bool
+        self, module: Module, meaning: Meaning, rest: list[str], depth: int
     ) -> Function | Class | None:
-        name = rest[0]
-        owner = module.classes.get(name)
-        if owner is not None:
-            if len(rest) == 1:
-                return owner
-            return owner.methods.get(rest[1]) if len(rest) == 2 else None
-        body = module.body
-        if len(rest) == 1 and name in body.nested and name not in body.redefined:
-            return body.nested[name]
-        if depth == 0:
+        """What a module binds to a name, or a method of a class that it binds."""
+        definition = meaning.definition
+        if definition is None:
+            dotted = module.scopes.dotted_of(meaning)
+            if dotted is not None and depth:
+                return self._symbol(".".join((dotted, *rest)), module, depth - 1)
             return None
-        alias = module.imports.aliases.get(name)
-        if alias is not None:
-            name = ".".join((alias, *rest[1:]))
-            return self._symbol(name, module, depth - 1, anywhere=anywhere)
-        return None
+        found = module.definitions.get(definition)
+        if not rest:
+            return found
+        return found.methods.get(rest[0]) if isinstance(found, Class) and len(rest) == 1 else None
 
-    def _star_sources(
-        self, module: Module, depth: int, anywhere: bool
-    ) -> Iterator[tuple[Module, int]]:
-        """A module and those whose names it imports with `*`, each once, nearest first.
+    def _from_stars(
+        self, name: str, module: Module, rest: list[str] | None = None, depth: int = _REEXPORT_DEPTH
+    ) -> Function | Class | None:
+        """What `from other import *` brings in under a name.
 
         Modules that import each other so are many paths, but few modules.
         """
@@ -164,24 +166,38 @@ class Project:
         pending = deque([(module, depth)])
         while pending:
             current, left = pending.popleft()
-            yield current, left
-            for star in current.imports.stars if left else ():
-                other = self._module(star, current, anywhere=anywhere)
-                if other is not None and other not in seen:
-                    seen.add(other)
-                    pending.append((other, left - 1))
-
-    def importers(self, function: Function) -> Iterator[Module]:
-        """Modules of the project that may call a function of another module by its name.
-
-        Only files that import the module and call the name are read; with
-        `_SEARCH_LIMIT` files in the project the search ends without an answer.
-        """
-        return self._importing(function, anywhere=False)
+            # Of two that give a name, the later import wins.
+            for star in reversed(current.scopes.stars) if left else ():
+                other = self.module_named(star, current)
+                if other is None or other in seen or not other.scopes.gives(name):
+                    continue
+                seen.add(other)
+                meaning = other.scopes.meaning(name, other.scopes.module)
+                if meaning.scope is not None:
+                    return self._own_member(other, meaning, rest or [], left - 1)
+                pending.append((other, left - 1))
+        return None
 
     def users(self, function: Function) -> Iterator[Module]:
-        """Like `importers`, in any file; a constructor is called by the name of its class."""
-        return self._importing(function, anywhere=True)
+        """Modules of the project that may call a function of another module by its name.
+
+        A constructor is called by the name of its class. Only files that import the module and
+        call the name are read; with `_SEARCH_LIMIT` files in the project the search ends without
+        an answer.
+        """
+        path = self._paths.get(function.module, "")
+        if not path:
+            return
+        name = function.name
+        if name == "__init__" and function.owner is not None:
+            name = function.owner.name
+        root = self._root or self._project_root(os.path.dirname(path))
+        stem = _stem(path)
+        folder = os.path.dirname(path)
+        if os.path.basename(path) == "__init__.py":
+            folder = os.path.dirname(folder)
+        found = self.lookups.importing(root, stem, os.path.basename(folder), name)
+        yield from self._loaded(path, root, found)
 
     def is_imported_from(self, module: Module, name: str) -> bool:
         """Whether another file of the project gets a name from a module."""
@@ -197,28 +213,13 @@ class Project:
         if path:
             root = self._root or self._project_root(os.path.dirname(path))
             found = self.lookups.mentioning(root, *words)
-            yield from self._loaded(path, root, found, anywhere=True)
+            yield from self._loaded(path, root, found)
 
-    def _importing(self, function: Function, *, anywhere: bool) -> Iterator[Module]:
-        path = self._paths.get(function.module, "")
-        if not path:
-            return
-        name = function.name
-        if anywhere and name == "__init__" and function.owner is not None:
-            name = function.owner.name
-        root = self._root or self._project_root(os.path.dirname(path))
-        stem = _stem(path)
-        folder = os.path.dirname(path)
-        if os.path.basename(path) == "__init__.py":
-            folder = os.path.dirname(folder)
-        found = self.lookups.importing(root, stem, os.path.basename(folder), name)
-        yield from self._loaded(path, root, found, anywhere)
-
-    def _loaded(self, path: str, root: str, found: list[str], anywhere: bool) -> Iterator[Module]:
+    def _loaded(self, path: str, root: str, found: list[str]) -> Iterator[Module]:
         for other in found:
             if other == path:
                 continue
-            module = self._module_at(other, _dotted_below(other, root), anywhere)
+            module = self._module_at(other, _dotted_below(other, root))
             if module is not None:
                 yield module
 
@@ -243,38 +244,18 @@ class Project:
         folder = os.path.dirname(path)
         return list(dict.fromkeys((self._root or self._project_root(folder), folder)))
 
-    def _module(self, dotted: str, importer: Module, *, anywhere: bool) -> Module | None:
-        path = self._find(dotted, importer)
-        return self._module_at(path, dotted, anywhere) if path is not None else None
-
-    def _module_at(self, path: str, dotted: str, anywhere: bool) -> Module | None:
+    def _module_at(self, path: str, dotted: str) -> Module | None:
         if path not in self._modules:
             self._modules[path] = None  # an import cycle ends here
-            loaded = self._load(path, dotted, anywhere=False)
+            loaded = self._load(path, dotted)
             if loaded is not None:
                 self._remember(path, loaded)
-        found = self._modules[path]
-        if found is None and anywhere:
-            found = self._other_at(path, dotted)
-        return found
+        return self._modules[path]
 
-    def _other_at(self, path: str, dotted: str) -> Module | None:
-        """A file that does not mention the protocol; the flow analysis never sees it."""
-        if path not in self._others:
-            self._others[path] = None
-            found = self._others[path] = self._load(path, dotted, anywhere=True)
-            if found is not None:
-                self._paths[found] = path
-        return self._others[path]
-
-    def _load(self, path: str, dotted: str, *, anywhere: bool) -> Module | None:
+    def _load(self, path: str, dotted: str) -> Module | None:
         filename = os.path.relpath(path).replace(os.sep, "/")
         try:
             source = decode(self.lookups.read(path), filename)
-            mentions = _PROTOCOL_WORDS.search(source.text.encode("utf-8", "replace"))
-            is_package = os.path.basename(path) == "__init__.py"
-            if mentions is None and not is_package and not anywhere:
-                return None
             return _shared(source, dotted, self._package_of(path))
         except (UnreadableFile, RecursionError, MemoryError, OSError):
             return None
@@ -366,14 +347,14 @@ def _stem(path: str) -> str:
 
 def _takes(module: Module, stem: str, name: str) -> bool:
     """Whether a module imports a name from a module with that last part, or reads it there."""
-    imports = module.imports
-    if any(dotted.split(".")[-2:] == [stem, name] for dotted in imports.aliases.values()):
+    scopes = module.scopes
+    if any(dotted.split(".")[-2:] == [stem, name] for dotted in scopes.aliases.values()):
         return True
-    if any(star.rpartition(".")[2] == stem for star in imports.stars):
+    if any(star.rpartition(".")[2] == stem for star in scopes.stars):
         return True
     reads = (node for node in module.nodes() if isinstance(node, ast.Attribute))
     return any(
-        (imports.resolve(node) or "").split(".")[-2:] == [stem, name]
+        (scopes.dotted(node) or "").split(".")[-2:] == [stem, name]
         for node in reads
         if node.attr == name
     )

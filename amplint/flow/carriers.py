@@ -94,7 +94,7 @@ def _named(
     place: ast.expr, parts: list[ast.expr], function: Function, roles: Roles
 ) -> Iterator[tuple[str, set[str]]]:
     name = last_name(place)
-    if not name or name == "self" or name in roles.module.imports.aliases:
+    if not name or name == "self" or name in roles.module.scopes.aliases:
         return
     given = {last_name(part) for part in parts}
     if any(roles.is_scaler(_owner(part), function) for part in parts):

@@ -122,7 +122,7 @@ class Places:
             known = state.values.get(self.name_location(node.id, function))
             if known is not None and known[0] != "path":
                 return known
-            nested = self._function_named(node.id, function)
+            nested = self._function_named(node, function)
             if nested is not None:
                 return ("function", nested)
         location = self.locate(node, state, function)
@@ -131,16 +131,12 @@ class Places:
         value = state.values.get(location)
         return value if value is not None else ("path", location)
 
-    def _function_named(self, name: str, function: Function) -> Function | None:
-        scope: Function | None = function
-        while scope is not None:
-            if name in scope.nested:
-                return None if name in scope.redefined else scope.nested[name]
-            scope = scope.parent
-        body = function.module.body
-        if name in function.module.imports.aliases or name in body.redefined:
-            return None
-        return body.nested.get(name)
+    def _function_named(self, name: ast.Name, function: Function) -> Function | None:
+        """The function of the same file that a name stands for."""
+        module = function.module
+        definition = module.scopes.resolve(name, function.node).definition
+        found = module.definitions.get(definition) if definition is not None else None
+        return found if isinstance(found, Function) else None
 
     def text(self, node: ast.expr, state: State, function: Function) -> str | None:
         """Canonical text of a stable expression, None if it may change by itself."""

@@ -35,6 +35,10 @@ from amplint.flow.values import Value
 from amplint.values.kinds import Targets
 from amplint.values.objects import Objects
 
+#: An imported file without one of these words cannot take part in the protocol.
+_PROTOCOL_WORDS = re.compile(
+    r"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
+)
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 20
 #: Tables are followed through this many imports.
@@ -75,24 +79,25 @@ class Program:
     def __init__(self, project: Project | None = None, objects: Objects | None = None) -> None:
         self.unfinished: set[Function] = set()
         self.judged: dict[Module, list] = {}
-        self._project = project
-        self.objects = objects or (Objects(project) if project is not None else None)
-        self._values = ValueRoles(self.objects) if self.objects is not None else None
+        self._project = project or Project()
+        self.objects = objects or Objects(self._project)
+        self._values = ValueRoles(self.objects)
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}
         self._lambdas: dict[ast.Lambda, Function] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
+        self._partakers: dict[Module, bool] = {}
+        self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
         self._tested: set[str] = set()
         self._handed: set[str] = set()
 
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
-        if self._values is not None:
-            roles = self._values.complete(roles)
+        roles = self._values.complete(roles)
         slicer = Slicer(roles, self._tested, self._handed)
         unit = self._units[module] = Unit(module, roles, {}, slicer, {}, NO_ALIASES)
         imported = self._imported_reach(module)
-        makers = dict(self._imported_makers(module))
+        makers = dict(self._imported_makers(module, roles))
         if makers:
             unit.roles = roles = replace(build_roles(module, makers), by_value=roles.by_value)
             unit.slicer = Slicer(roles, self._tested, self._handed)
@@ -104,21 +109,26 @@ class Program:
             self._complete_bases(owner)
         return unit
 
-    def _imported_makers(self, module: Module) -> Iterator[tuple[str, Role]]:
-        """Imported functions that build scalers or optimizers, and classes of optimizers."""
-        for name in module.imports.aliases:
-            found = self._imported(ast.Name(name, ast.Load()), module, anywhere=False)
-            if found is None:
-                continue
-            roles = self._units[found.module].roles
+    def _imported_makers(self, module: Module, roles: Roles) -> Iterator[tuple[str, Role]]:
+        """Imported functions that build scalers or optimizers, and classes of the project.
+
+        Of classes only those that are not what their names say.
+        """
+        for name, dotted, found in self._imported(module):
             if isinstance(found, Class):
-                role = roles.class_role(found)
-                if role is Role.OPTIMIZER:
-                    yield name, role
-            else:
-                made = factory_role(roles, found)
+                role = self._class_role(found)
+                named = roles.constructor_role(dotted, ast.Name(name, ast.Load()))
+                if role is not (named or Role.OTHER):
+                    yield dotted, role
+            elif self._partakes(found):
+                made = factory_role(self.roles(found), found)
                 if made is not None:
-                    yield name, made
+                    yield dotted, made
+
+    def _class_role(self, owner: Class) -> Role:
+        """The role of the objects of a class, by its bases in whatever file."""
+        found = (Roles(item.module).class_role(item) for item in self.ancestry(owner))
+        return next((role for role in found if role is not Role.OTHER), Role.OTHER)
 
     def _index_names(self, unit: Unit, completed: Mapping[str, AbstractSet[str]]) -> None:
         """Work out which names of calls matter in a module.
@@ -141,7 +151,7 @@ class Program:
         own = {name: self.facts(method) for name, method in owner.methods.items()}
         words = {name: found.reach for name, found in own.items() if found.reach}
         for base in self.ancestry(owner)[1:] if words else ():
-            unit = self._units[base.module]
+            unit = self.unit(base)
             if base.module is owner.module or not unit.facts:
                 continue
             for found in unit.facts.values():
@@ -168,11 +178,10 @@ class Program:
             if self.is_interesting(owner) or self.stores_tested(owner):
                 yield owner.name
         filled = self._fill_tested(unit.module)
-        for name, dotted in sorted(unit.module.imports.aliases.items()):
+        for name, dotted, found in self._imported(unit.module):
             # A configuration does not mention the protocol.
-            anywhere = name in filled or CONFIGURATION.search(dotted) is not None
-            found = self._imported(ast.Name(name, ast.Load()), unit.module, anywhere=anywhere)
-            if found is None:
+            configures = name in filled or CONFIGURATION.search(dotted) is not None
+            if not configures and not self._partakes(found):
                 continue
             if isinstance(found, Class):
                 if self.is_interesting(found) or self.stores_tested(found):
@@ -190,7 +199,7 @@ class Program:
 
     def settles_test(self, function: Function) -> bool:
         """Whether a function assigns attributes that a test of the program reads."""
-        facts = self._units[function.module].facts.get(function)
+        facts = self.unit(function).facts.get(function)
         return facts is not None and bool(facts.settles & self._tested)
 
     def stores_tested(self, owner: Class) -> bool:
@@ -206,17 +215,17 @@ class Program:
         """Whether the module of a function is part of the program."""
         return function.module in self._units
 
-    def unit(self, function: Function) -> Unit:
-        """The unit that holds a function."""
-        return self._units[function.module]
+    def unit(self, found: Function | Class) -> Unit:
+        """The unit that holds a function or class; its module joins the program by that."""
+        return self._unit_of(found.module)
 
     def facts(self, function: Function) -> FunctionFacts:
         """Facts of a function."""
-        return self._units[function.module].facts[function]
+        return self.unit(function).facts[function]
 
     def roles(self, function: Function) -> Roles:
         """Roles of the module that holds a function."""
-        return self._units[function.module].roles
+        return self.unit(function).roles
 
     def slice(self, function: Function) -> Slice:
         """The relevance slice of a function, computed once."""
@@ -227,8 +236,6 @@ class Program:
 
     def targets(self, call: ast.Call, function: Function) -> Targets:
         """The functions of the program that a call can run by the values in sight."""
-        if self.objects is None:
-            return Targets()
         found = self.objects.targets(call, function)
         known = tuple(item for item in found.functions if self._has_facts(item))
         lacking = "" if len(known) == len(found.functions) else "a lambda"
@@ -240,9 +247,9 @@ class Program:
         return function.module in self._units and function in self._units[function.module].facts
 
     def find_function(self, expression: ast.expr, function: Function) -> Function | None:
-        """The function of another file that an expression names where `function` reads it."""
-        found = self._imported(expression, function.module)
-        return found if isinstance(found, Function) else None
+        """The function that an expression names where `function` reads it."""
+        found = self._project.named(expression, function)
+        return found if isinstance(found, Function) and self.unit(found) else None
 
     def find_lambda(self, node: ast.Lambda, function: Function) -> Function | None:
         """A lambda as a function, if it reaches the protocol."""
@@ -255,19 +262,16 @@ class Program:
 
     def find_class(self, expression: ast.expr, function: Function) -> Class | None:
         """The class of the program that an expression names where `function` reads it."""
-        return self._class_named(expression, function.module)
+        found = self._project.named(expression, function)
+        return found if isinstance(found, Class) else None
 
     def find_callable(self, expression: ast.expr, function: Function) -> Value:
-        """The class, or function of another file, that a plain name stands for; as a value.
+        """The class or function that an expression stands for; as a value.
 
         Only of files that can take part in the protocol.
         """
-        module = function.module
-        if isinstance(expression, ast.Name) and module.resolve(expression) is None:
-            own = module.classes.get(expression.id)
-            return ("class", own) if own is not None else None
-        found = self._imported(expression, module, anywhere=False)
-        return _callable(found)
+        found = self._project.named(expression, function)
+        return _callable(found) if found is not None and self._partakes(found) else None
 
     def find_entry(self, expression: ast.expr, function: Function) -> Value:
         """The function or class in a table of the program: `STEPS["amp"]`; as a value."""
@@ -281,13 +285,14 @@ class Program:
             return self._any_entry(table, home)
         key = str(expression.slice.value)
         entry = table.entries.get(key)
-        symbol = self._symbol_in(entry, home) if entry else self._registered(table, home, key)
-        return _callable(self._known(symbol))
+        if entry is not None:
+            return self.find_callable(entry, home.body)
+        return self._known(self._registered(table, home, key))
 
     def _any_entry(self, table: Table, home: Module) -> Value:
         """What any key of a table may give, if all of it is known."""
         entries = table.entries.values()
-        found = [_callable(self._known(self._symbol_in(entry, home))) for entry in entries]
+        found = [self.find_callable(entry, home.body) for entry in entries]
         if table.registrars or not found or None in found:
             return None
         return ("choice", tuple(found))
@@ -301,21 +306,14 @@ class Program:
             own = tables_of(module).get(expression.id) if isinstance(expression, ast.Name) else None
             return (own, module) if own is not None else None
         parent, _, name = dotted.rpartition(".")
-        home = self._project.module_named(parent, module) if self._project and parent else None
+        home = self._project.module_named(parent, module) if parent else None
         return self._table(ast.Name(name, ast.Load()), home, depth - 1) if home and depth else None
-
-    def _symbol_in(self, expression: ast.expr, module: Module) -> Function | Class | None:
-        """The function or class that an expression at the top of a module names."""
-        if isinstance(expression, ast.Name) and module.resolve(expression) is None:
-            nested = module.body.nested.get(expression.id)
-            return module.classes.get(expression.id) or nested
-        return self._imported(expression, module, anywhere=False)
 
     def _registered(self, table: Table, home: Module, key: str) -> Function | Class | None:
         """What some module registers under a key, if it is one thing."""
         found: list[Function | Class] = []
         for registrar in table.registrars:
-            others = self._project.mentioning(home, registrar.name) if self._project else ()
+            others = self._project.mentioning(home, registrar.name)
             for module in (home, *itertools.islice(others, CALLER_LIMIT)):
                 found += registered(module, key, self._names(registrar, module))
         return found[0] if len(found) == 1 else None
@@ -327,15 +325,14 @@ class Program:
         if request is None or registry is None:
             return None
         name, home = registry
-        others = self._project.mentioning(home, name) if self._project else ()
+        others = self._project.mentioning(home, name)
         found: list[Function | Class] = []
         for module in dict.fromkeys(
             (home, function.module, *itertools.islice(others, CALLER_LIMIT))
         ):
             is_registry = functools.partial(self._is_registry, registry, module)
             found += registered_in(module, request.key, is_registry)
-        known = self._known(found[0]) if len(found) == 1 else None
-        return (_callable(known), request) if known is not None else None
+        return (self._known(found[0]), request) if len(found) == 1 else None
 
     def _registry(
         self, expression: ast.expr, module: Module, depth: int = TABLE_DEPTH
@@ -346,7 +343,7 @@ class Program:
             name = expression.id if isinstance(expression, ast.Name) else ""
             return (name, module) if name in registries_of(module) else None
         parent, _, name = dotted.rpartition(".")
-        home = self._project.module_named(parent, module) if self._project and parent else None
+        home = self._project.module_named(parent, module) if parent else None
         if home is None or not depth:
             return None
         return self._registry(ast.Name(name, ast.Load()), home, depth - 1)
@@ -369,45 +366,40 @@ class Program:
         def named(expression: ast.expr) -> bool:
             if module is wanted.module and module.resolve(expression) is None:
                 return last_name(expression) == wanted.name
-            return self._imported(expression, module) is wanted
+            return self._project.named(expression, module.body) is wanted
 
         return named
 
-    def _class_named(self, expression: ast.expr, module: Module) -> Class | None:
-        if isinstance(expression, ast.Name) and module.resolve(expression) is None:
-            own = module.classes.get(expression.id)
-            if own is not None:
-                return own
-        found = self._imported(expression, module)
-        return found if isinstance(found, Class) else None
+    def _imported(self, module: Module) -> list[tuple[str, str, Function | Class]]:
+        """Imported functions and classes: the name in a call, the dotted name, the symbol.
 
-    def _imported(
-        self, expression: ast.expr, module: Module, *, anywhere: bool = True
-    ) -> Function | Class | None:
-        """What an imported name stands for.
-
-        Args:
-            anywhere: also in files that cannot take part in the protocol.
+        `limit` after `from tools import limit`, and where it calls `tools.limit(...)`.
         """
-        if self._project is None:
-            return None
-        look_up = self._project.definition if anywhere else self._project.symbol
-        dotted = module.resolve(expression)
-        if dotted is not None:
-            return self._known(look_up(dotted, module))
-        if isinstance(expression, ast.Name) and expression.id not in module.imports.aliases:
-            for star in module.imports.stars:
-                found = look_up(f"{star}.{expression.id}", module)
-                if found is not None:
-                    return self._known(found)
-        return None
+        known = self._symbols.get(module)
+        if known is None:
+            places = set(module.scopes.aliases.items())
+            places |= {(site.method, site.dotted) for site in module.calls if site.dotted}
+            found = (
+                (name, place, self._project.definition(place, module))
+                for name, place in sorted(places)
+            )
+            known = self._symbols[module] = [
+                (name, place, symbol) for name, place, symbol in found if symbol is not None
+            ]
+        return known
 
-    def _known(self, found: Function | Class | None) -> Function | Class | None:
-        """Take the module of a symbol into the program before anybody uses it."""
-        if found is None or found.module in self._units or self._project is None:
-            return found
-        self.add(found.module, roles_of(found.module))
-        return found
+    def _partakes(self, found: Function | Class) -> bool:
+        """Whether the module of a symbol can take part in the protocol."""
+        module = found.module
+        if module not in self._partakers:
+            self._partakers[module] = _PROTOCOL_WORDS.search(module.source) is not None
+        return module in self._units or self._partakers[module]
+
+    def _known(self, found: Function | Class | None) -> Value:
+        """A symbol as a value, its module being part of the program."""
+        if found is not None:
+            self.unit(found)
+        return _callable(found)
 
     def _imported_reach(self, module: Module) -> dict[str, frozenset[str]]:
         """Names that calls of imported functions and methods use -> words they may reach."""
@@ -416,9 +408,8 @@ class Program:
             return known
         reach: dict[str, set[str]] = {}
         self._reaches[module] = {}
-        for name in sorted(module.imports.aliases):
-            found = self._imported(ast.Name(name, ast.Load()), module, anywhere=False)
-            if found is None:
+        for name, _, found in self._imported(module):
+            if not self._partakes(found):
                 continue
             for called, words in self._reach_of(found, name):
                 reach.setdefault(called, set()).update(words)
@@ -439,13 +430,11 @@ class Program:
                     yield name, self._reach(method)
 
     def _reach(self, function: Function) -> set[str]:
-        facts = self._units[function.module].facts.get(function)
+        facts = self.unit(function).facts.get(function)
         return facts.reach if facts is not None else set()
 
     def callers(self, function: Function) -> Iterator[Unit]:
         """Units of other files that may call a function, or a method through a subclass."""
-        if self._project is None:
-            return
         if function.owner is None:
             modules = list(self._project.users(function))
         else:
@@ -453,31 +442,27 @@ class Program:
             found = (self._project.mentioning(function.module, item.name) for item in classes)
             modules = list(dict.fromkeys(itertools.chain(*found)))[:CALLER_LIMIT]
         for module in modules:
-            unit = self._unit_of(module)
-            if unit is not None:
-                yield unit
+            yield self._unit_of(module)
 
     def subclasses(self, owner: Class) -> list[Class]:
         """Classes of the project with `owner` among their bases, directly or not."""
         found: list[Class] = []
         pending = [owner]
-        while pending and self._project is not None:
+        while pending:
             current = pending.pop(0)
             others = itertools.islice(
                 self._project.mentioning(current.module, "class ", current.name), CALLER_LIMIT
             )
             for module in (current.module, *others):
-                unit = self._unit_of(module)
-                for item in module.classes.values() if unit is not None else ():
+                self._unit_of(module)
+                for item in module.classes.values():
                     if item not in (owner, *found) and current in self.ancestry(item):
                         found.append(item)
                         pending.append(item)
         return found
 
-    def _unit_of(self, module: Module) -> Unit | None:
+    def _unit_of(self, module: Module) -> Unit:
         if module not in self._units:
-            if self._project is None:
-                return None
             self.add(module, roles_of(module))
         return self._units[module]
 
@@ -491,7 +476,7 @@ class Program:
                 continue
             found.append(current)
             for base in current.bases:
-                known = self._class_named(base, current.module)
+                known = self.find_class(base, current.module.body)
                 if known is not None:
                     pending.append(known)
         return found

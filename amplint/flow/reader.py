@@ -387,8 +387,7 @@ class Reader(Windows):
         self, node: ast.Call, state: State, function: Function
     ) -> tuple[Function, Value] | None:
         if isinstance(node.func, ast.Name):
-            callee = self._function_named(node.func.id, function)
-            callee = callee or self.program.find_function(node.func, function)
+            callee = self.program.find_function(node.func, function)
             return (callee, None) if callee is not None else None
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
             instance = self.raw(node.func.value, state, function)

@@ -339,7 +339,7 @@ class PlanBuilder:
         return {}
 
     def _imports_of(self, module: Module) -> Iterator[tuple[Module, str]]:
-        for dotted in sorted({*module.imports.aliases.values(), *module.imports.stars}):
+        for dotted in sorted({*module.scopes.aliases.values(), *module.scopes.stars}):
             name = dotted
             while name:
                 found = self._project.module_named(name, module)

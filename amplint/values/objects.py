@@ -57,39 +57,11 @@ class Objects:
 
     def symbol(self, expression: ast.expr, function: Function) -> Function | Class | None:
         """The function or class that an expression names where `function` reads it."""
-        if isinstance(expression, ast.Name):
-            return self._named(expression.id, function)
-        if not isinstance(expression, ast.Attribute):
-            return None
-        dotted = function.module.resolve(expression)
-        if dotted is not None:
-            return self.project.definition(dotted, function.module)
+        known = self.project.named(expression, function)
+        if known is not None or not isinstance(expression, ast.Attribute):
+            return known
         owner = self.symbol(expression.value, function)
         return self.method(owner, expression.attr) if isinstance(owner, Class) else None
-
-    def _named(self, name: str, function: Function) -> Function | Class | None:
-        module = function.module
-        for scope in scopes(function, module):
-            if name in parameters(scope):
-                return None
-            if name in scope.nested:
-                return None if name in scope.redefined else scope.nested[name]
-            found = bindings_of(scope).get(name)
-            if found is None:
-                continue
-            if all(isinstance(item.statement, ast.ClassDef) for item in found):
-                return module.classes.get(name)
-            if not all(isinstance(i.statement, (ast.Import, ast.ImportFrom)) for i in found):
-                return None
-            break
-        dotted = module.resolve(ast.Name(name, ast.Load()))
-        if dotted is not None:
-            return self.project.definition(dotted, module)
-        for star in module.imports.stars:
-            known = self.project.definition(f"{star}.{name}", module)
-            if known is not None:
-                return known
-        return None
 
     # -- classes -------------------------------------------------------------------------------
 
@@ -270,7 +242,7 @@ class Objects:
             return None
         found = bindings_of(module.body).get(name)
         if found and all(isinstance(item.statement, _IMPORTS) for item in found):
-            origin = module.imports.aliases.get(name)
+            origin = module.scopes.aliases.get(name)
             if origin is None or depth == 0:
                 return None
             return self._bindings_in_module(origin, module, depth - 1)

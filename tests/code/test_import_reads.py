@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from amplint.code.references import References
+from amplint.code.scopes import Scopes
 
 CASES = {
     "module": ("from m import f\nf()", [2]),
@@ -32,11 +32,11 @@ CASES = {
 }
 
 
-def imported_f(source: str) -> tuple[References, list[int]]:
-    references = References(ast.parse(source))
-    (found,) = [each for each in references.imports if each.name == "f"]
+def imported_f(source: str) -> tuple[Scopes, list[int]]:
+    scopes = Scopes(ast.parse(source))
+    (found,) = [each for each in scopes.imports if each.name == "f"]
     assert found.dotted == "m.f"
-    return references, sorted(node.lineno for node in references.reads(found))
+    return scopes, sorted(node.lineno for node in scopes.reads(found))
 
 
 @pytest.mark.parametrize(("source", "rows"), CASES.values(), ids=CASES)
@@ -63,19 +63,19 @@ def test_where_an_import_is_read(source: str, rows: list[int]) -> None:
     ],
 )
 def test_what_else_binds_the_name(source: str, count: int) -> None:
-    references = References(ast.parse(source))
-    found = next(each for each in references.imports if each.dotted == "m.f")
-    assert len(references.rivals(found)) == count
+    scopes = Scopes(ast.parse(source))
+    found = next(each for each in scopes.imports if each.dotted == "m.f")
+    assert len(scopes.rivals(found)) == count
 
 
 def test_forms_of_imports() -> None:
     source = "import a.b\nimport a.b as c\nfrom a.b import d as e\nfrom . import g\nfrom h import *"
-    found = {each.name: each.dotted for each in References(ast.parse(source)).imports}
-    assert found == {"a": "a", "c": "a.b", "e": "a.b.d"}
+    found = {each.name: each.dotted for each in Scopes(ast.parse(source), "p").imports}
+    assert found == {"a": "a", "c": "a.b", "e": "a.b.d", "g": "p.g"}
 
 
 def test_only_the_module_is_seen_by_other_files() -> None:
     source = "from m import f\ndef g():\n    from m import h"
-    references = References(ast.parse(source))
-    seen = {each.name: references.is_global(each) for each in references.imports}
+    scopes = Scopes(ast.parse(source))
+    seen = {each.name: scopes.is_global(each) for each in scopes.imports}
     assert seen == {"f": True, "h": False}

@@ -1,0 +1,38 @@
+"""Walking over parsed code: as in `ast`, but without what nobody looks for, and faster."""
+
+from __future__ import annotations
+
+import ast
+
+#: Contexts and operators: nearly half of the nodes of a tree, and nobody looks for them.
+MARKS = frozenset(
+    kind
+    for base in (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+    for kind in base.__subclasses__()
+)
+#: Nodes without other nodes below them.
+LEAVES = frozenset({ast.Name, ast.Constant})
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """As `ast.iter_child_nodes`, but without marks, and faster: this visits every node."""
+    found: list[ast.AST] = []
+    if type(node) in LEAVES:
+        return found
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [
+                item for item in value if isinstance(item, ast.AST) and type(item) not in MARKS
+            ]
+        elif isinstance(value, ast.AST) and type(value) not in MARKS:
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> list[ast.AST]:
+    """As `ast.walk`, in the same order, but without contexts and operators, and faster."""
+    found = [node]
+    for each in found:
+        found += children(each)
+    return found
