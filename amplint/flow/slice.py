@@ -369,9 +369,11 @@ def _is_method_call(statement: ast.stmt, names: frozenset[str]) -> bool:
 
 
 def _is_own(place: ast.expr) -> bool:
-    """`self.callbacks`: another method may run what is put in there."""
-    owner = place.value if isinstance(place, ast.Attribute) else None
-    return isinstance(owner, ast.Name) and owner.id == "self"
+    """`self.callbacks`, `self.table[name]`: another method may run what is put in there."""
+    root = place
+    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    return root is not place and isinstance(root, ast.Name) and root.id == "self"
 
 
 def _is_gradient(target: ast.expr) -> bool:
