@@ -98,6 +98,7 @@ from collections.abc import Iterator
 
 from amplint.amp.checkpoints import StateUse, parameter_uses, state_uses
 from amplint.amp.scalers import BuiltScaler, built_scalers, is_handed_to
+from amplint.code.arguments import Kind, parameters
 from amplint.code.dataflow import bindings_of, receiver, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
@@ -276,8 +277,7 @@ def _keeps(view: FileView, site: CallSite, scaler: str) -> bool:
 
 def _is_open(helper: Function) -> bool:
     """Whether a function takes whatever it is given (`**objects`)."""
-    given = getattr(helper.node, "args", None)
-    return isinstance(given, ast.arguments) and bool(given.vararg or given.kwarg)
+    return any(item.kind in (Kind.REST, Kind.WORDS) for item in parameters(helper).values())
 
 
 def _is_in_container(view: FileView, scaler: str) -> bool:

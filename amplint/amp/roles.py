@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp import names
 from amplint.amp.libraries import class_row
+from amplint.code.arguments import Kind, parameters
 from amplint.code.by_name import read_by_name, written_by_name
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, Module, enclosing_class
@@ -386,11 +387,9 @@ def _bindings(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
             written = written_by_name(node)
             if written is not None:
                 yield written
-    arguments = getattr(function.node, "args", None)
-    if isinstance(arguments, ast.arguments):
-        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            if argument.annotation is not None:
-                yield ast.Name(argument.arg, ast.Store()), argument.annotation
+    for item in parameters(function).values():
+        if item.annotation is not None and item.kind not in (Kind.REST, Kind.WORDS):
+            yield ast.Name(item.name, ast.Store()), item.annotation
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.roles import Role
+from amplint.code.arguments import first_parameter
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
@@ -197,10 +198,3 @@ def assignments_in(method: Function) -> Iterator[tuple[ast.expr, ast.expr | None
     for node in method.nodes:
         if isinstance(node, ast.stmt):
             yield from assignments_of(node)
-
-
-def first_parameter(function: Function) -> str:
-    """The name of the first parameter: what a method calls its object."""
-    arguments = getattr(function.node, "args", None)
-    names = [*arguments.posonlyargs, *arguments.args] if arguments else []
-    return names[0].arg if names else "self"

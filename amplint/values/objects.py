@@ -12,7 +12,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
+from amplint.code.arguments import Bound, bind, parameters
+from amplint.code.dataflow import Binding, bindings_of, scopes
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Class, Function, Module
@@ -33,10 +34,12 @@ class Arguments:
     Args:
         given: each argument with the call that passes it.
         omitted: calls that leave the parameter to its default.
+        unclear: calls that may pass anything for it, behind a `*` or `**`.
     """
 
     given: tuple[tuple[ast.expr, CallSite], ...]
     omitted: tuple[CallSite, ...]
+    unclear: tuple[CallSite, ...] = ()
 
 
 class Objects:
@@ -207,17 +210,27 @@ class Objects:
 
     def arguments(self, function: Function, name: str) -> Arguments:
         """What the known callers pass for a parameter."""
-        positions = [word for word in parameters(function) if word not in ("self", "cls")]
-        given: list[tuple[ast.expr, CallSite]] = []
-        omitted: list[CallSite] = []
-        for site in self.calls_of(function):
-            passed = dict(zip(positions, site.node.args))
-            passed.update((item.arg, item.value) for item in site.node.keywords if item.arg)
-            if name in passed:
-                given.append((passed[name], site))
-            elif not _is_spread(site.node):
-                omitted.append(site)
-        return Arguments(tuple(given), tuple(omitted))
+        bound = [
+            (self.bind(site.node, site.function, function), site)
+            for site in self.calls_of(function)
+        ]
+        return Arguments(
+            tuple((item.given[name], site) for item, site in bound if name in item.given),
+            tuple(site for item, site in bound if name in item.defaults),
+            tuple(site for item, site in bound if name in item.unknown),
+        )
+
+    def bind(self, call: ast.Call, caller: Function, function: Function) -> Bound:
+        """How a call in `caller`, which runs `function`, fills its parameters."""
+        place = call.func.value if isinstance(call.func, ast.Attribute) else None
+        on_object = None
+        if (
+            place is not None
+            and function.owner is not None
+            and last_name(call.func) == function.name
+        ):
+            on_object = not isinstance(self.symbol(place, caller), Class)
+        return bind(call, function, on_object=on_object)
 
     # -- values --------------------------------------------------------------------------------
 
@@ -298,10 +311,3 @@ def _literal_keys(index: ast.expr, function: Function, activation: object) -> li
 
 def _is_super(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Call) and last_name(expression.func) == "super"
-
-
-def _is_spread(call: ast.Call) -> bool:
-    """Whether `*args` or `**kwargs` may pass anything."""
-    return any(isinstance(item, ast.Starred) for item in call.args) or any(
-        item.arg is None for item in call.keywords
-    )

@@ -136,10 +136,10 @@ def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Fun
     if not isinstance(expression, ast.Name) or part.is_item:
         return UNKNOWN
     for scope in scopes(function, function.module):
-        annotation = parameters(scope).get(expression.id, (None, None))[0]
-        if annotation is None:
+        known = parameters(scope).get(expression.id)
+        if known is None or known.annotation is None:
             continue
-        owner = origins.objects.symbol(plain_annotation(annotation), scope)
+        owner = origins.objects.symbol(plain_annotation(known.annotation), scope)
         if isinstance(owner, Class):
             found = field_of_any(origins, owner, str(part.key))
             return joined([(found, Standing.DEFAULT, ())], False)
