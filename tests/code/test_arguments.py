@@ -257,6 +257,13 @@ def test_refusals_say_why(definition: str, call: str, why: str) -> None:
     assert bind(call_of(call), function_of(f"def f({definition}): pass\n", "f")).refused == why
 
 
+def test_the_object_of_a_method_cannot_be_passed_again() -> None:
+    """Python refuses it even where `**words` would take the name, unless that is behind a `/`."""
+    source = "class Net:\n    def run(self, **words): ...\n"
+    found = bind(call_of("net.run(self=1)"), function_of(source, "Net.run"))
+    assert found.refused == "`self` is passed twice"
+
+
 @pytest.mark.parametrize(
     ("decorator", "refused"),
     [("contextmanager", True), ("functools.lru_cache(None)", True), ("provide_config", False)],
