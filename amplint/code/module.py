@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from amplint.code.by_name import read_by_name
+from amplint.code.classes import ancestry, method_of
 from amplint.code.imports import Imports, collect_imports
 
 #: What a question about one module gives.
@@ -139,24 +140,11 @@ class Module:
 
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases in this file, nearest first."""
-        for candidate in self.ancestry(owner):
-            if name in candidate.methods:
-                return candidate.methods[name]
-        return None
+        return method_of(self.ancestry(owner), name)
 
     def ancestry(self, owner: Class) -> list[Class]:
-        """The class and its bases in this file, depth first, each one once."""
-        found: list[Class] = []
-        pending = [owner]
-        while pending:
-            current = pending.pop(0)
-            if current in found:
-                continue
-            found.append(current)
-            for base in current.bases:
-                if isinstance(base, ast.Name) and base.id in self.classes:
-                    pending.append(self.classes[base.id])
-        return found
+        """The class and its bases in this file, in the order of method resolution."""
+        return list(ancestry(owner, _in_this_file).order)
 
     def subclasses(self, owner: Class) -> list[Class]:
         """Classes of this file that have `owner` among their bases, directly or not."""
@@ -165,6 +153,10 @@ class Module:
             for other in self.classes.values()
             if other is not owner and owner in self.ancestry(other)
         ]
+
+
+def _in_this_file(base: ast.expr, owner: Class) -> Class | None:
+    return owner.module.classes.get(base.id) if isinstance(base, ast.Name) else None
 
 
 def build_module(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
+from amplint.code.classes import method_of
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
 from amplint.flow.call import Call, Frame
@@ -105,10 +106,8 @@ class Functions:
         instance = call.state.values.get(f"{call.function.label}:self")
         if owner is None or instance is None:
             return None
-        for base in self.program.ancestry(owner)[1:]:
-            if call.name in base.methods:
-                return base.methods[call.name], instance
-        return None
+        method = method_of(self.program.ancestry(owner)[1:], call.name)
+        return (method, instance) if method is not None else None
 
     def invoke(
         self, function: Function, call: Call, instance: Value = None, *, force: bool = False

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.code.arguments import Bound, bind, parameters
+from amplint.code.classes import ancestry, method_of
 from amplint.code.dataflow import Binding, bindings_of, scopes
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
@@ -97,26 +98,16 @@ class Objects:
     # -- classes -------------------------------------------------------------------------------
 
     def ancestry(self, owner: Class) -> list[Class]:
-        """The class and its bases, in whatever file, nearest first, each one once."""
-        found: list[Class] = []
-        pending = [owner]
-        while pending:
-            current = pending.pop(0)
-            if current in found:
-                continue
-            found.append(current)
-            for base in current.bases:
-                known = self.symbol(base, current.module.body)
-                if isinstance(known, Class):
-                    pending.append(known)
-        return found
+        """The class and its bases, in whatever file, in the order of method resolution."""
+        return list(ancestry(owner, self._base).order)
+
+    def _base(self, expression: ast.expr, owner: Class) -> Class | None:
+        known = self.symbol(expression, owner.module.body)
+        return known if isinstance(known, Class) else None
 
     def method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases, nearest first."""
-        for candidate in self.ancestry(owner):
-            if name in candidate.methods:
-                return candidate.methods[name]
-        return None
+        return method_of(self.ancestry(owner), name)
 
     def base_names(self, owner: Class) -> set[str]:
         """Dotted names of all base classes that imports name ("torch.nn.Module")."""
