@@ -145,7 +145,7 @@ def _compare(
         "row": autocast.node.lineno,
     }
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
-    if by_default == (False, True) and not scaler == region:
+    if by_default == (False, True) and scaler != region:
         help = f"give both the same flag: `enabled={words['autocast']}`"
         return view.finding(RULE, built.call, CAN_BE_OFF.format_map(words), help)
     if region is None or _is_guarded(site, autocast, (scaler or frozenset()) ^ region):

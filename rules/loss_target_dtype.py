@@ -82,7 +82,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.halves import cast_of
-from amplint.code.dataflow import bindings_of, parameters
+from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
@@ -338,11 +338,10 @@ def _indices_inside(view: FileView, call: ast.Call, path: str, function: Functio
     callee = view.objects.callee(call, function)
     if callee is None:
         return False
-    names = [name for name in parameters(callee) if name not in ("self", "cls")]
-    passed = dict(zip(names, call.args))
+    given = view.objects.bind(call, function, callee).given
     return any(
         path_text(value) == path and _compares_with_argmax(callee, name)
-        for name, value in passed.items()
+        for name, value in given.items()
     )
 
 
@@ -393,10 +392,7 @@ def _cast_arguments(view: FileView, site: CallSite) -> Iterator[tuple[ast.Call, 
     callee = view.objects.callee(site.node, site.function) if casts else None
     if callee is None:
         return
-    names = [name for name in parameters(callee) if name not in ("self", "cls")]
-    passed: dict[str, ast.expr] = dict(zip(names, site.node.args))
-    passed.update((item.arg, item.value) for item in site.node.keywords if item.arg)
-    for name, value in passed.items():
+    for name, value in view.objects.bind(site.node, site.function, callee).given.items():
         if isinstance(value, ast.Call) and value in casts:
             cast = cast_of(view, value, Origin(value, site.function))
             if cast is not None and cast.dtype in _FLOATING:

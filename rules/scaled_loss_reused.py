@@ -79,7 +79,7 @@ from amplint.amp.gradients import FINITENESS, words_of
 from amplint.amp.scaled_losses import Scaling, scalings
 from amplint.amp.scaler_calls import SHOWS
 from amplint.amp.scaling import scale_words
-from amplint.code.dataflow import bindings_of, names_in, parameters
+from amplint.code.dataflow import bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
@@ -165,8 +165,10 @@ def _handed_on(
     """A scaled loss given to `scale`, or to a function that scales or writes down its loss."""
     if _scales(view, scaling.function, call):
         return _twice(view, scaling, call)
-    helper = view.objects.callee(call, scaling.function) if given in call.args else None
-    read = _only_read(helper, call.args.index(given)) if helper is not None else None
+    helper = view.objects.callee(call, scaling.function)
+    bound = view.objects.bind(call, scaling.function, helper).given if helper is not None else {}
+    name = next((word for word, value in bound.items() if value is given), "")
+    read = _only_read(helper, name) if helper is not None and name else None
     if helper is None or read is None:
         return None
     inner = layout_of(helper)
@@ -180,13 +182,12 @@ def _handed_on(
     return None
 
 
-def _only_read(helper: Function, index: int) -> ast.Name | None:
-    """The only place where a function reads a parameter, given by its position in the call."""
-    words = [word for word in parameters(helper) if word not in ("self", "cls")]
-    if helper.name == "__init__" or index >= len(words) or words[index] in bindings_of(helper):
+def _only_read(helper: Function, name: str) -> ast.Name | None:
+    """The only place where a function reads a parameter."""
+    if helper.name == "__init__" or name in bindings_of(helper):
         return None
     nodes = layout_of(helper).nodes
-    reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == words[index]]
+    reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
     return reads[0] if len(reads) == 1 else None
 
 

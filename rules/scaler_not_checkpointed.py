@@ -98,6 +98,8 @@ from collections.abc import Iterator
 
 from amplint.amp.checkpoints import StateUse, parameter_uses, state_uses
 from amplint.amp.scalers import BuiltScaler, built_scalers, is_handed_to
+from amplint.code.arguments import Kind, parameters
+from amplint.code.classes import ancestry_in_file, subclasses_in
 from amplint.code.dataflow import bindings_of, receiver, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
@@ -200,7 +202,7 @@ def _is_one_object(path: str, first: Function, second: Function) -> bool:
     if not path.startswith("self."):
         return first in scopes(second, second.module) or second in scopes(first, first.module)
     owner, other = enclosing_class(first), enclosing_class(second)
-    family = first.module.ancestry(owner) + first.module.subclasses(owner) if owner else []
+    family = [*ancestry_in_file(owner), *subclasses_in(first.module, owner)] if owner else []
     return other in family
 
 
@@ -276,8 +278,7 @@ def _keeps(view: FileView, site: CallSite, scaler: str) -> bool:
 
 def _is_open(helper: Function) -> bool:
     """Whether a function takes whatever it is given (`**objects`)."""
-    given = getattr(helper.node, "args", None)
-    return isinstance(given, ast.arguments) and bool(given.vararg or given.kwarg)
+    return any(item.kind in (Kind.REST, Kind.WORDS) for item in parameters(helper).values())
 
 
 def _is_in_container(view: FileView, scaler: str) -> bool:

@@ -76,7 +76,8 @@ from collections.abc import Iterator
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.scaler_calls import scaler_calls, starts_over
 from amplint.amp.scalers import BuiltScaler, built_scalers
-from amplint.code.dataflow import argument_for, arguments, bindings_of, bound_in, names_in, receiver
+from amplint.code.arguments import bind
+from amplint.code.dataflow import arguments, bindings_of, bound_in, names_in, receiver
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
@@ -257,7 +258,7 @@ def _runs_per_epoch(site: CallSite, function: Function, optimizers: set[str]) ->
     if isinstance(site.node.func, ast.Attribute) and bound & names_in(site.node.func):
         return False
     for name in optimizers - {"self"}:
-        passed = argument_for(function, name, site.node)
+        passed = bind(site.node, function).given.get(name)
         if bound & (names_in(passed) if passed is not None else {name}):
             return False
     return True

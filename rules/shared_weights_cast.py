@@ -93,7 +93,8 @@ import re
 from collections.abc import Iterator
 
 from amplint.amp.halves import cast_of
-from amplint.code.dataflow import argument_for, parameters
+from amplint.code.arguments import bind
+from amplint.code.dataflow import parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
@@ -199,7 +200,7 @@ def _passed(function: Function, call: CallSite, path: str) -> str | None:
         return path if receiver is not None and path_text(receiver) == "self" else None
     if path not in parameters(function):
         return None
-    argument = argument_for(function, path, call.node)
+    argument = bind(call.node, function).given.get(path)
     return path_text(argument) if argument is not None else None
 
 

@@ -77,7 +77,8 @@ from dataclasses import dataclass
 
 from amplint.amp.reached_calls import as_caller_writes, calls_leading_to
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import argument_for, arguments, bindings_of, receiver
+from amplint.code.arguments import bind
+from amplint.code.dataflow import arguments, bindings_of, receiver
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
@@ -161,7 +162,7 @@ def _test_of_helper(view: FileView, function: Function, call: ast.Call) -> Itera
         (compare.left, compare.comparators[0]),
         (compare.comparators[0], compare.left),
     ):
-        if not isinstance(here, ast.Name) or argument_for(helper, here.id, call) is not value:
+        if not isinstance(here, ast.Name) or bind(call, helper).given.get(here.id) is not value:
             continue
         if not isinstance(there, ast.Call) or last_name(there.func) != "get_scale":
             continue

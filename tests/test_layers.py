@@ -42,8 +42,6 @@ LEVELS = {name: level for level, names in enumerate(ORDER) for name in names}
 
 #: Arrows that run up today: the constants that an expression may be know torch's dtypes.
 KNOWN_ARROWS = {("values.assumptions", "amp.dtypes"), ("values.values", "amp.dtypes")}
-#: Files of `code` that know words of torch today: which files of a project are worth reading.
-KNOWN_WORDS = {"code.project"}
 
 #: Honest recursions: an origin is asked for its parts' origins; a stand-in makes stand-ins.
 _ORIGINS = "bindings calls conditions external fields kinds objects origins parameters parts"
@@ -150,7 +148,7 @@ def test_nothing_of_torch_is_known_below() -> None:
         for name, path in FILES.items()
         if name.startswith("code.") and any(map(_TORCH.search, _texts(path)))
     }
-    assert knowing == KNOWN_WORDS
+    assert knowing == set()
 
 
 def _texts(path: Path) -> Iterator[str]:

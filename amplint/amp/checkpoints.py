@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import argument_for, parameters
+from amplint.code.arguments import bind
+from amplint.code.dataflow import parameters
 from amplint.code.expressions import path_text
 from amplint.code.module import Function
 from amplint.findings import PathStep
@@ -47,7 +48,7 @@ def state_uses(view: AmpView, method: str) -> Iterator[StateUse]:
         if helper is None or helper.name in (method, "__init__"):
             continue
         for name, path in parameter_uses(view, helper, method).items():
-            given = argument_for(helper, name, site.node)
+            given = bind(site.node, helper).given.get(name)
             if given is not None and not isinstance(given, ast.Constant):
                 yield StateUse(given, site.node, site.function, path)
 
@@ -84,7 +85,7 @@ def _passed_on(
     if helper is None or helper is function:
         return
     for name, path in parameter_uses(view, helper, method, depth - 1).items():
-        given = argument_for(helper, name, call)
+        given = bind(call, helper).given.get(name)
         passed = path_text(given) if given is not None else None
         if passed in parameters(function) and passed not in known:
             step = view.step(call, function.module, f"`{function.name}` hands it on")

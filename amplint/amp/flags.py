@@ -154,7 +154,8 @@ def _declaration(
     if isinstance(expression, ast.Name):
         for scope in scopes(function, module):
             if expression.id in parameters(scope):
-                return parameters(scope)[expression.id]
+                known = parameters(scope)[expression.id]
+                return known.annotation, known.default
     return None, None
 
 

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import argument_for, bindings_of, constant_of
+from amplint.code.arguments import bind
+from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
@@ -89,7 +90,7 @@ def _helper_test(
     if helper is None or source is None:
         return
     seen = owner_of(source)
-    model = argument_for(helper, seen.id, call) if isinstance(seen, ast.Name) else None
+    model = bind(call, helper).given.get(seen.id) if isinstance(seen, ast.Name) else None
     step = view.step(source, helper.module, f"`{helper.name}` looks at `{ast.unparse(source)}`")
     yield GuardedStep(site, branch, model, (step,))
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amplint.amp.losses import CUTS
-from amplint.code.dataflow import Binding, bindings_of, constant_of, parameters
+from amplint.code.arguments import first_parameter, parameters
+from amplint.code.dataflow import Binding, arguments, bindings_of, constant_of
 from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
@@ -114,8 +115,8 @@ class Graphs:
         """Follow a function with unknown arguments; too large ones are left where they stand."""
         self._left = _BUDGET
         owner = function.owner
-        names = list(parameters(function))
-        values: dict[str, Value] = {names[0]: Object(owner)} if owner is not None and names else {}
+        own = first_parameter(function)
+        values: dict[str, Value] = {own: Object(owner)} if owner is not None and own else {}
         try:
             self._block(function.body, _Scene(function, values, {}))
         except TooLarge:
@@ -324,18 +325,12 @@ class Graphs:
             return None
         if any(_ends_graphs(item) for item in getattr(function.node, "decorator_list", ())):
             return NOTHING
-        names = list(parameters(function))
-        values: dict[str, Value] = {}
-        is_static = any(
-            last_name(item) == "staticmethod"
-            for item in getattr(function.node, "decorator_list", ())
-        )
-        if owner is not None and names and not is_static:
-            values[names.pop(0)] = Object(owner)
-        values.update(zip(names, given))
-        values.update((key, value) for key, value in named.items() if key is not None)
-        for name in names:
-            values.setdefault(name, None)
+        bound = self.objects.bind(call, scene.function, function)
+        known = dict(zip(arguments(call), (*given, *named.values())))
+        values: dict[str, Value] = dict.fromkeys(parameters(function))
+        values.update((name, known.get(value)) for name, value in bound.given.items())
+        if owner is not None and bound.receiver:
+            values[bound.receiver] = Object(owner)
         inner = _Scene(function, values, scene.freed, (*scene.trace, step))
         if self._block(function.body, inner):
             inner.returned.append(None)

@@ -13,14 +13,8 @@ from dataclasses import dataclass
 
 from amplint.amp.reached_calls import as_caller_writes
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import (
-    argument_for,
-    arguments,
-    bindings_of,
-    constant_of,
-    parameters,
-    scopes,
-)
+from amplint.code.arguments import bind
+from amplint.code.dataflow import arguments, bindings_of, constant_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function, enclosing_class, walk
 from amplint.values.provenance import Activation, Found, Origin
@@ -263,10 +257,7 @@ def _is_local(path: str, function: Function) -> bool:
 def _as_argument(path: str, callee: Function, call: ast.Call) -> str | None:
     """A path of a called function, as its caller writes it."""
     root = path.partition(".")[0].partition("[")[0]
-    is_own = root == "self" and isinstance(call.func, ast.Attribute)
-    if not is_own and argument_for(callee, root, call) is None:
-        return None
-    return as_caller_writes(path, callee, call)
+    return as_caller_writes(path, callee, call) if root in bind(call, callee).given else None
 
 
 def _as_parameter(view: AmpView, path: str, owned: Owned, function: Function) -> str | None:
@@ -281,9 +272,8 @@ def _as_parameter(view: AmpView, path: str, owned: Owned, function: Function) ->
     call = _passing_call(owned.optimizer)
     if not isinstance(call, ast.Call) or last_name(call.func) != function.name:
         return None
-    for word in parameters(function):
-        argument = argument_for(function, word, call)
-        given = path_text(argument) if argument is not None else None
+    for word, argument in bind(call, function).given.items():
+        given = path_text(argument)
         rest = path[len(given) :] if given and path.startswith(given) else None
         if rest is not None and (not rest or rest[0] in ".["):
             return word + rest

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import argument_for, bindings_of, parameters, receiver
+from amplint.code.arguments import bind
+from amplint.code.dataflow import bindings_of, receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
@@ -105,7 +106,5 @@ def as_caller_writes(text: str, callee: Function, call: ast.Call) -> str:
         call: of `callee`.
     """
     root, dot, rest = text.partition(".")
-    if root == "self" and isinstance(call.func, ast.Attribute):
-        return f"{ast.unparse(call.func.value)}{dot}{rest}"
-    given = argument_for(callee, root, call) if root in parameters(callee) else None
+    given = bind(call, callee).given.get(root)
     return f"{ast.unparse(given)}{dot}{rest}" if given is not None else text

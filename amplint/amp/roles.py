@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 
 from amplint.amp import names
 from amplint.amp.libraries import class_row
+from amplint.code.arguments import Kind, parameters
 from amplint.code.by_name import read_by_name, written_by_name
+from amplint.code.classes import ancestry_in_file, subclasses_in
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, Module, enclosing_class
 
@@ -173,7 +175,7 @@ class Roles:
 
     def class_role(self, owner: Class) -> Role:
         """The role of the objects of a class of the module."""
-        for candidate in self.module.ancestry(owner):
+        for candidate in ancestry_in_file(owner):
             for base in candidate.bases:
                 dotted = self.module.resolve(base)
                 if dotted and (
@@ -234,7 +236,7 @@ class Roles:
         yield from _with_elements(self.module.body.qualname, path)
 
     def _family(self, owner: Class) -> list[Class]:
-        return [*self.module.ancestry(owner), *self.module.subclasses(owner)]
+        return [*ancestry_in_file(owner), *subclasses_in(self.module, owner)]
 
 
 def _with_elements(scope: str, path: str) -> Iterator[tuple[str, str]]:
@@ -388,11 +390,9 @@ def _bindings(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
             written = written_by_name(node)
             if written is not None:
                 yield written
-    arguments = getattr(function.node, "args", None)
-    if isinstance(arguments, ast.arguments):
-        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            if argument.annotation is not None:
-                yield ast.Name(argument.arg, ast.Store()), argument.annotation
+    for item in parameters(function).values():
+        if item.annotation is not None and item.kind not in (Kind.REST, Kind.WORDS):
+            yield ast.Name(item.name, ast.Store()), item.annotation
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -15,7 +15,8 @@ from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, trains
 from amplint.amp.scaling import is_torch_scaler
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import Binding, argument_for, bindings_of, parameters, receiver
+from amplint.code.arguments import bind
+from amplint.code.dataflow import Binding, bindings_of, parameters, receiver
 from amplint.code.definitions import returned
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
@@ -107,7 +108,7 @@ def _handed_on(view: AmpView, call: ast.Call, function: Function, depth: int) ->
         return None
     if inner.loss.id not in parameters(callee):
         return None
-    loss = argument_for(callee, inner.loss.id, call)
+    loss = bind(call, callee).given.get(inner.loss.id)
     if loss is None:
         return None
     scales = view.step(inner.node, callee.module, f"`{callee.name}` scales the loss")
@@ -175,7 +176,7 @@ def _is_given_a_scaler(
     """Whether the caller passes what it steps, or unscales, with."""
     if scaler not in parameters(callee):
         return False
-    given = argument_for(callee, scaler, call)
+    given = bind(call, callee).given.get(scaler)
     if given is None:
         return False
     text = ast.unparse(given)

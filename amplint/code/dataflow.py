@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from amplint.code.arguments import parameters
+from amplint.code.classes import ancestry_in_file, subclasses_in
 from amplint.code.expressions import path_text
 from amplint.code.layout import SCOPES, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
@@ -155,21 +157,6 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
         yield from node.names
 
 
-def parameters(function: Function) -> dict[str, tuple[ast.expr | None, ast.expr | None]]:
-    """The parameters of a function by name: (annotation, default)."""
-    arguments = getattr(function.node, "args", None)
-    if not isinstance(arguments, ast.arguments):
-        return {}
-    plain = (*arguments.posonlyargs, *arguments.args)
-    defaults = (*[None] * (len(plain) - len(arguments.defaults)), *arguments.defaults)
-    pairs = [*zip(plain, defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
-    found = {argument.arg: (argument.annotation, default) for argument, default in pairs}
-    for rest in (arguments.vararg, arguments.kwarg):
-        if rest is not None:
-            found[rest.arg] = (None, None)
-    return found
-
-
 def scopes(function: Function, module: Module) -> Iterator[Function]:
     """The function, the functions around it and the module body."""
     scope: Function | None = function
@@ -198,7 +185,7 @@ def _bindings_seen(module: Module, path: str, function: Function) -> list[Bindin
     root = path.partition(".")[0].partition("[")[0]
     owner = enclosing_class(function)
     if root in ("self", "cls") and owner is not None:
-        family = [*module.ancestry(owner), *module.subclasses(owner)]
+        family = [*ancestry_in_file(owner), *subclasses_in(module, owner)]
         methods = [other for other in module.functions if enclosing_class(other) in family]
         return [binding for method in methods for binding in bindings_of(method).get(path, ())]
     for scope in scopes(function, module):
@@ -217,14 +204,6 @@ def receiver(call: ast.Call) -> str:
 def arguments(call: ast.Call) -> list[ast.expr]:
     """The values of positional and keyword arguments."""
     return [*call.args, *(item.value for item in call.keywords)]
-
-
-def argument_for(function: Function, name: str, call: ast.Call) -> ast.expr | None:
-    """The argument that a call of `function` passes for a parameter; None if not in sight."""
-    known = [word for word in parameters(function) if word not in ("self", "cls")]
-    given = dict(zip(known, call.args))
-    given.update((item.arg, item.value) for item in call.keywords if item.arg)
-    return given.get(name)
 
 
 def names_in(node: ast.AST) -> set[str]:

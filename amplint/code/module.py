@@ -22,7 +22,7 @@ class Class:
     Args:
         module: the module that holds the statement.
         label: unique in a project: module name and qualname.
-        methods: own methods by name; inherited ones are found by `Module.find_method`.
+        methods: own methods by name; inherited ones are found by their order.
     """
 
     name: str
@@ -133,35 +133,6 @@ class Module:
         is read at the top of the module.
         """
         return self.scopes.dotted(expression)
-
-    def find_method(self, owner: Class, name: str) -> Function | None:
-        """A method of the class or of its bases in this file, nearest first."""
-        for candidate in self.ancestry(owner):
-            if name in candidate.methods:
-                return candidate.methods[name]
-        return None
-
-    def ancestry(self, owner: Class) -> list[Class]:
-        """The class and its bases in this file, depth first, each one once."""
-        found: list[Class] = []
-        pending = [owner]
-        while pending:
-            current = pending.pop(0)
-            if current in found:
-                continue
-            found.append(current)
-            for base in current.bases:
-                if isinstance(base, ast.Name) and base.id in self.classes:
-                    pending.append(self.classes[base.id])
-        return found
-
-    def subclasses(self, owner: Class) -> list[Class]:
-        """Classes of this file that have `owner` among their bases, directly or not."""
-        return [
-            other
-            for other in self.classes.values()
-            if other is not owner and owner in self.ancestry(other)
-        ]
 
 
 def build_module(

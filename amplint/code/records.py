@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Mapping
 
+from amplint.code.arguments import Parameter, optional
 from amplint.code.expressions import last_name
 from amplint.code.module import Class
 
@@ -35,6 +37,16 @@ def fields_of(owner: Class) -> list[str]:
         for target in _targets(statement)
         if isinstance(target, ast.Name) and not _is_no_parameter(statement)
     ]
+
+
+def record_parameters(family: Iterable[Class]) -> Mapping[str, Parameter]:
+    """What the generated constructor of a class takes; a call may leave each of them out.
+
+    Args:
+        family: the class and its bases, nearest first.
+    """
+    names = [name for item in reversed([*family]) for name in fields_of(item)]
+    return optional(dict.fromkeys(names))
 
 
 def keeps_values(owner: Class) -> bool:

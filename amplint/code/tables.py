@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from amplint.code.arguments import first_parameter
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
 
@@ -113,10 +114,9 @@ def _filled_by(function: Function) -> set[str]:
 def _registrar(function: Function, table: str) -> Function | None:
     """The decorator factory around `TABLE[name] = item`, `name` being its first parameter."""
     outer = function.parent
-    arguments = getattr(outer.node, "args", None) if outer is not None else None
-    if outer is None or outer.parent is not None or not isinstance(arguments, ast.arguments):
+    if outer is None or outer.parent is not None:
         return None
-    first = arguments.args[0].arg if arguments.args else ""
+    first = first_parameter(outer)
     keys = [
         node.slice
         for node in function.nodes

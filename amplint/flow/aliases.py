@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from amplint.amp.roles import Role, Roles
+from amplint.code.arguments import bind
 from amplint.code.by_name import read_by_name, written_by_name
 from amplint.code.module import Function, Module, walk
 from amplint.flow.call import callee_name
@@ -82,7 +83,7 @@ class _Collector:
         self.module = module
         self.roles = roles
         self.callables = callables
-        self.parameters = _parameters_by_name(module)
+        self.functions = _functions_by_name(module)
         self.direct: dict[str, set[str]] = {}
         self.words: dict[str, set[str]] = {}
         self.made: dict[str, set[str]] = {}
@@ -133,9 +134,11 @@ class _Collector:
         for word in call.keywords:
             if word.arg is not None:
                 yield word.arg, word.value
-        names = self.parameters.get(callee_name(call), ())
-        for name, argument in zip(names, call.args):
-            yield name, argument
+        for function in self.functions.get(callee_name(call), ()):
+            bound = bind(call, function)
+            for name, argument in bound.given.items():
+                if name != bound.receiver:
+                    yield name, argument
         if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
             for argument in call.args[-1:]:
                 yield from _named(call.func.value, argument)
@@ -205,19 +208,13 @@ def _closed(direct: Mapping[str, set[str]], ends: Iterable[str]) -> dict[str, fr
     return {name: frozenset(targets) for name, targets in found.items()}
 
 
-def _parameters_by_name(module: Module) -> dict[str, tuple[str, ...]]:
-    """Positional parameters of the functions of a module, by the name that a call uses."""
-    found: dict[str, tuple[str, ...]] = {}
+def _functions_by_name(module: Module) -> dict[str, list[Function]]:
+    """The functions of a module, by the names that calls of them use."""
+    found: dict[str, list[Function]] = {}
     for function in module.functions[1:]:
-        arguments = getattr(function.node, "args", None)
-        if not isinstance(arguments, ast.arguments):
-            continue
-        names = tuple(item.arg for item in (*arguments.posonlyargs, *arguments.args))
-        if function.owner is not None:
-            names = names[1:]
-            if function.name == "__init__":
-                found.setdefault(function.owner.name, names)
-        found.setdefault(function.name, names)
+        found.setdefault(function.name, []).append(function)
+        if function.owner is not None and function.name == "__init__":
+            found.setdefault(function.owner.name, []).append(function)
     return found
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from amplint.code.arguments import Passed, passed
 from amplint.code.module import Function, Module
 from amplint.flow.state import State
 from amplint.flow.values import Value
@@ -74,15 +76,21 @@ class Call:
         return self.whose or ast.unparse(self.place)
 
     @property
-    def positional(self) -> list[ast.expr]:
-        """Positional arguments, bound ones first."""
-        return [*(part for word, part, _ in self.bound if word is None), *self.node.args]
+    def passed(self) -> Passed:
+        """What is passed, bound arguments first."""
+        positional = tuple(part for word, part, _ in self.bound if word is None)
+        named = {word: part for word, part, _ in self.bound if word is not None}
+        return Passed(positional, named).then(passed(self.node))
 
     @property
-    def named(self) -> dict[str, ast.expr]:
+    def positional(self) -> tuple[ast.expr, ...]:
+        """Positional arguments, bound ones first."""
+        return self.passed.positional
+
+    @property
+    def named(self) -> Mapping[str, ast.expr]:
         """Keyword arguments; what the call passes replaces what was bound. No `**` among them."""
-        bound = {word: part for word, part, _ in self.bound if word is not None}
-        return {**bound, **{word.arg: word.value for word in self.node.keywords if word.arg}}
+        return self.passed.named
 
     @property
     def optimizer(self) -> ast.expr | None:

@@ -13,14 +13,15 @@ from dataclasses import replace
 
 from amplint.amp import names
 from amplint.amp.roles import Role
+from amplint.code.arguments import is_decorated, parameters
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import CLIP_NAMES, parameter_names
-from amplint.flow.functions import Functions, Run, is_decorated
+from amplint.flow.facts import CLIP_NAMES
+from amplint.flow.functions import Functions, Run
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
@@ -355,7 +356,7 @@ class Calls:
     def _is_handed_in(self, call: Call) -> bool:
         """A parameter that is called: `unscale_hook(optimizer)`."""
         callee = call.node.func
-        return isinstance(callee, ast.Name) and callee.id in parameter_names(call.function)
+        return isinstance(callee, ast.Name) and callee.id in parameters(call.function)
 
     def _computes_loss(self, call: Call) -> bool:
         """A call whose result is backwarded later is a forward, no protocol work."""
@@ -408,7 +409,7 @@ class Calls:
         """A local that is computed here, or named a loss: a scaled one would be known."""
         if not isinstance(place, ast.Name):
             return "loss" in last_name(place).lower()
-        own = self.reader.program.facts(function).locals - parameter_names(function)
+        own = self.reader.program.facts(function).locals - parameters(function).keys()
         return place.id in own or "loss" in place.id.lower()
 
     def entered(self, item: ast.withitem, value: Value) -> Value:

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.roles import Role
+from amplint.code.arguments import first_parameter
+from amplint.code.classes import subclasses_in
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
@@ -164,7 +166,7 @@ class Entries:
 
     def _mutable(self, owner: Class, constructor: Function) -> set[str]:
         """Attributes that a method other than the constructor and its helpers assigns."""
-        family = [*self.program.ancestry(owner), *self.module.subclasses(owner)]
+        family = [*self.program.ancestry(owner), *subclasses_in(self.module, owner)]
         methods = [method for item in family for method in item.methods.values()]
         others = [method for method in methods if method.name != "__init__"]
         called_later = {name for method in others for name in self.program.facts(method).callees}
@@ -197,10 +199,3 @@ def assignments_in(method: Function) -> Iterator[tuple[ast.expr, ast.expr | None
     for node in method.nodes:
         if isinstance(node, ast.stmt):
             yield from assignments_of(node)
-
-
-def first_parameter(function: Function) -> str:
-    """The name of the first parameter: what a method calls its object."""
-    arguments = getattr(function.node, "args", None)
-    names = [*arguments.posonlyargs, *arguments.args] if arguments else []
-    return names[0].arg if names else "self"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Roles
+from amplint.code.arguments import parameters
 from amplint.code.by_name import written_by_name
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Function, Module, walk_function
@@ -135,8 +136,8 @@ _TELLING = frozenset(
 
 
 def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
-    parameters = set(_parameters(function.node))
-    names = set(parameters)
+    own = parameters(function)
+    names = set(own)
     outer: set[str] = set()
     stores: set[str] = set()
     settles: set[str] = set()
@@ -158,26 +159,14 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 stores.add(node.attr)
-            if isinstance(node.value, ast.Name) and node.value.id in parameters:
+            if isinstance(node.value, ast.Name) and node.value.id in own:
                 settles.add(node.attr)
             if node.attr == "grad":
                 words.add(ZERO_GRAD)
-    own = frozenset(names - outer)
-    return FunctionFacts(own, words, set(), set(), stores, settles | stores, generator=generator)
-
-
-def parameter_names(function: Function) -> frozenset[str]:
-    """All parameter names of a function."""
-    return frozenset(_parameters(function.node))
-
-
-def _parameters(node: ast.AST) -> list[str]:
-    arguments = getattr(node, "args", None)
-    if not isinstance(arguments, ast.arguments):
-        return []
-    plain = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    starred = [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
-    return [argument.arg for argument in (*plain, *starred)]
+    own_names = frozenset(names - outer)
+    return FunctionFacts(
+        own_names, words, set(), set(), stores, settles | stores, generator=generator
+    )
 
 
 #: Methods that change a container.

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from amplint.amp.roles import Role
+from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
+from amplint.code.classes import method_of
 from amplint.code.module import Class, Function, enclosing_class
-from amplint.code.records import AFTER_FILLING, fields_of, is_record, keeps_values
+from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
-from amplint.flow.facts import FunctionFacts, parameter_names
+from amplint.flow.facts import FunctionFacts
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, Value, kind_of
@@ -83,12 +85,12 @@ class Functions:
         assert instance is not None
         state = call.state.copy()
         family = self.program.ancestry(owner)
-        fields = [name for item in reversed(family) for name in fields_of(item)]
         kept = all(map(keeps_values, family))
-        for name, value in self._actuals(list(dict.fromkeys(fields)), call).items():
+        for name, argument in fill(record_parameters(family), call.passed).given.items():
             location = f"{instance[2]}.{name}"
+            value = self._actual(argument, call)
             forget(location, state)
-            if value is not None and name in fields and kept:
+            if value is not None and kept:
                 state.values[location] = value
         methods = (self.program.find_method(owner, name) for name in AFTER_FILLING)
         after = next(filter(None, methods), None)
@@ -104,10 +106,8 @@ class Functions:
         instance = call.state.values.get(f"{call.function.label}:self")
         if owner is None or instance is None:
             return None
-        for base in self.program.ancestry(owner)[1:]:
-            if call.name in base.methods:
-                return base.methods[call.name], instance
-        return None
+        method = method_of(self.program.ancestry(owner)[1:], call.name)
+        return (method, instance) if method is not None else None
 
     def invoke(
         self, function: Function, call: Call, instance: Value = None, *, force: bool = False
@@ -171,7 +171,7 @@ class Functions:
 
     def unbind_scalers(self, function: Function, state: State) -> None:
         """A local scaler that no branch has built yet cannot be used: it counts as None."""
-        locals_ = self.program.facts(function).locals - parameter_names(function)
+        locals_ = self.program.facts(function).locals - parameters(function).keys()
         for (scope, path), found in self.program.roles(function).by_path.items():
             if scope == function.qualname and Role.SCALER in found and path in locals_:
                 state.values.setdefault(f"{function.label}:{path}", NONE)
@@ -203,39 +203,18 @@ class Functions:
     def _bind_parameters(
         self, function: Function, call: Call, state: State, instance: Value
     ) -> None:
-        parameters = getattr(function.node, "args", None)
-        if not isinstance(parameters, ast.arguments):
-            return
-        plain = [argument.arg for argument in (*parameters.posonlyargs, *parameters.args)]
-        owner = function.owner
-        if owner is not None and plain and not is_decorated(function, "staticmethod"):
-            is_factory = is_decorated(function, "classmethod")
-            itself = ("class", owner) if is_factory else ("instance", owner, owner.label)
-            if is_factory and instance is not None and instance[0] == "instance":
-                itself = ("class", instance[1])
-                instance = None
-            state.values[f"{function.label}:{plain[0]}"] = instance or itself
-            plain = plain[1:]
-        bound = self._actuals(plain, call)
-        if not _spreads(call.node):  # bound arguments are never spread
-            for name, default in _defaults(parameters).items():
-                if name not in bound:
-                    bound[name] = self.reader.value(default, state, function)
+        found = bind(call.passed, function, on_object=True)
+        first = receiver_of(function)
+        if first:
+            state.values[f"{function.label}:{first}"] = _itself(function, instance)
+        bound = {name: self._actual(value, call) for name, value in found.given.items()}
+        for name, default in found.defaults.items():
+            bound[name] = self.reader.value(default, state, function) if default else None
         for name, value in bound.items():
             location = f"{function.label}:{name}"
             forget(location, state)
             if value is not None and value != ("path", location):
                 state.values[location] = value
-
-    def _actuals(self, plain: list[str], call: Call) -> dict[str, Value]:
-        bound: dict[str, Value] = {}
-        for name, argument in zip(plain, call.positional):
-            if isinstance(argument, ast.Starred):
-                break
-            bound[name] = self._actual(argument, call)
-        for word, argument in call.named.items():
-            bound[word] = self._actual(argument, call)
-        return bound
 
     def _actual(self, argument: ast.expr, call: Call) -> Value:
         """An unknown place is passed as an alias: its role alone proves nothing."""
@@ -244,6 +223,16 @@ class Functions:
         if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
             return self.reader.binding(argument, call.state, call.function)
         return call.values.get(argument)
+
+
+def _itself(function: Function, instance: Value) -> Value:
+    """What the first parameter of a method is: the object that is known, its class, or any."""
+    owner = function.owner
+    assert owner is not None
+    if is_decorated(function, "classmethod"):
+        known = instance is not None and instance[0] == "instance"
+        return ("class", instance[1]) if known else instance or ("class", owner)
+    return instance or ("instance", owner, owner.label)
 
 
 def _without_stored(facts: FunctionFacts, state: State) -> State:
@@ -292,12 +281,6 @@ def _mentions_local(formula: tuple, prefix: str) -> bool:
     return any(mention.startswith(prefix) for mention in mentions(formula))
 
 
-def is_decorated(function: Function, name: str) -> bool:
-    """Whether a function has a decorator of this plain name."""
-    decorators = getattr(function.node, "decorator_list", [])
-    return any(isinstance(item, ast.Name) and item.id == name for item in decorators)
-
-
 def is_stub(function: Function) -> bool:
     """A body of nothing but a docstring, pass, `...` or raise NotImplementedError."""
     for statement in function.body:
@@ -314,19 +297,3 @@ def is_stub(function: Function) -> bool:
 def _hands_over(call: Call) -> bool:
     """Whether a call is given something to be called later."""
     return any(kind_of(value) in CALLABLE_KINDS for value in call.values.values())
-
-
-def _spreads(node: ast.Call) -> bool:
-    """Whether `*args` or `**kwargs` may fill any parameter."""
-    starred = any(isinstance(argument, ast.Starred) for argument in node.args)
-    return starred or any(word.arg is None for word in node.keywords)
-
-
-def _defaults(parameters: ast.arguments) -> dict[str, ast.expr]:
-    plain = [*parameters.posonlyargs, *parameters.args]
-    optional = plain[len(plain) - len(parameters.defaults) :]
-    found = {argument.arg: value for argument, value in zip(optional, parameters.defaults)}
-    for argument, default in zip(parameters.kwonlyargs, parameters.kw_defaults):
-        if default is not None:
-            found[argument.arg] = default
-    return found

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
+from amplint.code.classes import ancestry, method_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, as_function
 from amplint.code.project import Project
@@ -467,26 +468,15 @@ class Program:
         return self._units[module]
 
     def ancestry(self, owner: Class) -> list[Class]:
-        """The class and its bases, in whatever file, nearest first, each one once."""
-        found: list[Class] = []
-        pending = [owner]
-        while pending:
-            current = pending.pop(0)
-            if current in found:
-                continue
-            found.append(current)
-            for base in current.bases:
-                known = self.find_class(base, current.module.body)
-                if known is not None:
-                    pending.append(known)
-        return found
+        """The class and its bases, in whatever file, in the order of method resolution."""
+        return list(ancestry(owner, self._base).order)
+
+    def _base(self, expression: ast.expr, owner: Class) -> Class | None:
+        return self.find_class(expression, owner.module.body)
 
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases, nearest first."""
-        for candidate in self.ancestry(owner):
-            if name in candidate.methods:
-                return candidate.methods[name]
-        return None
+        return method_of(self.ancestry(owner), name)
 
     def is_interesting(self, owner: Class) -> bool:
         """Whether any method of the class, inherited ones included, reaches the protocol."""

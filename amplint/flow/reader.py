@@ -10,13 +10,13 @@ from operator import ge, gt, le, lt
 
 from amplint.amp.libraries import class_row
 from amplint.amp.roles import Role, optimizer_name, scaler_name
+from amplint.code.arguments import bind, fill, listed, parameters, passed, receiver_of
 from amplint.code.by_name import read_by_name
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
-from amplint.flow.facts import parameter_names
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none
 from amplint.flow.windows import Windows, literal_of
@@ -359,24 +359,33 @@ class Reader(Windows):
         if found is None:
             return self._lambda_formula(node, state, function)
         callee, instance = found
-        arguments = [self.raw(a, state, function) if _is_place(a) else None for a in node.args]
-        if node.keywords or None in arguments:
+        if _only_return(callee) is None:
             return None
-        return self._predicate_formula(callee, instance, arguments, state)
+        bound = bind(node, callee, on_object=instance is not None)
+        given = {name: item for name, item in bound.given.items() if name != bound.receiver}
+        if bound.refused or bound.unknown or bound.rest or bound.words:
+            return None
+        values = {
+            name: self.raw(item, state, function) if _is_place(item) else None
+            for name, item in given.items()
+        }
+        if None in values.values():
+            return None
+        return self._predicate_formula(callee, instance, values, state)
 
     def _lambda_formula(self, node: ast.Call, state: State, function: Function) -> Formula:
         """`exists = lambda value: value is not None`, called with places."""
-        if not isinstance(node.func, ast.Name) or node.func.id in parameter_names(function):
+        if not isinstance(node.func, ast.Name) or node.func.id in parameters(function):
             return None
         known = self.program.unit(function).aliases.lambdas.get(node.func.id)
-        if known is None or node.keywords or not all(_is_place(item) for item in node.args):
+        if known is None or self._depth >= PREDICATE_DEPTH:
             return None
-        names = [item.arg for item in known.args.args]
-        if len(names) != len(node.args) or self._depth >= PREDICATE_DEPTH:
+        given = fill(listed(known.args), passed(node)).given
+        if given.keys() != listed(known.args).keys() or not all(map(_is_place, given.values())):
             return None
         body = self._expanded.get(node)
         if body is None:
-            replaced = _Replaced(dict(zip(names, node.args, strict=True)))
+            replaced = _Replaced(dict(given))
             body = self._expanded[node] = replaced.visit(copy.deepcopy(known.body))
         self._depth += 1
         formula = self.formula(body, state, function)
@@ -406,19 +415,18 @@ class Reader(Windows):
         method = self.program.find_method(instance[1], node.attr)
         if method is None or not _is_property(method):
             return None
-        return self._predicate_formula(method, instance, [], state)
+        return self._predicate_formula(method, instance, {}, state)
 
     def _predicate_formula(
-        self, callee: Function, instance: Value, arguments: list[Value], state: State
+        self, callee: Function, instance: Value, given: dict[str, Value], state: State
     ) -> Formula:
         returned = _only_return(callee)
         if returned is None or self._depth >= PREDICATE_DEPTH:
             return None
-        parameters = getattr(callee.node, "args", None)
-        names = [argument.arg for argument in parameters.args] if parameters else []
         inner = state.copy()
-        values = [instance, *arguments] if instance is not None else arguments
-        for name, value in zip(names, values, strict=False):
+        if instance is not None:
+            given = {receiver_of(callee): instance, **given}
+        for name, value in given.items():
             inner.values[f"{callee.label}:{name}"] = value
         self._depth += 1
         formula = self.formula(returned, inner, callee)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from amplint.code.arguments import first_parameter
 from amplint.code.module import Function
 from amplint.flow.conditions import mentions
 from amplint.flow.diagnosis import AMP_GUARD
-from amplint.flow.entries import first_parameter
 from amplint.flow.facts import BACKWARD, SCALE, STEP, UPDATE, ZERO_GRAD
 from amplint.flow.functions import drop_locals
 from amplint.flow.interpreter import Interpreter

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.roles import Role, Roles, scaler_name
+from amplint.code.arguments import parameters
 from amplint.code.by_name import written_by_name
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
 from amplint.code.registries import request_of
 from amplint.flow.call import callee_name
 from amplint.flow.carriers import ASKS, carriers, passed_parts
-from amplint.flow.facts import parameter_names, protocol_word
+from amplint.flow.facts import protocol_word
 
 #: Callee names that may do protocol work although nobody knows what they are.
 SUSPECT = re.compile(
@@ -200,7 +201,7 @@ class Slicer:
             if HOOK.search(name):
                 return True
             suspect = name in self.handed or SUSPECT.search(name) is not None
-            return suspect and name in parameter_names(function)
+            return suspect and name in parameters(function)
         return name in self.handed
 
     def _is_participant(self, expression: ast.expr, function: Function) -> bool:
@@ -347,7 +348,7 @@ class _Work:
         if isinstance(value, ast.BoolOp):
             value = value.values[-1]
         if isinstance(value, ast.Name):
-            return value.id in parameter_names(self.function)
+            return value.id in parameters(self.function)
         return isinstance(value, ast.List) and not value.elts
 
 

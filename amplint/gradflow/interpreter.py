@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from amplint.code.dataflow import arguments, parameters
+from amplint.code.arguments import Bound, Kind, parameters
+from amplint.code.dataflow import arguments
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
 from amplint.gradflow.modes import ON, decorated, switched
@@ -387,16 +388,15 @@ class Interpreter:
             found = union((*given, receiver or NOTHING, COMPUTED))
             return found.cut(mode) if mode is not None else found
         inner = Frame(callee, {}, mode, calls)
-        words = [word for word in parameters(callee) if word not in ("self", "cls")]
-        named = [item.arg for item in node.keywords]
-        for word, value in [*zip(words, given), *zip(named, given[len(node.args) :])]:
-            if word is not None:
-                inner.values[word] = value
-        for word in words:  # a default is a constant
-            inner.values.setdefault(word, NOTHING)
-        for word, argument in [*zip(words, node.args), *zip(named, _values(node))]:
+        bound = self.objects.bind(node, frame.function, callee)
+        known = dict(zip(arguments(node), given))
+        inner.values.update(
+            (name, self._joined(parts, known, frame))
+            for name, parts in _sources(bound, callee).items()
+        )
+        for word, argument in bound.given.items():
             path = path_text(argument)
-            if word is not None and path is not None:
+            if path is not None and word != bound.receiver:
                 inner.values.update(_renamed(frame.values, path, word))
         shares_self = last_name(getattr(node.func, "value", ast.Name(""))) == "self"
         if shares_self:
@@ -406,6 +406,13 @@ class Interpreter:
             frame.values.update(_own(inner.values))
         result = inner.returned if inner.returned is not None else NOTHING
         return _cut_all(result, mode) if mode is not None else result
+
+    def _joined(
+        self, parts: tuple[ast.expr, ...], known: dict[ast.expr, Value], frame: Frame
+    ) -> Value:
+        """What a parameter is made of; nothing for a default, which is a constant."""
+        values = [known[part] if part in known else self._value(part, frame) for part in parts]
+        return values[0] if len(values) == 1 else union(values)
 
     def _unknown(
         self,
@@ -450,8 +457,15 @@ class Interpreter:
         return bool(found) and len(dotted) == len(found) and all(map(_is_loss_class, dotted))
 
 
-def _values(node: ast.Call) -> list[ast.expr]:
-    return [item.value for item in node.keywords]
+def _sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
+    """What each parameter of a called function may be made of, the receiver aside."""
+    found = {name: (value,) for name, value in bound.given.items()} | dict(bound.unknown)
+    for item in parameters(callee).values():
+        if item.kind is Kind.REST and bound.rest is not None:
+            found[item.name] = bound.rest
+        elif item.kind is Kind.WORDS:
+            found[item.name] = (*bound.words.values(), *found.get(item.name, ()))
+    return {name: found.get(name, ()) for name in parameters(callee) if name != bound.receiver}
 
 
 def _is_false(node: ast.Call) -> bool:

@@ -158,7 +158,7 @@ def _declared(node: ast.expr, function: Function, objects: Objects) -> Iterator[
     """Default of a parameter, or of a field of the class that the object has."""
     if isinstance(node, ast.Name):
         known = parameters(function).get(node.id)
-        value = _literal(known[1]) if known is not None else _MISSING
+        value = _literal(known.default) if known is not None else _MISSING
         if value is not _MISSING and value is not None:
             yield value
         return

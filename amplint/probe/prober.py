@@ -543,7 +543,8 @@ def _invents_none(need: Need, planned: Planned) -> bool:
         return False
     if need.decision.origin == "default":
         return False
-    _, default = parameters(planned.function).get(path, (None, None))
+    known = parameters(planned.function).get(path)
+    default = known.default if known is not None else None
     return not (isinstance(default, ast.Constant) and default.value is None)
 
 
@@ -571,9 +572,10 @@ def _is_round_count(need: Need, planned: Planned) -> bool:
     name, options = need.decision.path, need.decision.options
     if not need.tried or not all(type(option) in (int, float) for option in options):
         return False
-    _, default = parameters(planned.function).get(name, (None, need))
+    known = parameters(planned.function).get(name)
     return (
-        default is None
+        known is not None
+        and known.default is None
         and all((option > 0) is (option in need.holding) for option in options)
         and any(
             isinstance(node, (ast.For, ast.AsyncFor)) and _counts_to(node.iter, name)

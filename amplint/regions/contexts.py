@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from amplint.amp import names
 from amplint.amp.dtypes import DType
-from amplint.code.dataflow import Binding, parameters, scopes
+from amplint.code.arguments import Passed, fill, optional, parameters, passed
+from amplint.code.dataflow import Binding, scopes
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
@@ -63,20 +64,20 @@ UNKNOWN: Alternatives = (None,)
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """Arguments of a call, those of `functools.partial` first."""
+    """Arguments of a call, those of `functools.partial` first, and where each is evaluated."""
 
-    positional: tuple[tuple[ast.expr, Function], ...] = ()
-    named: dict[str, tuple[ast.expr, Function]] = field(default_factory=dict)
+    passed: Passed
+    places: dict[ast.expr, Function]
 
-    def of(self, call: ast.Call, function: Function, skip: int = 0) -> _Given:
-        """These arguments and then those of a call."""
-        positional = tuple((value, function) for value in call.args[skip:])
-        named = {item.arg: (item.value, function) for item in call.keywords if item.arg}
-        return _Given(self.positional + positional, self.named | named)
+    @staticmethod
+    def of(arguments: Passed, function: Function) -> _Given:
+        """The arguments of one call."""
+        every = (*arguments.positional, *arguments.named.values())
+        return _Given(arguments, dict.fromkeys(every, function))
 
     def before(self, later: _Given) -> _Given:
         """These arguments, then later ones that win."""
-        return _Given(self.positional + later.positional, self.named | later.named)
+        return _Given(self.passed.then(later.passed), self.places | later.places)
 
 
 class Contexts:
@@ -112,7 +113,7 @@ class Contexts:
         if isinstance(expression, ast.NamedExpr):
             return self.alternatives(expression.value, function)
         if isinstance(expression, ast.Call):
-            given = _Given().of(expression, function)
+            given = _Given.of(passed(expression), function)
             return self._called(expression.func, function, given, expression)
         if isinstance(expression, (ast.Name, ast.Attribute)):
             found = self._bound(expression, function, self.alternatives)
@@ -150,10 +151,10 @@ class Contexts:
         function: Function,
         resolve: Callable[[ast.expr, Function], Alternatives],
     ) -> Alternatives:
-        passed = self.objects.arguments(function, name)
-        values = [(value, site.function) for value, site in passed.given]
-        default = parameters(function)[name][1]
-        if default is not None and (passed.omitted or not values):
+        known = self.objects.arguments(function, name)
+        values = [(value, site.function) for value, site in known.given]
+        default = parameters(function)[name].default
+        if default is not None and (known.omitted or not values):
             values.append((default, function))
         return tuple(item for value in values for item in resolve(*value)) or UNKNOWN
 
@@ -208,8 +209,8 @@ class Contexts:
         if isinstance(callee, ast.Name):
             for scope in scopes(function, function.module):
                 if callee.id in parameters(scope):
-                    passed = self.objects.arguments(scope, callee.id)
-                    return bool(passed.given or parameters(scope)[callee.id][1])
+                    known = self.objects.arguments(scope, callee.id)
+                    return bool(known.given or parameters(scope)[callee.id].default)
         return bool(self.objects.bindings(callee, function))
 
     def _made(
@@ -217,7 +218,7 @@ class Contexts:
     ) -> Alternatives:
         """`partial(autocast, "cuda")()` and `get_autocast(precision)()`."""
         if last_name(maker.func) == "partial" and maker.args:
-            earlier = _Given().of(maker, function, skip=1)
+            earlier = _Given.of(passed(maker).after(1), function)
             return self._called(maker.args[0], function, earlier.before(given), call)
         known = self.objects.callee(maker, function)
         if known is None:
@@ -259,7 +260,8 @@ class Contexts:
         """The cast that a call of torch's own autocast builds."""
         fixed = dotted.split(".")[1] if dotted in names.DEVICE_AUTOCASTS else ""
         order = _OLD_PARAMETERS if fixed else _PARAMETERS
-        arguments = dict(zip(order, given.positional)) | given.named
+        bound = fill(optional(order), given.passed)
+        arguments = {name: (value, given.places[value]) for name, value in bound.given.items()}
         devices: Constants = frozenset((fixed,)) if fixed else self._devices(arguments)
         switch = arguments.get("enabled")
         states = self._values(*switch) if switch is not None else frozenset((True,))

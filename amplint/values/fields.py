@@ -6,10 +6,13 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from amplint.code.arguments import fill, passed
+from amplint.code.classes import subclasses_in
 from amplint.code.dataflow import bindings_of
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
+from amplint.code.records import record_parameters
 from amplint.values.bindings import bound_in_scope
 from amplint.values.calls import back_of_returns
 from amplint.values.provenance import (
@@ -57,7 +60,7 @@ def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Acti
     """
     results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
     rest: Standing | None = Standing.FIXED
-    family = [*origins.objects.ancestry(owner), *owner.module.subclasses(owner)]
+    family = [*origins.objects.ancestry(owner), *subclasses_in(owner.module, owner)]
     for item in family:
         prop = item.methods.get(name)
         if prop is not None:
@@ -132,18 +135,22 @@ def _field_given(origins: Origins, owner: Class, made: Origin, name: str) -> Fou
     call = made.expression
     assert isinstance(call, ast.Call)
     here = (made.function, made.activation)
-    value = _field_argument(call, _field_names(origins, owner), name)
+    fields = record_parameters(origins.objects.ancestry(owner))
+    bound = fill(fields, passed(call))
+    value = bound.given.get(name)
     after = _written_after(origins, owner, made, name)
     if value is not None:
         step = passing_step(call, made.function, name)
         return joined([(origins.of(value, *here), Standing.FIXED, (step,)), *after], True)
-    spread = [item.value for item in call.keywords if item.arg is None]
     words = f"`{last_name(call.func)}(...)` leaves `{name}` at its default"
     step = Step(call, made.function.module, words)
     default = (declared_field(origins, owner, name), Standing.FIXED, (step,))
-    if not spread:
+    sources = bound.unknown.get(name, ())
+    if not sources:
         return joined([default, *after], True)
-    given = origins.part_of(spread[0], Part(name, True), *here)
+    if isinstance(sources[0], ast.Starred):
+        return UNKNOWN
+    given = origins.part_of(sources[0], Part(name, True), *here)
     if given.origins and given.complete:
         return given
     weak = (default[0], Standing.DEFAULT, default[2])
@@ -162,23 +169,6 @@ def _written_after(
     assert isinstance(call, ast.Call)
     bound, _ = bound_in_scope(origins, written, None, post, None, f"self.{name}")
     return [(origins.follow(bound, None), Standing.CHOICE, ())]
-
-
-def _field_names(origins: Origins, owner: Class) -> list[str]:
-    """Fields in the order of the generated constructor."""
-    names: dict[str, None] = {}
-    for item in reversed(origins.objects.ancestry(owner)):
-        for statement in item.node.body:
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                names.setdefault(statement.target.id)
-    return list(names)
-
-
-def _field_argument(call: ast.Call, fields: list[str], name: str) -> ast.expr | None:
-    for item in call.keywords:
-        if item.arg == name:
-            return item.value
-    return dict(zip(fields, call.args)).get(name)
 
 
 def _field_default(value: ast.expr) -> ast.expr | None:

@@ -179,7 +179,8 @@ def _kinds_of_place(origins: Origins, node: ast.Name | ast.Attribute, origin: Or
 def _annotated(origins: Origins, name: ast.Name, function: Function) -> Kinds:
     """What the annotation of a parameter says that nobody in sight fills."""
     for scope in scopes(function, function.module):
-        annotation = parameters(scope).get(name.id, (None, None))[0]
+        parameter = parameters(scope).get(name.id)
+        annotation = parameter.annotation if parameter is not None else None
         if annotation is not None:
             owner = origins.objects.symbol(plain_annotation(annotation), scope)
             known = (Instance(owner, exact=False),) if isinstance(owner, Class) else ()

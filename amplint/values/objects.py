@@ -12,7 +12,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
+from amplint.code.arguments import Bound, bind, parameters
+from amplint.code.classes import ancestry, method_of
+from amplint.code.dataflow import Binding, bindings_of, scopes
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Class, Function, Module
@@ -33,10 +35,12 @@ class Arguments:
     Args:
         given: each argument with the call that passes it.
         omitted: calls that leave the parameter to its default.
+        unclear: calls that may pass anything for it, behind a `*` or `**`.
     """
 
     given: tuple[tuple[ast.expr, CallSite], ...]
     omitted: tuple[CallSite, ...]
+    unclear: tuple[CallSite, ...] = ()
 
 
 class Objects:
@@ -66,26 +70,16 @@ class Objects:
     # -- classes -------------------------------------------------------------------------------
 
     def ancestry(self, owner: Class) -> list[Class]:
-        """The class and its bases, in whatever file, nearest first, each one once."""
-        found: list[Class] = []
-        pending = [owner]
-        while pending:
-            current = pending.pop(0)
-            if current in found:
-                continue
-            found.append(current)
-            for base in current.bases:
-                known = self.symbol(base, current.module.body)
-                if isinstance(known, Class):
-                    pending.append(known)
-        return found
+        """The class and its bases, in whatever file, in the order of method resolution."""
+        return list(ancestry(owner, self._base).order)
+
+    def _base(self, expression: ast.expr, owner: Class) -> Class | None:
+        known = self.symbol(expression, owner.module.body)
+        return known if isinstance(known, Class) else None
 
     def method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases, nearest first."""
-        for candidate in self.ancestry(owner):
-            if name in candidate.methods:
-                return candidate.methods[name]
-        return None
+        return method_of(self.ancestry(owner), name)
 
     def base_names(self, owner: Class) -> set[str]:
         """Dotted names of all base classes that imports name ("torch.nn.Module")."""
@@ -179,17 +173,27 @@ class Objects:
 
     def arguments(self, function: Function, name: str) -> Arguments:
         """What the known callers pass for a parameter."""
-        positions = [word for word in parameters(function) if word not in ("self", "cls")]
-        given: list[tuple[ast.expr, CallSite]] = []
-        omitted: list[CallSite] = []
-        for site in self.calls_of(function):
-            passed = dict(zip(positions, site.node.args))
-            passed.update((item.arg, item.value) for item in site.node.keywords if item.arg)
-            if name in passed:
-                given.append((passed[name], site))
-            elif not _is_spread(site.node):
-                omitted.append(site)
-        return Arguments(tuple(given), tuple(omitted))
+        bound = [
+            (self.bind(site.node, site.function, function), site)
+            for site in self.calls_of(function)
+        ]
+        return Arguments(
+            tuple((item.given[name], site) for item, site in bound if name in item.given),
+            tuple(site for item, site in bound if name in item.defaults),
+            tuple(site for item, site in bound if name in item.unknown),
+        )
+
+    def bind(self, call: ast.Call, caller: Function, function: Function) -> Bound:
+        """How a call in `caller`, which runs `function`, fills its parameters."""
+        place = call.func.value if isinstance(call.func, ast.Attribute) else None
+        on_object = None
+        if (
+            place is not None
+            and function.owner is not None
+            and last_name(call.func) == function.name
+        ):
+            on_object = not isinstance(self.symbol(place, caller), Class)
+        return bind(call, function, on_object=on_object)
 
     # -- values --------------------------------------------------------------------------------
 
@@ -270,10 +274,3 @@ def _literal_keys(index: ast.expr, function: Function, activation: object) -> li
 
 def _is_super(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Call) and last_name(expression.func) == "super"
-
-
-def _is_spread(call: ast.Call) -> bool:
-    """Whether `*args` or `**kwargs` may pass anything."""
-    return any(isinstance(item, ast.Starred) for item in call.args) or any(
-        item.arg is None for item in call.keywords
-    )

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amplint.code.dataflow import parameters
+from amplint.code.arguments import parameters
 from amplint.code.module import Function
 from amplint.values import options
 from amplint.values.external import option_values
@@ -28,7 +28,7 @@ def back_of_parameter(
     origins: Origins, function: Function, name: str, activation: Activation | None
 ) -> Back:
     """What a parameter may be, for one call or, without an activation, for every known one."""
-    _, default = parameters(function)[name]
+    default = parameters(function)[name].default
     option = options.click_option(function, name)
     if option is not None:
         return option_values(option)
@@ -43,7 +43,7 @@ def back_of_parameter(
         site = known.omitted[0]
         places.append(left_out(default, function, name, site.node, site.function))
     if known.given or known.omitted:
-        return Back(tuple(places))
+        return Back(tuple(places), not known.unclear)
     if default is not None:
         outside = function.parent or function.module.body
         places.append(Before(default, outside, None, Standing.DEFAULT))
@@ -58,19 +58,17 @@ def _passed(
     activation: Activation,
 ) -> Back:
     call, caller = activation.call, activation.caller
-    value = _argument(call, function, name)
-    if value is not None:
-        steps = (passing_step(call, caller, name),)
-        return Back((Before(value, caller, activation.outer, steps=steps),))
-    spread = [item.value for item in call.keywords if item.arg is None]
-    if spread:
-        part = Part(name, True)
-        steps = (passing_step(call, caller, name),)
-        before = Before(spread[0], caller, activation.outer, steps=steps, part=part)
-        return _with_default(origins, [before], default, function, name, activation)
-    if default is None or any(isinstance(item, ast.Starred) for item in call.args):
+    bound = origins.objects.bind(call, caller, function)
+    steps = (passing_step(call, caller, name),)
+    if name in bound.given:
+        return Back((Before(bound.given[name], caller, activation.outer, steps=steps),))
+    if name in bound.defaults and default is not None:
+        return Back((left_out(default, function, name, call, caller),))
+    sources = bound.unknown.get(name, ())
+    if len(sources) != 1 or isinstance(sources[0], ast.Starred):
         return Back((), False)
-    return Back((left_out(default, function, name, call, caller),))
+    before = Before(sources[0], caller, activation.outer, steps=steps, part=Part(name, True))
+    return _with_default(origins, [before], default, function, name, activation)
 
 
 def _with_default(
@@ -87,16 +85,3 @@ def _with_default(
     left = left_out(default, function, name, activation.call, activation.caller)
     complete = all(item.complete for item in found)
     return Back((*places, replace(left, standing=Standing.DEFAULT)), complete)
-
-
-def _argument(call: ast.Call, function: Function, name: str) -> ast.expr | None:
-    for item in call.keywords:
-        if item.arg == name:
-            return item.value
-    names = [word for word in parameters(function) if word not in ("self", "cls")]
-    for word, argument in zip(names, call.args):
-        if isinstance(argument, ast.Starred):
-            return None
-        if word == name:
-            return argument
-    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.code.classes import subclasses_in
 from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
 from amplint.code.definitions import plain_annotation
 from amplint.code.expressions import last_name, path_text
@@ -123,7 +124,7 @@ def _scopes_filling(origins: Origins, path: str, function: Function) -> list[Fun
     root = path.partition(".")[0].partition("[")[0]
     owner = enclosing_class(function)
     if root in ("self", "cls") and owner is not None:
-        family = [*origins.objects.ancestry(owner), *owner.module.subclasses(owner)]
+        family = [*origins.objects.ancestry(owner), *subclasses_in(owner.module, owner)]
         return [method for item in family for method in item.methods.values()]
     for scope in scopes(function, function.module):
         if root in parameters(scope) or root in bindings_of(scope):
@@ -136,10 +137,10 @@ def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Fun
     if not isinstance(expression, ast.Name) or part.is_item:
         return UNKNOWN
     for scope in scopes(function, function.module):
-        annotation = parameters(scope).get(expression.id, (None, None))[0]
-        if annotation is None:
+        known = parameters(scope).get(expression.id)
+        if known is None or known.annotation is None:
             continue
-        owner = origins.objects.symbol(plain_annotation(annotation), scope)
+        owner = origins.objects.symbol(plain_annotation(known.annotation), scope)
         if isinstance(owner, Class):
             found = field_of_any(origins, owner, str(part.key))
             return joined([(found, Standing.DEFAULT, ())], False)
