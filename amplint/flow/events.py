@@ -76,12 +76,16 @@ class Transitions:
         several: whether the code under analysis names more than one optimizer. Which
             optimizer a backward feeds is then unknown, and some rules stay silent.
         clears: whether a zero_grad of any kind exists in the code under analysis.
+
+    Attributes:
+        havocs: how often something unknown may have done protocol work so far.
     """
 
     def __init__(self, report: Report, *, several: bool = False, clears: bool = False) -> None:
         self.report = report
         self.several = several
         self.clears = clears
+        self.havocs = 0
 
     @contextmanager
     def silence(self) -> Iterator[None]:
@@ -435,6 +439,7 @@ class Transitions:
 
     def havoc(self, state: State, scaler: str = EVERY) -> None:
         """Something unknown may have done protocol work: know nothing any more."""
+        self.havocs += 1
         self._started(state)
         for key in list(state.typestate):
             if key[0] == "gradient":

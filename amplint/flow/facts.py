@@ -180,12 +180,22 @@ def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
         found.indirect = True
     if site.method in _CHANGES:
         place = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
-        if isinstance(place, ast.Attribute) and path_text(place.value) == "self":
-            found.self_fills.add(place.attr)
+        own = _own_attribute(place)
+        if own:
+            found.self_fills.add(own)
     written = written_by_name(site.node)
     if written is not None and path_text(written[0].value) == "self":
         found.self_stores.add(written[0].attr)
     found.words |= protocol_words(site.node, site.method, site.function, roles)
+
+
+def _own_attribute(place: ast.expr | None) -> str:
+    """`table` of `self.table`, `self.table[name]`, `self.table.setdefault(name, [])`; else ""."""
+    while isinstance(place, (ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(place, ast.Attribute) and path_text(place.value) == "self":
+            return place.attr
+        place = place.func if isinstance(place, ast.Call) else place.value
+    return ""
 
 
 def _is_variable(callee: ast.expr, function: Function, found: FunctionFacts) -> bool:

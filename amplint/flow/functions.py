@@ -122,7 +122,7 @@ class Functions:
         if is_stub(function):
             return None
         decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
-        decides = decides or (bool(facts.self_fills) and _hands_over(call))
+        decides = decides or (bool(facts.self_fills) and self._hands_over(call))
         if not facts.interesting and not decides:
             if facts.indirect and HANDED in call.state.values:
                 return self.havoc(call.state)
@@ -216,6 +216,11 @@ class Functions:
             if value is not None and value != ("path", location):
                 state.values[location] = value
 
+    def _hands_over(self, call: Call) -> bool:
+        """Whether a call is given something to be called later."""
+        given = (self._actual(argument, call) for argument in call.values)
+        return any(kind_of(value) in CALLABLE_KINDS for value in given)
+
     def _actual(self, argument: ast.expr, call: Call) -> Value:
         """An unknown place is passed as an alias: its role alone proves nothing."""
         if call.is_bound(argument):
@@ -292,8 +297,3 @@ def is_stub(function: Function) -> bool:
             continue
         return False
     return True
-
-
-def _hands_over(call: Call) -> bool:
-    """Whether a call is given something to be called later."""
-    return any(kind_of(value) in CALLABLE_KINDS for value in call.values.values())

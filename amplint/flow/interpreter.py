@@ -338,11 +338,14 @@ class Interpreter(Expressions):
             state = state.copy()
             self.loops.start(node, state, frame)
             heads.append(state)
+        before = self.transitions.havocs
         exits = self._rounds(
             node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
         )
-        if any(("havoc", EVERY) in state.typestate for state in exits):
+        if self.transitions.havocs > before:
             # Hooks that nobody can see: whether there are none is not known either.
+            outcome.normal = []
+        elif any(("havoc", EVERY) in state.typestate for state in exits):
             outcome.normal = [s for s in outcome.normal if ("havoc", EVERY) in s.typestate]
         outcome = self._leave_loop(node, shape, exits, frame, outcome)
         outcome.absorb(ran)
