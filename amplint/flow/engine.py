@@ -112,15 +112,57 @@ class _Engine:
         ]
         for function in candidates:
             if function.name not in called and function not in self.inlined:
-                found += self._judge(function, self.entries.states(function))
+                found += self._judge_entry(function)
         for function in candidates:
             if function not in self.inlined and self._holds_a_protocol(function):
-                found += self._judge(function, self.entries.states(function))
+                found += self._judge_entry(function)
         found += self._judge_inherited()
         found += self._judge_split_classes()
         found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
         found = [item for item in found if not self._callers_refute(item)]
         return found + list(self._never_done({item.site.node for item in found}))
+
+    def _judge_entry(self, function: Function) -> list[Found]:
+        """Follow an entry; one of an abstract class as the objects of its subclasses run it.
+
+        What only some of them do wrong is their defect, and is reported in their files.
+        """
+        heirs = self._completing(function)
+        if not heirs:
+            return self._judge(function, self.entries.states(function))
+        found = [self._judge(function, self.entries.states(function, heir)) for heir in heirs]
+        shared = set.intersection(*({item.site.node for item in items} for items in found))
+        return [
+            item for item in found[0] if item.site.node in shared and self._decided_here(item)
+        ]
+
+    def _decided_here(self, item: Found) -> bool:
+        """Whether no test in another file leads to a misuse: else it is that file's."""
+        steps = steps_of(item.state.trail)
+        return all(step[2].module is self.home for step in steps if step[0] == "assume")
+
+    def _completing(self, function: Function) -> list[Class]:
+        """Subclasses that define what a method calls on its object and its class only declares."""
+        owner = function.owner
+        if owner is None or function.name == "__init__":
+            return []
+        declared = {
+            name
+            for name in self.program.facts(function).callees
+            if (method := self.program.find_method(owner, name)) is not None and is_stub(method)
+        }
+        if not declared:
+            return []
+        return [
+            heir
+            for heir in self.program.subclasses(owner)
+            if self.program.find_method(heir, function.name) is function
+            and not any(self._is_declared(heir, name) for name in declared)
+        ]
+
+    def _is_declared(self, owner: Class, name: str) -> bool:
+        method = self.program.find_method(owner, name)
+        return method is None or is_stub(method)
 
     def _callers_refute(self, item: Found) -> bool:
         """Whether callers in other files tie the parameters that this file leaves untied.
@@ -340,9 +382,12 @@ class _Engine:
         """
         if site.function.module is self.home:
             return site
-        for step in reversed(steps_of(state.trail)):
-            if step[0] == "call" and step[2].module is self.home:
-                return replace(site, node=step[1], function=step[2])
+        steps = steps_of(state.trail)
+        calls = [step for step in steps if step[0] == "call" and step[2].module is self.home]
+        # Without a call in sight, a method of this file that an inherited one has called decides.
+        inside = [step for step in steps if step[0] == "assume" and step[2].module is self.home]
+        for step in reversed(calls or inside):
+            return replace(site, node=step[1], function=step[2])
         return None
 
     def _lies_elsewhere(self, slug: str, site: Site, state: State) -> bool:
