@@ -16,12 +16,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, fields, replace
 from typing import Any
 
 import amplint
-from amplint.code import lookups
+from amplint.code import index, lookups
 from amplint.config import Settings
 from amplint.findings import (
     Edit,
@@ -34,6 +34,7 @@ from amplint.findings import (
     Span,
 )
 from amplint.inspection import FileResult
+from amplint.source.sealed import seal, unseal
 
 FOLDER = ".amplint_cache"
 #: Marks a folder as a cache, for backup programs (https://bford.info/cachedir/) and for us.
@@ -109,8 +110,13 @@ class Cache:
         self.failure: str | None = None
         self._settings = settings
         # Files do not change during a run, or else the next run notices.
-        self._answer = functools.cache(lookups.answer)
+        self._answer = functools.cache(functools.partial(lookups.answer, index=self.indexes))
         self._prepared = False
+
+    @functools.cached_property
+    def indexes(self) -> str:
+        """The folder with the indexes of projects; each state of the code has its own."""
+        return os.path.join(self.folder, amplint.__version__, f"index-{code_digest()[:16]}")
 
     def key(self, filename: str, path: str, data: bytes) -> str:
         """What identifies the result of a file: 64 hexadecimal digits.
@@ -155,11 +161,42 @@ class Cache:
         """Keep a result, unless something went wrong in it or with the folder."""
         if self.failure is not None or result.errors:
             return
+        self._write(self._path(key), encode(result))
+
+    def keep_searches(self, results: Iterable[FileResult]) -> None:
+        """Keep what searches have found, for the next run.
+
+        Nothing is kept of a project in which a file has changed during the run, or may have.
+        """
+        found: dict[tuple[str, str], dict[index.Search, list[str]]] = {}
+        for result in results:
+            for (kind, *words), paths in () if result.reused else result.lookups.items():
+                if kind not in lookups.SEARCHES or not isinstance(paths, list):
+                    continue
+                root, *rest = words
+                stamp = result.lookups[lookups.FILES, root]
+                if isinstance(stamp, str) and stamp:
+                    found.setdefault((root, stamp), {})[(kind, *rest)] = paths
+        for (root, stamp), searches in found.items():
+            known = index.searches_below(root, self.indexes)
+            if known.files.stamp == stamp:
+                self._keep_index(root, known, searches)
+
+    def _keep_index(
+        self, root: str, known: index.Searches, found: Mapping[index.Search, list[str]]
+    ) -> None:
+        updated = known.updated(found)
+        if updated != known.index:
+            self._write(index.path_of(root, self.indexes), index.encode(updated, root))
+
+    def _write(self, path: str, data: bytes) -> None:
+        if self.failure is not None:
+            return
         try:
             if not self._prepared:
                 prepare(self.folder)
                 self._prepared = True
-            write(self._path(key), encode(result))
+            write(path, data)
         except OSError as error:
             self.failure = f"cannot write {self.folder}: {error.strerror or error}"
 
@@ -286,7 +323,7 @@ def encode(result: FileResult) -> bytes:
             "unfinished": result.unfinished,
         }
     )
-    return b'"%s"\n%s' % (hashlib.sha256(body).hexdigest().encode(), body)
+    return seal(body)
 
 
 def decode(data: bytes) -> FileResult:
@@ -295,10 +332,7 @@ def decode(data: bytes) -> FileResult:
     Raises:
         ValueError, TypeError, LookupError, RecursionError: it is no whole entry.
     """
-    digest, _, body = data.partition(b"\n")
-    if digest.decode("ascii") != f'"{hashlib.sha256(body).hexdigest()}"':
-        raise ValueError("damaged")
-    entry = json.loads(body.decode("utf-8", "surrogatepass"))
+    entry = json.loads(unseal(data).decode("utf-8", "surrogatepass"))
     return FileResult(
         filename=_text(entry["filename"]),
         findings=tuple(map(_finding, _list(entry["findings"]))),

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from amplint.code.texts import forget
+from amplint.code.index import forget
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
@@ -103,6 +103,8 @@ def check_paths(
         if progress is not None:
             progress(len(preparation.results) + len(results), preparation.files)
     results += preparation.results
+    if cache is not None:
+        cache.keep_searches(results)
     if progress is not None and results:
         progress(len(results), len(results))
     return _report(results, preparation.errors, time.perf_counter() - started)
@@ -197,6 +199,7 @@ class _Preparation:
             settings.project_root if path else None,
             settings.src if path else (),
             settings.target_torch,
+            self._cache.indexes if self._cache is not None and path else "",
         )
 
 

@@ -36,6 +36,7 @@ class Task:
         root: of the project; None looks upwards from the file.
         src: further folders of the project that hold top-level packages.
         target_torch: versions of torch to judge by; None asks the project's requirements.
+        index: the folder with indexes of projects, "" for none.
         codes: of the rules to run.
         off_by_default: codes that run only if selected; see `Suppressions.unused`.
     """
@@ -48,6 +49,7 @@ class Task:
     root: str | None = None
     src: tuple[str, ...] = ()
     target_torch: str | None = None
+    index: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _inspect(task: Task) -> FileResult:
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)
-    project = Project(task.root, task.src, task.target_torch)
+    project = Project(task.root, task.src, task.target_torch, task.index)
     view = view_of(source.filename, source.text, tree, path=task.path, project=project)
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)

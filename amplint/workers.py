@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
+from amplint import collector
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -159,5 +161,6 @@ def _begin(folder: str) -> None:
     Ctrl-C reaches every process of the terminal; only the parent shall act on it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    collector.spare()
     sys.path[:] = [entry for entry in sys.path if entry]
     os.chdir(folder)

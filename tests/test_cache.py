@@ -23,6 +23,7 @@ from amplint import cache as caching
 from amplint.cache import Cache, decode, encode, folder_for, open_cache
 from amplint.checker import Report, check_paths
 from amplint.cli.main import cli
+from amplint.code import texts
 from amplint.code.texts import Texts
 from amplint.config import Settings, load_settings
 from amplint.findings import (
@@ -231,6 +232,71 @@ def test_a_search_through_unchanged_files_is_not_repeated(
         time.sleep(0.02)
         assert check().reused == 2
         assert searches
+
+
+def a_project_of_many(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files with callers in other files; names of those whose text is searched from now on."""
+    example = ROOT / "fixtures" / "projects" / "guards_tied_by_caller"
+    for name in ("engine.py", "main.py"):
+        write(name, (example / name).read_text())
+    for number in range(8):
+        write(f"other{number}.py", f"from engine import train{number}\n")
+    searched: list[str] = []
+    head = texts._head
+
+    def noting(path: str) -> bytes:
+        searched.append(os.path.basename(path))
+        return head(path)
+
+    monkeypatch.setattr(texts, "_head", noting)
+    monkeypatch.setattr(texts, "_RECENT", 0)
+    time.sleep(0.02)  # longer than one tick of the file system's clock
+    return searched
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_with_an_index_only_what_has_changed_is_searched(
+    jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = a_project_of_many(monkeypatch)
+    settings = replace(SETTINGS, jobs=jobs)
+    first = check("engine.py", "main.py", settings=settings)
+    assert jobs > 1 or len(searched) == 10
+    write("engine.py", Path("engine.py").read_text() + "\n# changed\n")
+    time.sleep(0.02)
+    searched.clear()
+    again = check("engine.py", "main.py")
+    assert codes(again) == codes(first)
+    assert again.reused == 0
+    assert searched == ["engine.py"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", None])
+def test_a_damaged_index_is_made_anew(
+    damage: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = a_project_of_many(monkeypatch)
+    expected = codes(check("engine.py"))
+    (kept,) = Path(".amplint_cache").rglob("*.index")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-1] if damage is None else damage)
+    searched.clear()
+    for path in entries():
+        path.unlink()
+    assert codes(check("engine.py")) == expected
+    assert len(searched) == 10
+    assert kept.read_bytes() == whole
+
+
+def test_a_caller_that_appears_is_found_beside_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_project_of_many(monkeypatch)
+    caller = Path("main.py").read_text()
+    Path("main.py").unlink()
+    time.sleep(0.02)
+    alone = codes(check("engine.py"))
+    write("main.py", caller)
+    time.sleep(0.02)
+    assert codes(check("engine.py")) != alone
 
 
 def test_an_edit_elsewhere_changes_nothing() -> None:

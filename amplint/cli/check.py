@@ -112,9 +112,11 @@ def _named_paths(paths: tuple[str, ...], stdin_filename: str | None) -> tuple[st
 
 
 def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) -> int:
+    from amplint import collector
     from amplint.cache import open_cache
     from amplint.cli import fixes, output, probe
 
+    collector.spare()
     probing = probe.wants_probe(options, settings)
     form = output.choose_format(settings, options["output_file"])
     if options["statistics"] and form not in TEXT_FORMATS:

@@ -12,7 +12,8 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 
-from amplint.code.texts import listing, texts_below
+from amplint.code.index import searches_below
+from amplint.code.texts import listing
 from amplint.errors import UnreadableFile
 from amplint.source.reading import read_bytes
 
@@ -23,18 +24,22 @@ Question = tuple[str, ...]
 #: The question for the state of all Python files below a folder, as one stamp.
 FILES = "files"
 #: Questions that search all Python files below a folder.
-_SEARCHES = frozenset({"mentioning", "importing"})
+SEARCHES = frozenset({"mentioning", "importing", "deriving"})
 
 
 class Lookups:
     """Asks, and keeps the answers.
 
+    Args:
+        index: the folder with indexes of projects, "" for none.
+
     Attributes:
         answers: to every question so far, in the order of asking; JSON values.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, index: str = "") -> None:
         self.answers: dict[Question, Answer] = {}
+        self._index = index
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or a folder."""
@@ -46,9 +51,11 @@ class Lookups:
 
     def mentioning(self, root: str, *words: str) -> list[str]:
         """Python files below a folder that hold all the words, sorted."""
-        self._ask(FILES, root)
-        found = self._ask("mentioning", root, *words)
-        return found if isinstance(found, list) else []
+        return self._search("mentioning", root, *words)
+
+    def deriving(self, root: str, base: str) -> list[str]:
+        """Python files below a folder with a class that may have a base of that name, sorted."""
+        return self._search("deriving", root, base)
 
     def requirement_files(self, folder: str) -> list[str]:
         """Files of a folder that can say which torch the project needs, sorted."""
@@ -62,9 +69,7 @@ class Lookups:
             module: the last part of its dotted name.
             package: the name of the folder that holds it.
         """
-        self._ask(FILES, root)
-        found = self._ask("importing", root, module, package, name)
-        return found if isinstance(found, list) else []
+        return self._search("importing", root, module, package, name)
 
     def read(self, path: str) -> bytes:
         """The bytes of a file.
@@ -77,19 +82,30 @@ class Lookups:
         self.answers["content", path] = _digest(data)
         return data
 
+    def _search(self, kind: str, root: str, *words: str) -> list[str]:
+        self._ask(FILES, root)
+        found = self._ask(kind, root, *words)
+        return found if isinstance(found, list) else []
+
     def _ask(self, *question: str) -> Answer:
         if question not in self.answers:
-            self.answers[question] = answer(question)
+            self.answers[question] = answer(question, self._index)
         return self.answers[question]
 
 
-def answer(question: Question) -> Answer:
+def answer(question: Question, index: str = "") -> Answer:
     """What the file system answers now.
+
+    Args:
+        index: the folder with indexes of projects, "" for none.
 
     Raises:
         LookupError: there is no such question.
         TypeError: it has another number of parts.
     """
+    if question[0] in SEARCHES:
+        kind, root, *words = question
+        return searches_below(root, index).find((kind, *words))
     return _QUESTIONS[question[0]](*question[1:])
 
 
@@ -112,7 +128,7 @@ def still_hold(
     return all(
         ask(question) == known
         for question, known in answers.items()
-        if question[0] != FILES and not (question[0] in _SEARCHES and question[1] in unchanged)
+        if question[0] != FILES and not (question[0] in SEARCHES and question[1] in unchanged)
     )
 
 
@@ -133,15 +149,6 @@ def _content(path: str) -> str:
         return _digest(read_bytes(path))
     except UnreadableFile:
         return UNREADABLE
-
-
-def _mentioning(root: str, *words: str) -> list[str]:
-    return sorted(map(os.path.realpath, texts_below(root).holding(words)))
-
-
-def _importing(root: str, module: str, package: str, name: str) -> list[str]:
-    found = texts_below(root).importing(module, package, name)
-    return sorted(map(os.path.realpath, found))
 
 
 def _files(root: str) -> str:
@@ -166,7 +173,5 @@ _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
     "file": _file,
     "content": _content,
     FILES: _files,
-    "mentioning": _mentioning,
-    "importing": _importing,
     "requirements": _requirements,
 }

@@ -23,7 +23,7 @@ _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 #: Re-exports are followed through this many files.
 _REEXPORT_DEPTH = 5
 #: So many imported modules are kept for the next checked files, with their trees.
-_SHARED = 128
+_SHARED = 256
 
 
 class Project:
@@ -33,6 +33,7 @@ class Project:
         root: the project's folder; None looks upwards from each file for a project file.
         src: folders that hold top-level packages, besides `src`, relative to the root.
         target_torch: versions of torch that the project runs on; None asks its requirements.
+        index: the folder with indexes of projects, "" for none.
 
     Attributes:
         lookups: everything that was asked of the file system.
@@ -43,11 +44,12 @@ class Project:
         root: str | None = None,
         src: tuple[str, ...] = (),
         target_torch: str | None = None,
+        index: str = "",
     ) -> None:
         self._root = os.path.realpath(root) if root else None
         self._src = src
         self.target_torch = target_torch
-        self.lookups = Lookups()
+        self.lookups = Lookups(index)
         self._modules: dict[str, Module | None] = {}
         self._paths: dict[Module, str] = {}
         self._symbols: dict[tuple[str, str], Function | Class | None] = {}
@@ -214,6 +216,16 @@ class Project:
             root = self._root or self._project_root(os.path.dirname(path))
             found = self.lookups.mentioning(root, *words)
             yield from self._loaded(path, root, found)
+
+    def deriving(self, home: Module, base: str) -> Iterator[Module]:
+        """Other modules of the project around `home` whose classes may have a base of that name.
+
+        None at all in a project with more than `_SEARCH_LIMIT` files.
+        """
+        path = self._paths.get(home, "")
+        if path:
+            root = self._root or self._project_root(os.path.dirname(path))
+            yield from self._loaded(path, root, self.lookups.deriving(root, base))
 
     def _loaded(self, path: str, root: str, found: list[str]) -> Iterator[Module]:
         for other in found:

@@ -1,7 +1,7 @@
-"""The Python files below a folder, and what is looked up in all of their texts.
+"""The Python files below a folder, and searches in their texts.
 
 A project is asked about each function that is followed: who calls it, who mentions it. So its
-files are listed and read once in a process and run, see `forget`.
+files are listed and read once in a process and run, see `amplint.code.index`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 #: Folders in which no caller is looked for.
@@ -26,6 +27,11 @@ _RECENT = 2_000_000_000
 _IMPORT = re.compile(rb"import\b[^\n(]*(?:\([^)]*)?")
 _DOTTED = re.compile(rb"[\w.]+")
 _IDENTIFIER = re.compile(rb"\w+")
+#: What stands behind the name of a class, up to the first colon; its bases, at least.
+_BASES = re.compile(rb"^[ \t]*class\s+\w+\s*\(([^:]*)", re.MULTILINE)
+
+#: What is searched for: a name of `Texts.find`, and words.
+Search = tuple[str, ...]
 
 #: A part of a dotted name in an import, behind the part before it; (b"", b"torch") at its
 #: start. Behind the dots of a relative import that is the folder which they stand for.
@@ -37,31 +43,49 @@ class Listing:
     """The Python files below a folder.
 
     Args:
-        paths: none at all if there are too many to look through.
+        paths: sorted, none at all if there are too many to look through. A link to a file is
+            listed as that file.
         stamp: 64 hexadecimal digits that change with the content of the files, as far as
             sizes and times tell; "" where they cannot tell yet.
+        states: of the files, by path; each changes with the content of its file. Files of
+            which sizes and times cannot tell it yet have none.
     """
 
     paths: tuple[str, ...]
     stamp: str
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=4)
 def listing(root: str) -> Listing:
     """List the files below a folder, or remember them."""
     now = time.time_ns()
-    paths = tuple(sorted(_python_files(root)))
+    known = {path: _state(path, now) for path in _python_files(os.path.realpath(root))}
+    found = {os.path.realpath(path) if state is None else path for path, state in known.items()}
+    states = {path: known.get(path) or _state(path, now) or "" for path in sorted(found)}
     digest = hashlib.sha256()
-    newest = 0
-    for path in paths:
-        try:
-            state = os.stat(path)
-        except OSError:
-            return Listing(paths, "")
-        newest = max(newest, state.st_mtime_ns, state.st_ctime_ns)
-        known = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-        digest.update(os.fsencode(path) + b"\0%d %d %d %d\n" % known)
-    return Listing(paths, digest.hexdigest() if newest < now - _RECENT else "")
+    for path, state in states.items():
+        digest.update(os.fsencode(path) + b"\0%s\n" % state.encode())
+    lasting = {path: state for path, state in states.items() if state}
+    stamp = digest.hexdigest() if len(lasting) == len(states) else ""
+    return Listing(tuple(states), stamp, lasting)
+
+
+def _state(path: str, now: int) -> str | None:
+    """What changes with the content of a file; "" if unknown, None for a link.
+
+    Args:
+        now: the time, in ns.
+    """
+    try:
+        known = os.lstat(path)
+    except OSError:
+        return ""
+    if stat.S_ISLNK(known.st_mode):
+        return None
+    if max(known.st_mtime_ns, known.st_ctime_ns) >= now - _RECENT:
+        return ""
+    return f"{known.st_ino} {known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}"
 
 
 def _python_files(root: str) -> list[str]:
@@ -85,6 +109,21 @@ class Texts:
         self._text = {path: _head(path) for path in paths}
         self._importers: dict[_Part, list[str]] | None = None
         self._holders: dict[bytes, list[str]] = {}
+
+    def find(self, search: Search) -> list[str]:
+        """The files that a search finds, in their order.
+
+        Args:
+            search: "mentioning", "importing" or "deriving", and what the method takes.
+
+        Raises:
+            LookupError: there is no such search.
+            TypeError: it takes another number of words.
+        """
+        kind, *words = search
+        if kind == "mentioning":
+            return self.holding(words)
+        return {"importing": self.importing, "deriving": self.deriving}[kind](*words)
 
     def holding(self, words: Sequence[str]) -> list[str]:
         """Files that hold all the words, whole identifiers as far as they are some."""
@@ -111,6 +150,11 @@ class Texts:
         paths = dict.fromkeys(path for part in parts for path in self._importers.get(part, ()))
         word = _encoded(name)
         return [path for path in paths if _calls(word, self._text[path])]
+
+    def deriving(self, base: str) -> list[str]:
+        """Files with a class that may have a base of that name, or of another for the same."""
+        word = _encoded(base)
+        return [path for path in self._holding(word) if _derives(word, self._text[path])]
 
     def _holding(self, word: bytes) -> list[str]:
         if word not in self._holders:
@@ -169,6 +213,15 @@ def _calls(name: bytes, text: bytes) -> bool:
     return False
 
 
+def _derives(base: bytes, text: bytes) -> bool:
+    """Whether a name stands among the bases of a class, or one that it is imported as."""
+    bases = {word for words in _BASES.findall(text) for word in _IDENTIFIER.findall(words)}
+    if base in bases:
+        return True
+    renamed = re.findall(rb"\b" + re.escape(base) + rb"\s+as\s+(\w+)", text)
+    return not bases.isdisjoint(renamed)
+
+
 def _encoded(word: str) -> bytes:
     return word.encode("utf-8", "replace")
 
@@ -179,15 +232,3 @@ def _head(path: str) -> bytes:
             return file.read(_READ_LIMIT)
     except OSError:
         return b""
-
-
-@lru_cache(maxsize=4)
-def texts_below(root: str) -> Texts:
-    """Read the files below a folder, or remember them; they are listed first."""
-    return Texts(listing(root).paths)
-
-
-def forget() -> None:
-    """Look at the files again: a new run begins."""
-    listing.cache_clear()
-    texts_below.cache_clear()

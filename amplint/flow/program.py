@@ -452,7 +452,7 @@ class Program:
         while pending:
             current = pending.pop(0)
             others = itertools.islice(
-                self._project.mentioning(current.module, "class ", current.name), CALLER_LIMIT
+                self._project.deriving(current.module, current.name), CALLER_LIMIT
             )
             for module in (current.module, *others):
                 self._unit_of(module)

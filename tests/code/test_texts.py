@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from amplint.code.index import forget
 from amplint.code.lookups import FILES, Lookups, still_hold
-from amplint.code.texts import Texts, forget, listing
+from amplint.code.texts import Texts, listing
 
 OLD = 1_000_000_000  # seconds since 1970
 
@@ -82,7 +83,7 @@ def test_more_dots_than_folders() -> None:
         (("autocast",), ["a.py", "b.py"]),
         (("autocast", "steps"), ["a.py"]),
         (("cast",), []),  # identifiers are whole words
-        (("class ", "Step"), ["b.py"]),
+        (("lass", "Step"), []),
         ((), ["a.py", "b.py"]),
     ],
 )
@@ -92,6 +93,27 @@ def test_who_mentions_words(words: tuple[str, ...], expected: list[str], tmp_pat
         str(write(tmp_path / "b.py", "class Step: pass\nautocast\n")),
     ]
     assert [os.path.basename(path) for path in Texts(paths).holding(words)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("class A(Step): pass\n", True),
+        ("class A(lib.Step, Other): pass\n", True),
+        ("class A(\n    Other,  # first\n    Step,\n): pass\n", True),
+        ("class A(Generic[Step], metaclass=Meta): pass\n", True),
+        ("if x:\n    class A (Step): pass\n", True),
+        ("from lib import Step as Base\nclass A(Base): pass\n", True),
+        ("from lib import Step as Base\nclass A(Other): pass\n", False),
+        ("class Step(Other): pass\n", False),
+        ("class A(Footstep, Stepper): pass\n", False),
+        ("class A(Other): step = Step()\n", False),
+        ("Step\nclass A: pass\n", False),
+    ],
+)
+def test_who_may_derive_from_a_class(text: str, expected: bool, tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.py", text))
+    assert Texts([path]).find(("deriving", "Step")) == ([path] if expected else [])
 
 
 # -- stamps --------------------------------------------------------------------------------
