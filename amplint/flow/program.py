@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
-from amplint.code.classes import ancestry, method_of
+from amplint.code.classes import method_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, as_function
 from amplint.code.project import Project
@@ -447,20 +447,7 @@ class Program:
 
     def subclasses(self, owner: Class) -> list[Class]:
         """Classes of the project with `owner` among their bases, directly or not."""
-        found: list[Class] = []
-        pending = [owner]
-        while pending:
-            current = pending.pop(0)
-            others = itertools.islice(
-                self._project.deriving(current.module, current.name), CALLER_LIMIT
-            )
-            for module in (current.module, *others):
-                self._unit_of(module)
-                for item in module.classes.values():
-                    if item not in (owner, *found) and current in self.ancestry(item):
-                        found.append(item)
-                        pending.append(item)
-        return found
+        return [item for item in self.objects.subclasses(owner) if self._known(item) is not None]
 
     def _unit_of(self, module: Module) -> Unit:
         if module not in self._units:
@@ -469,10 +456,7 @@ class Program:
 
     def ancestry(self, owner: Class) -> list[Class]:
         """The class and its bases, in whatever file, in the order of method resolution."""
-        return list(ancestry(owner, self._base).order)
-
-    def _base(self, expression: ast.expr, owner: Class) -> Class | None:
-        return self.find_class(expression, owner.module.body)
+        return [item for item in self.objects.ancestry(owner) if self._known(item) is not None]
 
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases, nearest first."""

@@ -101,7 +101,7 @@ class Objects:
         pending = [owner]
         while pending:
             current = pending.pop(0)
-            others = self.project.mentioning(current.module, "class ", current.name)
+            others = self.project.deriving(current.module, current.name)
             for module in (current.module, *others):
                 for item in module.classes.values():
                     if item not in seen and self._derives(item, current):
