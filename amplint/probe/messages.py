@@ -242,7 +242,8 @@ class Event:
         facts: what else was seen. "raised": the class of the exception that the call raised
             (a call that fails is an event all the same, the last one at its row). Of a
             backward: "scaled", and "optimizers", the numbers of those whose parameters it
-            reached. Of a zero_grad: "keep", for `set_to_none=False`. Of unscale_, step, clip
+            reached. Of a zero_grad: "keep", for `set_to_none=False`. Of an update: "new-scale",
+            where the code names the scale. Of unscale_, step, clip
             and plain-step: "gradients", how many parameters had one. Of all: "autocast", whether
             it was enabled. Of what was built: "class", "stands-for", the path of an object
             that the probe made up; of a scaler "enabled" and "scale"; of an optimizer
