@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 
+from amplint import rules
 from amplint.protocol import VIOLATIONS, Event, Gradient, Pair, Stage, Tracker, advance
 from amplint.protocol.machine import TABLE, UNCHECKED, UNINITIALISED, find_row
 from amplint.protocol.states import ABSENT
+from amplint.protocol.violations import BEYOND_THE_TABLE, code_of
 
 COMBINATIONS = tuple(itertools.product(Event, Stage, Gradient))
 
@@ -42,6 +44,12 @@ def test_violations_are_well_formed() -> None:
         assert (violation.exception is None) == (violation.error is None)
         assert violation.damage
         assert violation.facts
+
+
+def test_every_slug_has_one_rule() -> None:
+    assert not set(VIOLATIONS) & set(BEYOND_THE_TABLE)
+    codes = {slug: code_of(slug) for slug in (*VIOLATIONS, *BEYOND_THE_TABLE)}
+    assert set(codes.values()) <= set(rules.TABLE)
 
 
 def test_raising_events_change_only_what_torch_changes() -> None:
