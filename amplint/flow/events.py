@@ -16,8 +16,8 @@ from amplint.code.module import Function
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import NONE
 from amplint.protocol import Event, Gradient, Pair, Stage, advance
-from amplint.protocol.machine import APPLIED, DEFECTIVE, find_row
 from amplint.protocol.states import ABSENT
+from amplint.protocol.table import APPLIED, DEFECTIVE, find_row
 
 Tag = tuple["Gradient | None", frozenset]
 UNKNOWN: Tag = (None, frozenset())

@@ -8,8 +8,8 @@ about abstract states. Pure Python: neither torch nor libcst.
 
 from __future__ import annotations
 
-from amplint.protocol.machine import advance
 from amplint.protocol.states import Event, Gradient, Pair, Stage
+from amplint.protocol.table import advance
 from amplint.protocol.tracker import Tracker
 from amplint.protocol.violations import VIOLATIONS, Violation
 

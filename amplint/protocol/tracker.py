@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from amplint.protocol.machine import UNCHECKED, UNINITIALISED, advance
 from amplint.protocol.states import ABSENT, Event, Gradient, Pair, Stage
+from amplint.protocol.table import UNCHECKED, UNINITIALISED, advance
 from amplint.protocol.violations import VIOLATIONS, Violation
 
 #: Events that move every optimizer of a scaler.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amplint.findings import FileError, Finding, PathStep, Position, Severity, Span
 from amplint.report.excerpt import fit, gutter, mark_span, source_line
 from amplint.report.steps import words_of
-from amplint.report.text import evidence_lines, paint, printable
+from amplint.report.text import evidence_notes, paint, printable
 
 if TYPE_CHECKING:
     from amplint.checker import Report
@@ -51,8 +51,7 @@ def _render_finding(
         yield _note(margin, "path that leads here", "", color)
         yield from _render_path(finding, sources, margin, color)
         yield gutter(margin, color)
-    for line in evidence_lines(finding.evidence):
-        kind, _, words = line.partition(": ")
+    for kind, words in evidence_notes(finding.evidence):
         yield _note(margin, kind, words, color)
     if finding.help:
         yield _note(margin, "help", finding.help, color)

@@ -9,8 +9,8 @@ import sys
 
 from amplint import rules
 from amplint.protocol import VIOLATIONS, Event, Gradient, Pair, Stage, Tracker, advance
-from amplint.protocol.machine import TABLE, UNCHECKED, UNINITIALISED, find_row
 from amplint.protocol.states import ABSENT
+from amplint.protocol.table import TABLE, UNCHECKED, UNINITIALISED, find_row
 from amplint.protocol.violations import BEYOND_THE_TABLE, code_of
 
 COMBINATIONS = tuple(itertools.product(Event, Stage, Gradient))
