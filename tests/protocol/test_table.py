@@ -128,6 +128,21 @@ def test_scalers_are_kept_apart() -> None:
     assert tracker.apply(Event.STEP, "one", "a") is None
 
 
+def test_an_update_of_another_scaler_leaves_gradients_alone() -> None:
+    """An optimizer was stepped by one scaler; what lies in it now, another one has scaled."""
+    tracker = Tracker()
+    tracker.apply(Event.SCALED_BACKWARD, "warm-up", "a")
+    tracker.apply(Event.STEP, "warm-up", "a")
+    tracker.apply(Event.ZERO_GRAD, None, "a")
+    tracker.apply(Event.SCALED_BACKWARD, "main", "a")
+    tracker.apply(Event.UPDATE, "warm-up")
+    assert tracker.pair("a", "warm-up").stage is Stage.READY
+    assert tracker.pair("a").gradient is Gradient.SCALED
+    tracker.apply(Event.STEP, "main", "a")
+    tracker.apply(Event.UPDATE, "main")
+    assert tracker.pair("a").gradient is Gradient.LEFTOVER
+
+
 def test_importing_the_protocol_imports_neither_torch_nor_libcst() -> None:
     program = (
         "import sys, amplint.protocol, amplint.protocol.render\n"
