@@ -34,6 +34,7 @@ from amplint.findings import (
     Span,
 )
 from amplint.inspection import FileResult
+from amplint.protocol import Event
 from amplint.source.sealed import seal, unseal
 
 FOLDER = ".amplint_cache"
@@ -352,6 +353,8 @@ def _dumped(value: object) -> bytes:
 def _plain(value: object) -> str:
     if isinstance(value, Severity):
         return value.value
+    if isinstance(value, Event):
+        return value.name
     raise TypeError(f"no JSON value: {value!r}")
 
 
@@ -380,8 +383,20 @@ def _span(value: Any) -> Span:
 
 
 def _step(value: Any) -> PathStep:
-    filename, row, column, message, state = _list(value)
-    return PathStep(_text(filename), _number(row), _number(column), _text(message), _text(state))
+    filename, row, column, message, state, kind, subject, holds, event, idle, broken = _list(value)
+    return PathStep(
+        filename=_text(filename),
+        row=_number(row),
+        column=_number(column),
+        message=_text(message),
+        state=_text(state),
+        kind=_text(kind),
+        subject=_text(subject),
+        holds=bool(holds),
+        event=None if event is None else Event[_text(event)],
+        idle=bool(idle),
+        broken=_text(broken),
+    )
 
 
 def _evidence(value: Any) -> Evidence:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from amplint.protocol import Event
+
 
 class Severity(enum.Enum):
     """How bad a finding is; the order is ERROR > WARNING > INFO."""
@@ -42,20 +44,37 @@ class Span:
 class PathStep:
     """One step of a witness path: what was assumed or happened at a line.
 
+    A rule says in its own words what its steps are. Those of the flow analysis are data;
+    `amplint.report.steps` finds the words.
+
     Args:
         filename: the file of the step, relative like the finding's own.
         row: 1-based line.
         column: 1-based column in code points.
-        message: what was assumed ("`self.scaler` is not None") or what happened
-            ("`scaler.step(optimizer)` applies the gradients").
-        state: the scaler's state after the step, in words; empty if unchanged.
+        message: the words of a rule; "" for a step of any other kind than "said".
+        state: the scaler's state after such a step, in words; empty if unchanged.
+        kind: "said", "event" (of the protocol), "assume" (a test goes one way), "call" (of a
+            function that is followed), "loop" (it goes round), "leave" (it ends), or "again" (a
+            function is called for the next batch).
+        subject: the test that is assumed, as source text on one line; the name of the function
+            that is called; "" for the others.
+        holds: whether the assumed test is true.
+        event: what happened, for "event".
+        idle: the event found no gradient to work on.
+        broken: slug of the misuse that the event certainly is; "" for none.
     """
 
     filename: str
     row: int
     column: int
-    message: str
+    message: str = ""
     state: str = ""
+    kind: str = "said"
+    subject: str = ""
+    holds: bool = False
+    event: Event | None = None
+    idle: bool = False
+    broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)

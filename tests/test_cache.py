@@ -38,6 +38,7 @@ from amplint.findings import (
     Span,
 )
 from amplint.inspection import FileResult
+from amplint.protocol import Event
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = Settings(jobs=1)
@@ -705,7 +706,20 @@ def test_cleaning_up_happens_once_a_day() -> None:
 TEXT = st.text(st.characters(exclude_categories=()), max_size=8)  # with lone surrogates
 POSITIONS = st.builds(Position, st.integers(), st.integers())
 SPANS = st.builds(Span, POSITIONS, POSITIONS)
-STEPS = st.builds(PathStep, TEXT, st.integers(), st.integers(), TEXT, TEXT)
+STEP_VALUES = {
+    "filename": TEXT,
+    "row": st.integers(),
+    "column": st.integers(),
+    "message": TEXT,
+    "state": TEXT,
+    "kind": TEXT,
+    "subject": TEXT,
+    "holds": st.booleans(),
+    "event": st.none() | st.sampled_from(Event),
+    "idle": st.booleans(),
+    "broken": TEXT,
+}
+STEPS = st.builds(PathStep, **STEP_VALUES)
 EDITS = st.builds(Edit, SPANS, TEXT)
 OPTIONAL_TEXT = st.none() | TEXT
 
@@ -739,6 +753,7 @@ FINDING = Finding("AMP110", "a", Severity.ERROR, "b", "c", "a.py", PLACE)
 
 def test_every_field_of_a_finding_is_drawn() -> None:
     assert list(VALUES) == [item.name for item in fields(Finding)]
+    assert list(STEP_VALUES) == [item.name for item in fields(PathStep)]
 
 
 @example("\ud83d\ude00", (), {})  # two halves, not one character

@@ -83,7 +83,7 @@ def unsafe(*edits: Edit | None) -> Fix | None:
 
 def is_unconditional(misuse: Misuse) -> bool:
     """Whether the path to a misuse assumes nothing, so that a fix suits every run of it."""
-    return not any(step.message.startswith("assume") for step in misuse.path)
+    return not any(step.kind == "assume" for step in misuse.path)
 
 
 def own_statement(misuse: Misuse, view: FileView) -> ast.stmt | None:

@@ -22,6 +22,7 @@ from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step
 from amplint.flow.witness import steps_of
 from amplint.protocol import Event
+from amplint.protocol.violations import code_of
 
 AMP_GUARD = re.compile(
     r"amp|fp16|half|mixed|precision|scaler|autocast|bf16|float16|16", re.IGNORECASE
@@ -32,37 +33,8 @@ GRADIENT_GUARD = re.compile(r"\.grad is not None|(?:has|have|any|got)_?grad", re
 #: A test around a call, and whether it holds there.
 Guard = tuple[ast.expr, bool]
 
-#: slug -> code, or None for silent; where the context matters see `_in_context`.
-CODES: dict[str, str | None] = {
-    "step-twice": "AMP104",
-    "unscale-twice": "AMP108",
-    "unscale-after-step": "AMP108",
-    "step-without-gradient": "AMP101",
-    "step-on-spent": None,
-    "step-on-zeros": "AMP102",
-    "step-after-zero-grad": "AMP102",
-    "unscale-after-zero-grad": "AMP102",
-    "optimizer-recreated": "AMP117",
-    "unscale-without-gradient": "AMP109",
-    "unscale-of-zeros": "AMP109",
-    "unscale-of-plain": "AMP113",
-    "step-on-mixed": "AMP113",
-    "losses-mixed": "AMP113",
-    "unscale-again": "AMP107",
-    "stale-scale": "AMP107",
-    "step-on-piled": "AMP116",
-    "backward-after-unscale": "AMP109",
-    "step-on-rescaled": "AMP109",
-    "update-without-check": "AMP106",
-    "clip-of-scaled": "AMP110",
-    "clip-of-spent": "AMP127",
-    "optimizer-step-on-scaled": "AMP112",
-    "optimizer-step-bypass": "AMP112",
-    "optimizer-step-twice": "AMP104",
-    "foreign-scaler": "AMP117",
-    "other-object-unscaled": "AMP117",
-    "scaler-is-none": "AMP202",
-}
+#: Slugs that no finding is made of: zero_grad() may hide anywhere before such a step.
+SILENT = frozenset({"step-on-spent"})
 #: Missing gradients after the training loop: the flush of an incomplete window.
 LEFTOVER = frozenset(
     {
@@ -144,7 +116,7 @@ class Diagnostician:
             return "AMP101"
         if slug == "optimizer-step-bypass" and "sparse" in self.module.source.lower():
             return None  # sparse gradients are unscaled, then stepped by hand on purpose
-        return CODES[slug]
+        return None if slug in SILENT else code_of(slug)
 
     def _loses_scaling(self, site: Site, state: State) -> bool:
         """A scaled loss is dropped on the path: AMP114 names that line, the cause."""

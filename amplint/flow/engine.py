@@ -132,9 +132,7 @@ class _Engine:
             return self._judge(function, self.entries.states(function))
         found = [self._judge(function, self.entries.states(function, heir)) for heir in heirs]
         shared = set.intersection(*({item.site.node for item in items} for items in found))
-        return [
-            item for item in found[0] if item.site.node in shared and self._decided_here(item)
-        ]
+        return [item for item in found[0] if item.site.node in shared and self._decided_here(item)]
 
     def _decided_here(self, item: Found) -> bool:
         """Whether no test in another file leads to a misuse: else it is that file's."""

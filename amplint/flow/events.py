@@ -15,15 +15,12 @@ from dataclasses import dataclass, field, replace
 from amplint.code.module import Function
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import NONE
-from amplint.protocol import Event, Gradient, Stage
-from amplint.protocol.machine import find_row
+from amplint.protocol import Event, Gradient, Pair, Stage, advance
 from amplint.protocol.states import ABSENT
+from amplint.protocol.table import APPLIED, DEFECTIVE, find_row
 
 Tag = tuple["Gradient | None", frozenset]
 UNKNOWN: Tag = (None, frozenset())
-PENDING = frozenset(
-    {Gradient.SCALED, Gradient.STALE, Gradient.UNSCALED, Gradient.RESCALED, Gradient.PILED}
-)
 
 #: (event, tag) -> tag where following the strict tags would raise false alarms.
 LENIENT: dict[tuple[Event, Gradient], Gradient] = {
@@ -32,6 +29,9 @@ LENIENT: dict[tuple[Event, Gradient], Gradient] = {
     (Event.SCALED_BACKWARD, Gradient.SPENT): Gradient.SCALED,
     # A second network's backward must not inherit the staleness of the first one's.
     (Event.SCALED_BACKWARD, Gradient.STALE): Gradient.SCALED,
+    # No scaled gradient is lost: it is the scaled backward that is missing.
+    (Event.ZERO_GRAD, Gradient.PLAIN): Gradient.NONE,
+    (Event.ZERO_GRAD, Gradient.MIXED): Gradient.NONE,
 }
 
 
@@ -59,10 +59,6 @@ class Site:
 
 
 Report = Callable[[str, Site, State, dict], None]
-
-
-#: Tags under which a step after unscale_ applies nothing and changes no tag.
-NOTHING_TO_APPLY = ABSENT | {Gradient.ZERO}
 
 #: unscale_ of nothing: accepted by torch, and fatal for the step that follows.
 VOID = frozenset({"unscale-without-gradient", "unscale-of-zeros"})
@@ -159,10 +155,7 @@ class Transitions:
         if gradient is Gradient.SCALED:
             self._set_tag(state, optimizer, Gradient.SCALED, scalers | ours)
             return
-        following = LENIENT.get((Event.SCALED_BACKWARD, gradient))
-        if following is None:
-            row = find_row(Event.SCALED_BACKWARD, Stage.READY, gradient)
-            following = row.gradient or gradient
+        following = _after(Event.SCALED_BACKWARD, gradient)
         if following is Gradient.PILED and (not self.clears or self.several):
             following = Gradient.SCALED
         if following is Gradient.RESCALED:
@@ -197,9 +190,9 @@ class Transitions:
             if gradient is None:
                 self._set_tag(state, optimizer, Gradient.PLAIN)
                 continue
-            row = find_row(Event.PLAIN_BACKWARD, Stage.READY, gradient)
-            if row.gradient is not None:
-                self._set_tag(state, optimizer, row.gradient)
+            following = _after(Event.PLAIN_BACKWARD, gradient)
+            if following is not gradient:
+                self._set_tag(state, optimizer, following)
 
     def doubt_gradients(self, state: State, optimizer: str) -> None:
         """Whether an optimizer has gradients, and which, is not known any more."""
@@ -228,18 +221,17 @@ class Transitions:
         if stage is None:
             self._quiet(state, site)
             return
-        row = find_row(Event.UNSCALE, stage, gradient or Gradient.SCALED)
-        self._set_tag(
-            state, site.optimizer, row.gradient if gradient else Gradient.UNSCALED, scalers
-        )
+        following = _after(Event.UNSCALE, gradient or Gradient.SCALED, stage)
+        self._set_tag(state, site.optimizer, following, scalers)
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.UNSCALED, False)
         state.typestate[("checked", site.scaler)] = True
 
     def _unscale_violation(self, state, site, stage, gradient, scalers) -> str | None:
         if stage is None:
             return None
-        if stage is not Stage.READY:
-            return find_row(Event.UNSCALE, stage, Gradient.SCALED).violation
+        certain = _broken_anyway(Event.UNSCALE, stage)
+        if certain:
+            return certain
         if self._foreign(site, gradient, scalers):
             return "foreign-scaler"
         if gradient is None:
@@ -258,8 +250,9 @@ class Transitions:
             self._report(slug, site, state, carried)
             if slug != "step-on-spent":
                 return
-        if gradient not in NOTHING_TO_APPLY or stage is not Stage.UNSCALED:
-            self._set_tag(state, site.optimizer, Gradient.SPENT)
+        is_known = gradient is not None and stage is not None
+        following = _after(Event.STEP, gradient, stage) if is_known else Gradient.SPENT
+        self._set_tag(state, site.optimizer, following)
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.STEPPED, False)
         state.typestate[("checked", site.scaler)] = True
 
@@ -273,8 +266,9 @@ class Transitions:
             return "optimizer-recreated"
         if stage is None:
             return None
-        if stage is Stage.STEPPED:
-            return "step-twice"
+        certain = _broken_anyway(Event.STEP, stage)
+        if certain:
+            return certain
         if self._foreign(site, gradient, scalers):
             return "foreign-scaler"
         if stage is Stage.READY and self._wrapped(state, site):
@@ -323,9 +317,9 @@ class Transitions:
             gradient, scalers = self.tag(state, optimizer)
             if gradient is None or (gradient is Gradient.SCALED and site.scaler not in scalers):
                 continue
-            row = find_row(Event.UPDATE, Stage.READY, gradient)
-            if row.gradient is not None:
-                self._set_tag(state, optimizer, row.gradient, scalers)
+            following = _after(Event.UPDATE, gradient)
+            if following is not gradient:
+                self._set_tag(state, optimizer, following, scalers)
         state.typestate.pop(("havoc", site.scaler), None)
         if not any(key[0] == "stage" and key[1] != site.scaler for key in state.typestate):
             state.typestate.pop(("havoc", EVERY), None)
@@ -333,30 +327,20 @@ class Transitions:
 
     def zero_grad(self, state: State, site: Site, *, keep: bool = False) -> None:
         """`optimizer.zero_grad()`, or `model.zero_grad()` with optimizer "*"."""
-        state.note(
-            "event",
-            site.node,
-            site.function,
-            (Event.ZERO_GRAD_KEEP if keep else Event.ZERO_GRAD, site),
-        )
+        event = Event.ZERO_GRAD_KEEP if keep else Event.ZERO_GRAD
+        state.note("event", site.node, site.function, (event, site))
         self._started(state)
         everyone = site.optimizer == EVERY
         for optimizer in (*self._named(state), EVERY):
             gradient, _scalers = self.tag(state, optimizer)
             if everyone or optimizer == site.optimizer:
-                self._clear(state, optimizer, gradient, keep)
+                self._set_tag(state, optimizer, _cleared(event, gradient))
             elif gradient in (Gradient.PLAIN, Gradient.MIXED):
                 # Its parameters may be the same ones: a warm-up phase with a private optimizer.
                 self._set_tag(state, optimizer, None)
         if not everyone and ("gradient", site.optimizer) not in state.typestate:
-            self._clear(state, site.optimizer, self.tag(state, site.optimizer)[0], keep)
-
-    def _clear(self, state: State, optimizer: str, gradient: Gradient | None, keep: bool) -> None:
-        if gradient in PENDING:
-            self._set_tag(state, optimizer, Gradient.ZERO if keep else Gradient.CLEARED)
-            return
-        absent = gradient is Gradient.NONE or not keep
-        self._set_tag(state, optimizer, Gradient.NONE if absent else Gradient.ZERO)
+            gradient, _ = self.tag(state, site.optimizer)
+            self._set_tag(state, site.optimizer, _cleared(event, gradient))
 
     def clip(
         self, state: State, site: Site, only: frozenset[str] | None, owned: frozenset[str]
@@ -379,10 +363,16 @@ class Transitions:
             for key, (stage, _) in _stages(state)
         ):
             return
-        if all(tag in (Gradient.SCALED, Gradient.STALE) for tag in tags):
-            self._report("clip-of-scaled", site, state, False)
-        elif not self.several and all(tag in (Gradient.SPENT, Gradient.LEFTOVER) for tag in tags):
-            self._report("clip-of-spent", site, state, False)
+        # What a defect before it has left is reported there.
+        slugs = {
+            find_row(Event.CLIP, Stage.READY, tag).violation
+            if tag is not None and tag not in DEFECTIVE
+            else None
+            for tag in tags
+        }
+        slug = slugs.pop() if len(slugs) == 1 else None
+        if slug and not (self.several and APPLIED.issuperset(tags)):
+            self._report(slug, site, state, False)
 
     def optimizer_step(self, state: State, site: Site) -> None:
         """`optimizer.step()`: torch checks nothing."""
@@ -400,8 +390,9 @@ class Transitions:
             for other in scalers:
                 state.typestate[("havoc", other)] = True
                 state.typestate.pop(("checked", other), None)
-        if gradient is None or find_row(Event.OPTIMIZER_STEP, Stage.READY, gradient).gradient:
-            self._set_tag(state, site.optimizer, None if gradient is None else Gradient.SPENT)
+        following = None if gradient is None else _after(Event.OPTIMIZER_STEP, gradient)
+        if following is not gradient or gradient is None:
+            self._set_tag(state, site.optimizer, following)
 
     def _optimizer_step_violation(
         self, gradient: Gradient | None, stage: Stage | None
@@ -493,6 +484,23 @@ class Transitions:
         self.report(slug, site, state, words)
         if site.optimizer:
             self._quiet(state, site)
+
+
+def _after(event: Event, gradient: Gradient, stage: Stage = Stage.READY) -> Gradient:
+    """The tag after an event, by the table and the exceptions of `LENIENT`."""
+    row = find_row(event, stage, gradient)
+    return LENIENT.get((event, gradient)) or row.gradient or gradient
+
+
+def _cleared(event: Event, gradient: Gradient | None) -> Gradient:
+    """The tag after a zero_grad; unknown gradients are taken to be there, and nobody's."""
+    return _after(event, Gradient.LEFTOVER if gradient is None else gradient)
+
+
+def _broken_anyway(event: Event, stage: Stage) -> str | None:
+    """The slug of what an event breaks in a stage, whatever the gradients hold."""
+    violation = advance(Pair(stage, None, checked=True), event).violation
+    return violation.slug if violation else None
 
 
 def _holds(state: State, outer: str, inner: str) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from amplint.code.module import Module
 from amplint.findings import PathStep, Span
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, Step, Trail
-from amplint.protocol import VIOLATIONS, Event
+from amplint.protocol import Event
 from amplint.protocol.states import ABSENT
 
 #: Longest witness; older assumptions are dropped first.
@@ -35,28 +34,6 @@ ABOUT_SPENT = frozenset(
         "unscale-of-zeros",
     }
 )
-
-WORDS: dict[Event, tuple[str, str]] = {
-    Event.SCALED_BACKWARD: ("backward on the scaled loss", "gradients are scaled"),
-    Event.PLAIN_BACKWARD: ("backward on the plain loss", "gradients are not scaled"),
-    Event.UNSCALE: ("`unscale_` divides the gradients by the loss scale", "gradients are unscaled"),
-    Event.STEP: ("the scaler steps the optimizer", "stepped, update() is due"),
-    Event.UPDATE: ("`update()` adjusts the loss scale", "ready for the next round"),
-    Event.SET_SCALE: ("`update(new_scale)` sets the loss scale", "ready for the next round"),
-    Event.ZERO_GRAD: ("the gradients are cleared", "no gradients"),
-    Event.ZERO_GRAD_KEEP: ("the gradients are set to zero", "gradients are zeros"),
-    Event.CLIP: ("the gradients are clipped", ""),
-    Event.OPTIMIZER_STEP: ("the optimizer steps without the scaler", "gradients are applied"),
-}
-
-
-#: What the same events do while there is no gradient.
-IDLE_WORDS: dict[Event, tuple[str, str]] = {
-    Event.UNSCALE: ("`unscale_` finds no gradients", "still no gradients"),
-    Event.CLIP: ("there is nothing to clip", ""),
-    Event.OPTIMIZER_STEP: ("the optimizer finds no gradients", ""),
-    Event.ZERO_GRAD: ("there is nothing to clear", ""),
-}
 
 
 def steps_of(trail: Trail | None) -> list[Step]:
@@ -94,19 +71,8 @@ def build_witness(
         steps = _shorten(steps)
     path = [_path_step(step, place_of) for step in steps]
     if path and steps[-1][0] == "event":
-        path[-1] = replace(path[-1], message=_ending(slug, path[-1].message), state="")
+        path[-1] = replace(path[-1], broken=slug)
     return tuple(path)
-
-
-def _ending(slug: str, message: str) -> str:
-    """The last step says how it ends: with torch's error, or wrong and without one."""
-    violation = VIOLATIONS.get(slug)
-    if violation is None or slug == "unscale-of-plain":
-        return message  # raises only if the scaler has never scaled anything
-    if violation.exception is not None:
-        error = (violation.error or "").split("  ")[0]
-        return f"torch raises `{violation.exception}: {error}`"
-    return f"{message}: wrong, and torch raises nothing"
 
 
 def _concerns(step: Step, site: Site) -> bool:
@@ -198,24 +164,12 @@ def _shorten(steps: list[Step]) -> list[Step]:
 def _path_step(step: Step, place_of: PlaceOf) -> PathStep:
     kind, node, function, data = step
     start = place_of(function.module, node).start
-    message, state = _words(kind, node, data)
-    return PathStep(function.module.filename, start.row, start.column, message, state)
-
-
-def _words(kind: str, node: ast.AST, data: Any) -> tuple[str, str]:
+    place = PathStep(function.module.filename, start.row, start.column, kind=kind)
     if kind == "event":
         event, _, *gradient = data
-        if gradient and gradient[0] in ABSENT and event in IDLE_WORDS:
-            return IDLE_WORDS[event]
-        return WORDS[event]
+        return replace(place, event=event, idle=bool(gradient) and gradient[0] in ABSENT)
     if kind == "assume":
-        text = " ".join(ast.unparse(node).split())
-        text = text if len(text) <= 60 else text[:57] + "..."
-        return f"assume `{text}` is {'true' if data else 'false'}", ""
-    if kind == "loop":
-        return "the loop goes round", ""
+        return replace(place, subject=" ".join(ast.unparse(node).split()), holds=bool(data))
     if kind == "again":
-        return f"`{getattr(node, 'name', 'the function')}` is called for the next batch", ""
-    if kind == "leave":
-        return "the loop ends", ""
-    return f"call of `{data.name}`", ""
+        return replace(place, subject=getattr(node, "name", ""))
+    return replace(place, subject=data.name) if kind == "call" else place

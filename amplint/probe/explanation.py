@@ -6,20 +6,17 @@ that the protocol does not predict from the events comes from there, not from th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amplint.probe.messages import Event
+from amplint.protocol import VIOLATIONS, Tracker, Violation
 from amplint.protocol import Event as Word
-from amplint.protocol import Gradient, Pair, Stage, Violation, advance
-from amplint.protocol.machine import UNCHECKED, UNINITIALISED
-from amplint.protocol.violations import VIOLATIONS
 
 _WORDS = {
     "scale": Word.SCALE,
     "unscale_": Word.UNSCALE,
     "step": Word.STEP,
-    "update": Word.UPDATE,
     "clip": Word.CLIP,
     "plain-step": Word.OPTIMIZER_STEP,
 }
@@ -45,89 +42,46 @@ class Broken:
 
 def protocol_events(events: Iterable[Event]) -> tuple[Event, ...]:
     """The events that the protocol knows: entering a region or a forward is none."""
-    kinds = {*_WORDS, "backward", "zero_grad"}
+    kinds = {*_WORDS, "backward", "update", "zero_grad"}
     return tuple(event for event in events if event.kind in kinds)
 
 
 def broken_rules(events: Iterable[Event]) -> tuple[Broken, ...]:
     """Everything that the events of a run break, in order.
 
-    Stages belong to a scaler and an optimizer, gradients to an optimizer alone. An event
-    that names no scaler (a clip, a plain step) concerns the one that the optimizer was last
-    used with.
+    An event that names no scaler (a plain step) concerns the one that the optimizer was last used
+    with.
     """
-    replay = _Replay()
+    tracker = Tracker()
     found = []
     for index, event in enumerate(protocol_events(events)):
-        for violation in replay.apply(event):
+        for violation in _apply(event, tracker):
             found.append(Broken(violation.slug, event, index))
     return tuple(found)
 
 
-class _Replay:
-    """The typestates of all scalers and optimizers of a run."""
-
-    def __init__(self) -> None:
-        self._initialised: set[int] = set()
-        self._gradients: dict[int, Gradient] = {}
-        #: Stage, and whether an inf check is on record, of each (scaler, optimizer).
-        self._stages: dict[tuple[int, int], tuple[Stage, bool]] = {}
-        #: The scaler that an optimizer's gradients, or its last call, belong to.
-        self._partner: dict[int, int] = {}
-
-    def apply(self, event: Event) -> Iterator[Violation]:
-        """Advance by one event; the rules that it breaks."""
-        if event.kind == "backward":
-            yield from self._backward(event)
-            return
-        word = _word(event)
-        if word is None:
-            return
-        if word in UNINITIALISED and event.scaler not in self._initialised:
-            yield VIOLATIONS[UNINITIALISED[word]]
-        elif word is Word.SCALE:
-            self._initialised.add(event.scaler)
-        elif word is Word.UPDATE:
-            yield from self._update(event.scaler)
-        else:
-            if event.scaler:
-                self._partner[event.optimizer] = event.scaler
-            yield from self._advance(event.optimizer, word, bool(event.facts.get("raised")))
-
-    def _update(self, scaler: int) -> Iterator[Violation]:
-        checked = any(c for (own, _), (_, c) in self._stages.items() if own == scaler)
-        if not checked:
-            yield VIOLATIONS[UNCHECKED[Word.UPDATE]]
-            return
-        for own, optimizer in list(self._stages):
-            if own == scaler and self._partner.get(optimizer) == scaler:
-                yield from self._advance(optimizer, Word.UPDATE)
-            elif own == scaler:
-                self._stages[own, optimizer] = (Stage.READY, False)
-
-    def _backward(self, event: Event) -> Iterator[Violation]:
-        if event.facts.get("raised"):
-            return
-        word = Word.SCALED_BACKWARD if event.facts.get("scaled") else Word.PLAIN_BACKWARD
-        for optimizer in event.facts.get("optimizers", ()):
-            if event.scaler:
-                self._partner[optimizer] = event.scaler
-            yield from self._advance(optimizer, word)
-
-    def _advance(self, optimizer: int, word: Word, raised: bool = False) -> Iterator[Violation]:
-        key = (self._partner.get(optimizer, 0), optimizer)
-        stage, checked = self._stages.get(key, (Stage.READY, False))
-        gradient = self._gradients.get(optimizer, Gradient.NONE)
-        outcome = advance(Pair(stage, gradient, checked), word)
-        if raised and not (outcome.violation and outcome.violation.raises):
-            return  # for another reason than the protocol's: torch has left the stage as it was
-        self._stages[key] = (outcome.pair.stage, outcome.pair.checked)
-        self._gradients[optimizer] = outcome.pair.gradient
-        if outcome.violation is not None:
-            yield outcome.violation
+def _apply(event: Event, tracker: Tracker) -> tuple[Violation, ...]:
+    """Tell a tracker what happened; the rules that it breaks, one for each optimizer."""
+    optimizers = (
+        event.facts.get("optimizers", ()) if event.kind == "backward" else (event.optimizer,)
+    )
+    if "gradients" in event.facts:
+        tracker.observe(event.optimizer, present=event.facts["gradients"] > 0)
+    before, word, scaler = tracker.snapshot(), _word(event), event.scaler or None
+    broken = tuple(filter(None, [tracker.apply(word, scaler, number) for number in optimizers]))
+    if event.facts.get("raised") and not any(violation.raises for violation in broken):
+        # For another reason than the protocol's: torch has left everything as it was.
+        tracker.restore(before)
+        return ()
+    return broken
 
 
-def _word(event: Event) -> Word | None:
+def _word(event: Event) -> Word:
+    facts = event.facts
+    if event.kind == "backward":
+        return Word.SCALED_BACKWARD if facts.get("scaled") else Word.PLAIN_BACKWARD
     if event.kind == "zero_grad":
-        return Word.ZERO_GRAD_KEEP if event.facts.get("keep") else Word.ZERO_GRAD
-    return _WORDS.get(event.kind)
+        return Word.ZERO_GRAD_KEEP if facts.get("keep") else Word.ZERO_GRAD
+    if event.kind == "update":
+        return Word.SET_SCALE if facts.get("new-scale") else Word.UPDATE
+    return _WORDS[event.kind]

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from amplint.probe.doubts import UNSTEADY
 from amplint.probe.explanation import broken_rules, protocol_events
-from amplint.probe.messages import Event, Omission, RunResult
+from amplint.probe.messages import Event, Note, Omission, RunResult
 from amplint.probe.predictions import Expectation
 from amplint.probe.search import Budget, Trial
 
@@ -36,7 +37,7 @@ class Measured:
 
     words: str
     row: int
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +161,7 @@ def no_gradient(trial: Trial, expected: Expectation, place: Place) -> Measured |
             continue
         doubts = [note for note in whole.notes if note not in trial.result.notes]
         if "stands-for" in built.facts:
-            doubts.append(
-                f"`{built.facts['stands-for']}` owns the parameters that its name suggests"
-            )
+            doubts.append(Note("owner", built.facts["stands-for"]))
         row = min(place.rows)
         other = "without autocast's cache" if expected.without == "autocast-cache" else ""
         other = other or f"with gradients left on in line {row}"
@@ -288,7 +287,7 @@ def rebuilt(trial: Trial, expected: Expectation, place: Place) -> Measured | Non
     )
     # The probe itself calls a function without a loop several times.
     once = trial.plan.repeated
-    return Measured(words, row, ("its caller calls it more than once",) if once else ())
+    return Measured(words, row, (Note("repeated"),) if once else ())
 
 
 def bool_scale(trial: Trial, expected: Expectation, place: Place) -> Measured | None:
@@ -374,8 +373,8 @@ def vanishing(trial: Trial, expected: Expectation, place: Place) -> Measured | N
         if event.kind == "operation" and place.holds(event):
             row = _row(event)
             words = f"{event.facts['number']:g} in line {row} is 0 in float16, the dtype there"
-            doubt = f"the value in line {row} is float16 with the real model, too"
-            return Measured(words, row, () if event.facts["sure"] else (doubt,))
+            sure = event.facts["sure"]
+            return Measured(words, row, () if sure else (Note("float16", row=row),))
     step = _half_step(trial.result)
     if step is None:
         return None
@@ -390,8 +389,6 @@ def vanishing(trial: Trial, expected: Expectation, place: Place) -> Measured | N
 
 
 # -- what runs have in common ----------------------------------------------------------------------
-
-UNSTEADY = "two runs with the same inputs gave different gradients"
 
 
 def repeats(one: RunResult, other: RunResult) -> bool:

@@ -242,7 +242,8 @@ class Event:
         facts: what else was seen. "raised": the class of the exception that the call raised
             (a call that fails is an event all the same, the last one at its row). Of a
             backward: "scaled", and "optimizers", the numbers of those whose parameters it
-            reached. Of a zero_grad: "keep", for `set_to_none=False`. Of unscale_, step, clip
+            reached. Of a zero_grad: "keep", for `set_to_none=False`. Of an update: "new-scale",
+            where the code names the scale. Of unscale_, step, clip
             and plain-step: "gradients", how many parameters had one. Of all: "autocast", whether
             it was enabled. Of what was built: "class", "stands-for", the path of an object
             that the probe made up; of a scaler "enabled" and "scale"; of an optimizer
@@ -310,6 +311,23 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Something that is taken to be so, and that nobody has seen.
+
+    Args:
+        kind: a key of `amplint.probe.doubts.WORDS`, which has the words.
+        subject: a path or a name, as the code writes it.
+        row: of the line that it is about.
+        detail: what else the words need.
+    """
+
+    kind: str
+    subject: str = ""
+    row: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """What one run gave.
 
@@ -321,10 +339,8 @@ class RunResult:
             reached it, one for each parameter; None for a parameter without gradient.
         skipped: statements that raised, in a run with repair.
         opaque: stand-ins that received a scaler, optimizer, model or loss.
-        notes: other approximations that a verdict has to know. Any of these keeps a run from
-            confirming: "scaler subclass X", "optimizer unresolved X" (a stand-in for a class
-            that is not known), "connected X" (a stand-in's result was given a gradient history
-            that nobody knows to be right).
+        notes: other approximations that a verdict has to know; any of them may keep a run from
+            confirming.
         remarks: approximations that do not bear on a verdict: what was left out or invented
             beside the gradients.
     """
@@ -338,7 +354,7 @@ class RunResult:
     steps: tuple[tuple[int, tuple[float | None, ...]], ...] = ()
     skipped: tuple[Skipped, ...] = ()
     opaque: tuple[Handed, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     remarks: tuple[str, ...] = ()
     torch: str = ""
     device: str = "cpu"
@@ -428,7 +444,7 @@ def decode_result(data: dict[str, Any]) -> RunResult:
             "opaque": tuple(
                 Handed(**{**item, "kinds": tuple(item["kinds"])}) for item in data["opaque"]
             ),
-            "notes": tuple(data["notes"]),
+            "notes": tuple(Note(**item) for item in data["notes"]),
             "remarks": tuple(data["remarks"]),
         }
     )

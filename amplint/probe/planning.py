@@ -7,6 +7,7 @@ A plan is that knowledge as plain data, for a worker that knows nothing of the p
 from __future__ import annotations
 
 import ast
+import contextlib
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -42,7 +43,7 @@ CALLER_LIMIT = 4
 #: Kinds of roles that are objects; a domain of values is nothing for them.
 OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "scheduler"})
 
-#: Tests whether something is finite, in the words of a witness.
+#: Tests whether something is finite, and functions that make them, in the path of a finding.
 _FINITE = re.compile(r"nan|finite|isinf|infinite", re.IGNORECASE)
 #: The mark of such optimizers, and the setting `fused` as a keyword or a key.
 _SCALES_ITSELF = re.compile(r"_step_supports_amp_scaling|\bfused\b['\"]?\]?\s*[=:]")
@@ -54,7 +55,6 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
 }
-_ASSUMED = re.compile(r"^assume `(?P<test>.*)` is (?P<value>true|false)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class PlanBuilder:
             concerned, self.view.objects, options, things, self._statements_that_matter
         )
         domains = (*domains, *domains_of_options(options))
-        if _FINITE.search(" ".join(step.message for step in finding.path)):
+        if any(_FINITE.search(step.subject) for step in finding.path):
             domains = (*domains, Domain(NAN, (False, True), "guard"))
         names = [source.filename for source in sources]
         self._entries[self._path_of(entry.module), entry.qualname] = entry
@@ -415,13 +415,10 @@ class PlanBuilder:
     def _assumptions(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
         """The tests of the witness, the last ones first: earlier ones may have changed."""
         for step in reversed(finding.path):
-            match = _ASSUMED.match(step.message)
-            if match is None or match["test"].endswith("..."):
+            if step.kind != "assume":
                 continue
-            try:
-                yield ast.parse(match["test"], mode="eval").body, match["value"] == "true"
-            except (SyntaxError, ValueError):
-                continue
+            with contextlib.suppress(SyntaxError):  # Python does not read all that it unparses
+                yield ast.parse(step.subject, mode="eval").body, step.holds
 
     def _guards(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
         """The tests of the `if` statements around the finding."""

@@ -20,8 +20,9 @@ from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
 from amplint.probe.arguments import Way
 from amplint.probe.domains import OTHER
+from amplint.probe.doubts import OWNERS, SECOND_CALL, in_words
 from amplint.probe.inputs import Need, describe, is_about, is_remarkable, is_surroundings, root_of
-from amplint.probe.messages import Decision, Omission, Request
+from amplint.probe.messages import Decision, Note, Omission, Request
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import can_show, why_not
 from amplint.probe.replay import replay
@@ -39,7 +40,7 @@ from amplint.probe.search import (
     pinned,
     same,
 )
-from amplint.probe.verdicts import OWNERS, SECOND_CALL, Judge, Shown
+from amplint.probe.verdicts import Judge, Shown
 
 #: Runs for each entry, and such in which statements that fail are skipped, as long as nothing
 #: reached the line. First in a short round, so that an entry that leads nowhere leaves some for
@@ -55,14 +56,8 @@ CALLER_RUNS = 16
 _ADJUSTMENTS = 4
 
 
-#: Doubts about objects, by the path at which they stand.
-_PASSED_IN = re.compile(
-    r"`(?P<path>[\w.]+)` (?:passes gradients on|behaves like an optimizer of torch\.optim)$"
-)
-
-
-#: The doubt where no single input makes the difference.
-_PREVENTED = "a caller does not pass what prevents it: none is seen to do that"
+#: Doubts about losses and optimizers, by the path at which they stand.
+_PASSED_IN = frozenset({"connected", "optimizer-class"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,7 @@ class _Case:
     exploration: Exploration
     shown: Shown
     needed: tuple[Need, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Note, ...] = ()
 
     @property
     def is_confirmed(self) -> bool:
@@ -260,7 +255,7 @@ class Prober:
         try:
             controlled = judge.controlled(case.shown, case.exploration.trials)
         except BudgetSpent:
-            return replace(case, doubts=("no run was left for a control",))
+            return replace(case, doubts=(Note("no-control"),))
         below = case
         case, silent = self._climb(case, finding, judge, budget)
 
@@ -274,7 +269,7 @@ class Prober:
             with contextlib.suppress(BudgetSpent):
                 controlled = judge.controlled(case.shown, case.exploration.trials)
         if not controlled:
-            return replace(case, doubts=("no input was found with which the line succeeds",))
+            return replace(case, doubts=(Note("no-success"),))
         passed = None
         if silent is not None and not silent.complete:
             passed = self._as_passed(case, holds, budget)
@@ -297,9 +292,9 @@ class Prober:
         ]
         if invented:
             words = describe(invented[0], case.planned.options)
-            return replace(case, doubts=(f"somebody passes {words}",))
+            return replace(case, doubts=(Note("input", detail=words),))
         filled = _filled(case)
-        if filled:
+        if filled is not None:
             return replace(case, doubts=(filled,))
         if silent is None:
             return case
@@ -381,20 +376,18 @@ class Prober:
                 known to pass does not show the finding.
         """
         if silent.cut:
-            return replace(case, doubts=("no run was left for its callers",))
+            return replace(case, doubts=(Note("unasked"),))
         own = [need for need in case.needed if _is_own(need.decision, case.planned)]
         if not own:
             if silent.reaching:
-                return replace(
-                    case, doubts=(f"`{silent.reaching}` does not pass what prevents it",)
-                )
+                return replace(case, doubts=(Note("not-prevented", silent.reaching),))
             prevented = settled is None and not silent.complete
-            return replace(case, doubts=(_PREVENTED,)) if prevented else case
+            return replace(case, doubts=(Note("prevented"),)) if prevented else case
         words = " and ".join(describe(need, case.planned.options) for need in own)
         if silent.complete:
-            return replace(case, doubts=(f"a caller passes {words}: none was seen to do it",))
+            return replace(case, doubts=(Note("never-passed", detail=words),))
         if settled is None:
-            return replace(case, doubts=(f"a caller passes {words}",))
+            return replace(case, doubts=(Note("passed", detail=words),))
         unknown = [
             need
             for need in own
@@ -405,7 +398,7 @@ class Prober:
         if not unknown:
             return case
         words = " and ".join(describe(need, case.planned.options) for need in unknown)
-        return replace(case, doubts=(f"a caller passes {words}",))
+        return replace(case, doubts=(Note("passed", detail=words),))
 
     def _is_declared(self, decision: Decision, planned: Planned) -> bool:
         """Whether users set this value freely, or get it if they set nothing."""
@@ -419,10 +412,7 @@ class Prober:
     def _confirmed(self, case: _Case, budget: Budget) -> Verdict:
         shown = case.shown
         if self._repairs:
-            first = [
-                f"line {repair.row} is repaired first: {repair.code} ends every run before this one"
-                for repair in self._repairs
-            ]
+            first = [Note("repaired", repair.code, repair.row) for repair in self._repairs]
             evidence = self._evidence("conditional", self._story(case), first)
             return Verdict(evidence, shown.trial, budget.used)
         evidence = self._evidence("confirmed", self._story(case))
@@ -451,7 +441,7 @@ class Prober:
         genuine = [case for case in cases if not case.shown.artefact]
         if genuine:
             case = min(genuine, key=lambda c: len(c.doubts) + len(c.shown.doubts))
-            doubts = tuple(dict.fromkeys((*case.shown.doubts, *case.doubts)))
+            doubts = (*case.shown.doubts, *case.doubts)
             evidence = self._evidence("conditional", self._story(case), doubts)
             return Verdict(evidence, case.shown.trial, budget.used)
         if cases:
@@ -485,8 +475,8 @@ class Prober:
         detail = f"{count} tried, {extent}; nothing happened at the line"
         return Verdict(self._evidence("not-reproduced", detail), passed[-1], budget.used)
 
-    def _evidence(self, status: str, detail: str, assumptions: Iterable[str] = ()) -> Evidence:
-        return Evidence(status, self._device, "own-code", detail, tuple(assumptions))
+    def _evidence(self, status: str, detail: str, doubts: Iterable[Note] = ()) -> Evidence:
+        return Evidence(status, self._device, "own-code", detail, in_words(doubts))
 
 
 #: Statuses of runs that say nothing about the code.
@@ -528,10 +518,13 @@ def _is_left_to_callers(case: _Case) -> bool:
     if not case.shown.doubts:
         return False
     for doubt in case.shown.doubts:
-        about = _PASSED_IN.match(doubt)
-        if about is None and doubt not in (SECOND_CALL, OWNERS):
+        if doubt in (SECOND_CALL, OWNERS):
+            continue
+        # What a call returns is not passed in, only what stands at a path.
+        is_path = all(part.isidentifier() for part in doubt.subject.split("."))
+        if doubt.kind not in _PASSED_IN or not is_path:
             return False
-        if about is not None and root_of(about["path"]) not in case.planned.plan.parameters:
+        if root_of(doubt.subject) not in case.planned.plan.parameters:
             return False
     return True
 
@@ -548,13 +541,13 @@ def _invents_none(need: Need, planned: Planned) -> bool:
     return not (isinstance(default, ast.Constant) and default.value is None)
 
 
-def _filled(case: _Case) -> str:
+def _filled(case: _Case) -> Note | None:
     """The doubt that what is shown needs a certain value for what a skipped statement binds."""
     for skipped in case.shown.trial.result.skipped:
         for name in skipped.names:
             if any(is_about(need.decision.path, name) for need in case.needed):
-                return f"line {skipped.row} was skipped ({skipped.reason})"
-    return ""
+                return Note("skipped", row=skipped.row, detail=skipped.reason)
+    return None
 
 
 def _is_own(decision: Decision, planned: Planned) -> bool:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amplint.findings import Finding
-from amplint.flow.witness import WORDS
 from amplint.probe.messages import Plan, Request, RunResult, Source
 from amplint.probe.search import Runner
-from amplint.protocol import Event
+from amplint.protocol import VIOLATIONS, Event
 
 _HEAD = """\
 import torch
@@ -50,9 +49,6 @@ _BEFORE = {
     Event.OPTIMIZER_STEP: (Event.SCALED_BACKWARD,),
     Event.UPDATE: (Event.SCALED_BACKWARD, Event.STEP),
 }
-_EVENTS = {message: event for event, (message, _) in WORDS.items()}
-#: How the last step of a witness names torch's own error.
-_ERROR = "torch raises `"
 #: Calls that the last step may be, by the name of the method in its line.
 _LAST = {
     ".step(": Event.STEP,
@@ -83,7 +79,7 @@ def replay(finding: Finding, line: str, runner: Runner, device: str = "cpu") -> 
         runner: executes one request.
     """
     events = tuple(_events_of(finding, line))
-    if len(events) < 2 or not finding.path[-1].message.startswith(_ERROR):
+    if len(events) < 2 or not _ends_in_an_error(finding):
         return None
     source = _HEAD.format(device=device.partition(":")[0])
     before = _BEFORE.get(events[0], ())
@@ -97,6 +93,11 @@ def replay(finding: Finding, line: str, runner: Runner, device: str = "cpu") -> 
     return Replay(events, _error(result, last_row))
 
 
+def _ends_in_an_error(finding: Finding) -> bool:
+    violation = VIOLATIONS.get(finding.path[-1].broken)
+    return violation is not None and violation.raises
+
+
 def _error(result: RunResult, last_row: int) -> str:
     raised = result.raised
     if raised is None or raised.row != last_row or not raised.inside.startswith("torch"):
@@ -106,9 +107,8 @@ def _error(result: RunResult, last_row: int) -> str:
 
 def _events_of(finding: Finding, line: str) -> Iterator[Event]:
     for step in finding.path[:-1]:
-        event = _EVENTS.get(step.message)
-        if event is not None:
-            yield event
+        if step.event is not None and not step.idle:
+            yield step.event
     for text, event in _LAST.items():
         if text in line:
             yield event

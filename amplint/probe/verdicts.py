@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from amplint.findings import Finding
+from amplint.probe.doubts import OWNERS, SECOND_CALL, UNSTEADY
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data, root_of
-from amplint.probe.measurements import MEASURES, UNSTEADY, Place, difference, repeats
+from amplint.probe.measurements import MEASURES, Place, difference, repeats
 from amplint.probe.messages import (
     Event,
     Handed,
+    Note,
     Omission,
     Prediction,
     Raised,
@@ -66,17 +68,14 @@ _BY_ORDER = frozenset(
         *("step-uninitialised", "unscale-uninitialised", "update-uninitialised"),
     }
 )
-#: Notes of a run about optimizers and gradients.
-_ABOUT_GRADIENTS = re.compile(
-    r"optimizer unresolved |connected |an optimizer was given no|skipped in a model or data set|"
-    r"what is selected|loop elsewhere "
-)
-#: Notes of a run about something unknown that scales: it may be a scaler.
-_SCALES = re.compile(r"\.scale$")
 #: Notes of a run about the way from a loss to what an optimizer owns.
-_ABOUT_WAYS = re.compile(r"connected |an optimizer was given no")
+_ABOUT_WAYS = frozenset({"connected", "no-parameters"})
 #: Notes of a run about how large gradients are, but not whether there are any.
-_ABOUT_SIZES = re.compile(r"what is selected|loop elsewhere ")
+_ABOUT_SIZES = frozenset({"selected", "loop-elsewhere"})
+#: Notes of a run about optimizers and gradients.
+_ABOUT_GRADIENTS = (
+    _ABOUT_WAYS | _ABOUT_SIZES | {"optimizer-class", "skipped-in-part", "assertion-in-part"}
+)
 #: Codes about gradients that are scaled when they are applied.
 _APPLIES_SCALED = frozenset({"AMP112"})
 #: Exceptions about the probe's own objects, as `type(x)(1)` gives for an unknown `x`.
@@ -88,10 +87,6 @@ _ACTS = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
 #: What a counterfactual run leaves out of the way from the loss to what is trained.
 _CUTS = frozenset({"grad-modes", "copies"})
-#: The doubt about a function that does a part of a round and was called again.
-SECOND_CALL = "its caller does nothing to scaler or gradients between two calls"
-#: The doubt about several optimizers that are passed in.
-OWNERS = "each optimizer owns the parameters that its name suggests"
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
 _ABOUT_GRAPHS = frozenset({"AMP123"})
 
@@ -118,7 +113,7 @@ class Shown:
     prediction: Prediction
     words: str
     row: int
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Note, ...] = ()
     artefact: bool = False
     filename: str = ""
     cure: Omission | None = None
@@ -194,7 +189,7 @@ class Judge:
         doubts = tuple(self._doubts(trial, expected, by_order=by_order))
         shown = Shown(trial, prediction, words, raised.row, doubts)
         if expected.without and not self._is_gone_without(trial, expected):
-            other = f"nothing but line {min(rows_of(self._finding))} causes it"
+            other = Note("only-cause", row=min(rows_of(self._finding)))
             return replace(shown, doubts=(*doubts, other))
         if expected.without:
             elsewhere = raised.filename if raised.filename != self._path else ""
@@ -202,7 +197,7 @@ class Judge:
             shown = replace(shown, filename=elsewhere, cure=cure)
             cuts = expected.without in _CUTS
             if cuts and not self._is_whatever_is_trained(trial):
-                return replace(shown, doubts=(*doubts, "no other input of the function is trained"))
+                return replace(shown, doubts=(*doubts, Note("trained")))
             return shown
         if expected.cause and not any(
             b.slug == expected.cause and self._is_here(b, trial) for b in broken
@@ -267,9 +262,9 @@ class Judge:
         found = MEASURES[expected.kind](trial, expected, self._place)
         if found is None:
             return None
-        doubts = (*self._doubts(trial, expected), *map(_in_words, found.doubts))
+        doubts = (*self._doubts(trial, expected), *found.doubts)
         if expected.kind == "applied-nan" and self._builder.is_sparse:
-            doubts = (*doubts, "gradients are not sparse, which are often stepped by hand")
+            doubts = (*doubts, Note("sparse"))
         return Shown(trial, prediction, found.words, found.row, doubts)
 
     # -- gate 3: the metamorphic test ----------------------------------------------------------
@@ -288,17 +283,17 @@ class Judge:
         if not repeats(result, self._budget.run_again(larger)):
             doubts.append(UNSTEADY)
         if cause.slug in _ABOUT_LEFTOVERS and not _clears(trial):
-            doubts.append("nothing else clears the gradients")
+            doubts.append(Note("not-cleared"))
         earlier = self._earlier_cause(trial.result, cause)
         if earlier is not None:
-            doubts.append(f"another misuse, at line {earlier.event.row}, comes first")
+            doubts.append(Note("earlier-misuse", row=earlier.event.row))
         words = (
             f"a gradient norm of {before:.3g} at the step in line {row} becomes {after:.3g} "
             f"when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
         )
         return Shown(trial, prediction, words, row, tuple(doubts))
 
-    def _settled(self, trial: Trial, cause: Broken, larger: Request) -> Iterator[str]:
+    def _settled(self, trial: Trial, cause: Broken, larger: Request) -> Iterator[Note]:
         """Doubts that do not matter for what is measured.
 
         A clip between the only backward, a scaled one, and the step of a scaler: that refuses
@@ -307,7 +302,7 @@ class Judge:
         """
         result = trial.result
         if cause.slug == "clip-of-scaled" and _steps_what_it_scaled(result, cause):
-            yield from (_in_words(note) for note in result.notes if _ABOUT_WAYS.match(note))
+            yield from (note for note in result.notes if note.kind in _ABOUT_WAYS)
         small, large = (
             replace(run, steps=run.steps[:1])
             for run in map(self._budget.run, (replace(larger, init_scale=SMALL_SCALE), larger))
@@ -358,7 +353,7 @@ class Judge:
         expected: Expectation = _OF_THE_PROTOCOL,
         *,
         by_order: bool = False,
-    ) -> Iterator[str]:
+    ) -> Iterator[Note]:
         """Why a run may show what the code does not do.
 
         Args:
@@ -367,28 +362,30 @@ class Judge:
         result = trial.result
         skipped = [s for s in result.skipped if not (by_order and s.apart)]
         for statement in skipped[:3]:
-            yield f"line {statement.row} was skipped ({statement.reason})"
+            yield Note("skipped", row=statement.row, detail=statement.reason)
         for row in filter(None, map(against_data, result.decisions)):
-            yield f"some data make the test in line {row} go that way"
+            yield Note("data", row=row)
         if expected.relies_on == "place":
             return
         for call in result.opaque:
             if by_order and not _may_call_a_scaler(call):
                 continue
             if not _HARMLESS.search(call.name):
-                yield _untouched(call.name, call.row)
+                yield Note("untouched", call.name, call.row)
         any_gradient = by_order or self._takes_any_gradient(trial, expected)
         for note in result.notes:
-            if any_gradient and _ABOUT_GRADIENTS.match(note) and not _SCALES.search(note):
+            # Something unknown that scales may be a scaler.
+            scales = note.subject.endswith(".scale")
+            if any_gradient and note.kind in _ABOUT_GRADIENTS and not scales:
                 continue
-            name = note.removeprefix("optimizer unresolved ")
-            if name != note and self._builder.is_passed_optimizer(trial.plan, name):
+            is_optimizer = note.kind == "optimizer-class"
+            if is_optimizer and self._builder.is_passed_optimizer(trial.plan, note.subject):
                 continue
-            if expected.kind != "gradients" or not _ABOUT_SIZES.match(note):
-                yield _in_words(note)
+            if expected.kind != "gradients" or note.kind not in _ABOUT_SIZES:
+                yield note
         filtered = self._builder.rows_that_filter.intersection(result.rows)
         if filtered and self._finding.code in _ABOUT_PARAMETERS and _has_model_of_ours(result):
-            yield f"the test in line {min(filtered)} keeps all parameters of the real model"
+            yield Note("filter", row=min(filtered))
         if trial.plan.repeated and _is_second_call(trial):
             yield SECOND_CALL
         if expected.relies_on == "protocol":
@@ -406,31 +403,31 @@ class Judge:
             and all(event.facts.get("scaled") for event in backwards)
         )
 
-    def _doubts_about_the_protocol(self, trial: Trial, by_order: bool) -> Iterator[str]:
+    def _doubts_about_the_protocol(self, trial: Trial, by_order: bool) -> Iterator[Note]:
         result = trial.result
         same = _may_be_the_same(result)
         if same:
-            yield f"{' and '.join(f'`{path}`' for path in same)} are different scalers"
+            yield Note("different-scalers", " and ".join(f"`{path}`" for path in same))
         for name, row in self._builder.calls_with(_owners(trial)):
             if row in result.rows:
-                yield _untouched(name, row)
+                yield Note("untouched", name, row)
         if not by_order:
             yield from self._doubts_about_gradients(trial)
         if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):
-            yield "the outputs of the real model hang together like those of the stand-in"
+            yield Note("graphs")
         if self._finding.code in _WITHOUT_BACKWARD:
             return
         if not any(event.kind == "backward" for event in result.events):
-            yield "no backward is expected before this function is called"
+            yield Note("no-backward")
 
-    def _doubts_about_gradients(self, trial: Trial) -> Iterator[str]:
+    def _doubts_about_gradients(self, trial: Trial) -> Iterator[Note]:
         by_hand = self._builder.rows_by_hand.intersection(trial.result.rows)
         if by_hand:
-            yield f"the gradients made by hand in line {min(by_hand)} are what they should be"
+            yield Note("by-hand", row=min(by_hand))
         if self._builder.may_scale_itself:
-            yield "the optimizer leaves unscaling to the scaler"
+            yield Note("scales-itself")
         if _is_never_fed(trial):
-            yield "the backward reaches none of the parameters that the optimizer owns"
+            yield Note("never-fed")
         if _shares_invented_parameters(trial):
             yield OWNERS
 
@@ -482,10 +479,6 @@ class Judge:
 
 def _may_call_a_scaler(call: Handed) -> bool:
     return not _CAN_CALL.isdisjoint(call.kinds) or bool(_ACTS.search(call.name.rpartition(".")[2]))
-
-
-def _untouched(name: str, row: int) -> str:
-    return f"`{name}` in line {row} does not touch scaler, optimizer or gradients"
 
 
 def _explains(broken: tuple[Broken, ...], result: RunResult, expected: Expectation) -> bool:
@@ -616,14 +609,3 @@ def _shares_invented_parameters(trial: Trial) -> bool:
     return trial.plan.entry != "<module>" and any(
         role.kind == "optimizer" and role.origin != "constructor" for role in trial.plan.roles
     )
-
-
-def _in_words(note: str) -> str:
-    if note.startswith("scaler subclass "):
-        return f"`{note.removeprefix('scaler subclass ')}` behaves like torch's GradScaler"
-    if note.startswith("optimizer unresolved "):
-        name = note.removeprefix("optimizer unresolved ")
-        return f"`{name}` behaves like an optimizer of torch.optim"
-    if note.startswith("connected "):
-        return f"`{note.removeprefix('connected ')}` passes gradients on"
-    return note

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
 
-from amplint.protocol.machine import TABLE, UNCHECKED, UNINITIALISED, Row, find_row
 from amplint.protocol.states import Event, Gradient, Stage
+from amplint.protocol.table import TABLE, UNCHECKED, UNINITIALISED, Row, find_row
 from amplint.protocol.violations import VIOLATIONS, Violation
 
 WIDTH = 100

@@ -95,13 +95,14 @@ class Pair:
 
     Args:
         stage: torch's own stage of the optimizer.
-        gradient: the strict tag of its gradients.
+        gradient: the strict tag of its gradients; None where there are some, and nobody knows
+            what they hold.
         checked: an inf check is on record since the last update()
             (torch: `found_inf_per_device` is not empty).
     """
 
     stage: Stage = Stage.READY
-    gradient: Gradient = Gradient.NONE
+    gradient: Gradient | None = Gradient.NONE
     checked: bool = False
 
 

@@ -280,3 +280,18 @@ _TABLE = (
 )
 
 VIOLATIONS: dict[str, Violation] = {violation.slug: violation for violation in _TABLE}
+
+#: Misuses that are no row of the table, because they are about more than one pair: slug -> rule.
+BEYOND_THE_TABLE: dict[str, str] = {
+    "foreign-scaler": "AMP117",
+    "losses-mixed": "AMP113",
+    "optimizer-recreated": "AMP117",
+    "other-object-unscaled": "AMP117",
+    "scaler-is-none": "AMP202",
+}
+
+
+def code_of(slug: str) -> str:
+    """The rule that reports a misuse when nothing more specific is known."""
+    violation = VIOLATIONS.get(slug)
+    return violation.code if violation else BEYOND_THE_TABLE[slug]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from amplint.report.text import SEVERITY_WORD, evidence_lines, paint, printable
+from amplint.report.text import SEVERITY_WORD, evidence_notes, paint, printable
 
 if TYPE_CHECKING:
     from amplint.checker import Report
@@ -25,8 +25,8 @@ def render(
         place = f"{printable(finding.filename)}:{start.row}:{start.column}"
         mark = "[*] " if report.is_fixable(finding) else ""
         yield f"{place}: {word} {code} {mark}{printable(finding.message)}"
-        for line in evidence_lines(finding.evidence):
-            yield paint(f"  {printable(line)}", "dim", color)
+        for kind, words in evidence_notes(finding.evidence):
+            yield paint(f"  {kind}: {printable(words)}", "dim", color)
     for error in report.errors:
         word = paint("error", "error", color)
         code = paint(error.code, "bold", color)

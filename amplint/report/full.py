@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from amplint.findings import FileError, Finding, PathStep, Position, Severity, Span
 from amplint.report.excerpt import fit, gutter, mark_span, source_line
-from amplint.report.text import evidence_lines, paint, printable
+from amplint.report.steps import words_of
+from amplint.report.text import evidence_notes, paint, printable
 
 if TYPE_CHECKING:
     from amplint.checker import Report
@@ -50,8 +51,7 @@ def _render_finding(
         yield _note(margin, "path that leads here", "", color)
         yield from _render_path(finding, sources, margin, color)
         yield gutter(margin, color)
-    for line in evidence_lines(finding.evidence):
-        kind, _, words = line.partition(": ")
+    for kind, words in evidence_notes(finding.evidence):
         yield _note(margin, kind, words, color)
     if finding.help:
         yield _note(margin, "help", finding.help, color)
@@ -113,7 +113,7 @@ def select_visits(visits: Sequence[Sequence[PathStep]]) -> list[int]:
     if count <= PATH_LINES:
         return list(range(count))
     middle = range(_HEAD, count - _TAIL)
-    changes = [index for index in middle if any(step.state for step in visits[index])]
+    changes = [index for index in middle if any(words_of(step)[1] for step in visits[index])]
     kept = changes[-(PATH_LINES - _HEAD - _TAIL) :]
     return [*range(_HEAD), *kept, *range(count - _TAIL, count)]
 
@@ -131,10 +131,10 @@ def _render_visit(
     indent = fit(text, len(text) - len(text.lstrip())).start if text.strip() else 0
     yield f"{gutter(margin, color, steps[0].row)} {fit(text).text}".rstrip()
     told: set[tuple[str, str]] = set()
-    for step in steps:
-        if (step.message, step.state) in told or not (step.message or step.state):
+    for message, state in map(words_of, steps):
+        if (message, state) in told or not (message or state):
             continue
-        told.add((step.message, step.state))
-        state = paint(f"[{printable(step.state)}]", "state", color) if step.state else ""
-        words = " ".join(part for part in (printable(step.message), state) if part)
+        told.add((message, state))
+        shown = paint(f"[{printable(state)}]", "state", color) if state else ""
+        words = " ".join(part for part in (printable(message), shown) if part)
         yield f"{gutter(margin, color)} {' ' * indent}{paint('>', 'help', color)} {words}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from amplint.findings import FileError, Finding
-from amplint.report.text import SEVERITY_WORD, evidence_lines, printable
+from amplint.report.text import SEVERITY_WORD, evidence_notes, printable
 
 if TYPE_CHECKING:
     from amplint.checker import Report
@@ -52,7 +52,8 @@ def _finding(finding: Finding) -> str:
     message = f"{place}: {finding.code} {finding.message}"
     if finding.help:
         message += f"\n  help: {finding.help}"
-    message += "".join(f"\n  {line}" for line in evidence_lines(finding.evidence))
+    notes = evidence_notes(finding.evidence)
+    message += "".join(f"\n  {kind}: {words}" for kind, words in notes)
     return _command(SEVERITY_WORD[finding.severity], properties, message)
 
 

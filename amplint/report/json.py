@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from amplint.findings import FileError, Finding, Fix, PathStep, Position
+from amplint.report.steps import words_of
 from amplint.report.summary import count_severities
 
 if TYPE_CHECKING:
@@ -64,15 +65,28 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _step(step: PathStep) -> dict[str, Any]:
+    message, state = words_of(step)
     shown: dict[str, Any] = {
         "filename": step.filename,
         "row": step.row,
         "column": step.column,
-        "message": step.message,
+        "message": message,
     }
-    if step.state:
-        shown["state"] = step.state
-    return shown
+    if state:
+        shown["state"] = state
+    return {**shown, **_data(step)}
+
+
+def _data(step: PathStep) -> dict[str, Any]:
+    """What a step is, for programs; nothing where there are only the words of a rule."""
+    if step.kind == "said":
+        return {}
+    if step.event is not None:
+        ending = {"misuse": step.broken} if step.broken else {}
+        return {"kind": step.kind, "event": step.event.name.lower(), **ending}
+    if step.kind == "assume":
+        return {"kind": step.kind, "condition": step.subject, "holds": step.holds}
+    return {"kind": step.kind, **({"name": step.subject} if step.subject else {})}
 
 
 def _fix(fix: Fix) -> dict[str, Any]:

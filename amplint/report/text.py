@@ -41,13 +41,13 @@ EVIDENCE_WORD = {
 }
 
 
-def evidence_lines(evidence: Evidence) -> Iterator[str]:
-    """`kind: words` for what an execution showed; nothing for a path of the source."""
+def evidence_notes(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Kind and words of what an execution showed; nothing for a path of the source."""
     word = EVIDENCE_WORD.get(evidence.status)
     if word is not None:
-        yield f"{word}: {evidence.detail}" if evidence.detail else f"{word}: executed"
+        yield word, evidence.detail or "executed"
     for assumption in evidence.assumptions:
-        yield f"assuming: {assumption}"
+        yield "assuming", assumption
 
 
 def paint(text: str, style: str, color: bool) -> str:

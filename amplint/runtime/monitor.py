@@ -1,8 +1,8 @@
 """What happens to real scalers, optimizers and gradients, and what the protocol says to it.
 
-The monitor is told about events by `amplint.runtime.instrument`. It keeps the typestate of
-every (scaler, optimizer) pair with the table of `amplint.protocol`, and hands each event to
-a listener. It never reads the value of a tensor, so it never waits for a device.
+The monitor is told about events by `amplint.runtime.instrument`. It gives scalers and
+optimizers numbers, tells the tracker of `amplint.protocol` what happens to them, and hands each
+event to a listener. It never reads the value of a tensor, so it never waits for a device.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from amplint.protocol import VIOLATIONS, Event, Gradient, Pair, Stage, Violation, advance
-from amplint.protocol.machine import UNCHECKED, UNINITIALISED
-from amplint.protocol.states import ABSENT
+from amplint.protocol import Event, Tracker, Violation
 
 #: Where the mark of a scaled loss lies in the metadata of its autograd node.
 SCALED_MARK = "amplint.scaled"
@@ -63,13 +61,7 @@ class Monitor:
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._counts = {"scaler": 0, "optimizer": 0}
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        #: Gradient tag of each optimizer; None where the monitor does not know.
-        self._gradients: dict[int, Gradient | None] = {}
-        #: Stage, and whether an inf check is on record, of each (scaler, optimizer).
-        self._stages: dict[tuple[int, int], tuple[Stage, bool]] = {}
-        self._initialised: set[int] = set()
-        #: The scaler that an optimizer was last used with.
-        self._partner: dict[int, int] = {}
+        self._tracker = Tracker()
         self.regions: list[str] = []
 
     # -- objects
@@ -82,10 +74,8 @@ class Monitor:
         """The running number of an optimizer, from 1; it is known from then on."""
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
-            present = any(True for _ in gradients_of(optimizer))
-            self._gradients[self._number(optimizer, "optimizer")] = (
-                None if present else Gradient.NONE
-            )
+            number = self._number(optimizer, "optimizer")
+            self._tracker.observe(number, present=_has_gradients(optimizer))
         return self._number(optimizer, "optimizer")
 
     def _number(self, thing: Any, kind: str) -> int:
@@ -113,7 +103,7 @@ class Monitor:
     def scaled(self, scaler: Any, outputs: Iterable[Any]) -> None:
         """`scaler.scale(outputs)` of an enabled scaler has returned these tensors."""
         number = self.scaler_number(scaler)
-        self._initialised.add(number)
+        self._tracker.apply(Event.SCALE, number)
         for tensor in outputs:
             if tensor.grad_fn is not None:
                 tensor.grad_fn.metadata[SCALED_MARK] = number
@@ -139,16 +129,12 @@ class Monitor:
             self._tell("backward", scaler=scaler, facts=facts)
             return
         event = Event.SCALED_BACKWARD if scaler else Event.PLAIN_BACKWARD
-        fed = []
-        violation = None
-        for optimizer in list(self._optimizers):
-            number = self.optimizer_number(optimizer)
-            if _versions(optimizer) == before.get(number, {}):
-                continue
-            fed.append(number)
-            violation = self._apply(
-                event, scaler or self._partner.get(number, 0), number, violation
-            )
+        fed = [
+            number
+            for optimizer in list(self._optimizers)
+            if _versions(optimizer) != before.get(number := self.optimizer_number(optimizer), {})
+        ]
+        violation = self._tracker.apply(event, scaler or None, *fed)
         self._tell(
             "backward",
             scaler=scaler,
@@ -159,64 +145,40 @@ class Monitor:
 
     def unscaling(self, scaler: Any, optimizer: Any) -> Pending:
         """`scaler.unscale_(optimizer)` is about to run."""
-        return self._pending("unscale_", Event.UNSCALE, scaler, optimizer)
+        return self._handed("unscale_", Event.UNSCALE, scaler, optimizer)
 
     def stepping(self, scaler: Any, optimizer: Any) -> Pending:
         """`scaler.step(optimizer)` is about to run."""
-        return self._pending("step", Event.STEP, scaler, optimizer)
+        return self._handed("step", Event.STEP, scaler, optimizer)
 
     def updating(self, scaler: Any, new_scale: bool) -> Pending:
         """`scaler.update()` is about to run."""
-        number = self.scaler_number(scaler)
         event = Event.SET_SCALE if new_scale else Event.UPDATE
-        violation = None
-        mine = [key for key in self._stages if key[0] == number]
-        if number not in self._initialised:
-            violation = VIOLATIONS[UNINITIALISED[event]]
-        elif event is Event.UPDATE and not any(self._stages[key][1] for key in mine):
-            violation = VIOLATIONS[UNCHECKED[event]]
-        place = self._place()
-
-        def done(raised: BaseException | None) -> None:
-            if raised is None:
-                for _, optimizer in mine:
-                    self._apply(event, number, optimizer, None)
-            self._tell(
-                "update",
-                scaler=number,
-                violation=violation,
-                facts=_raised_fact({}, raised),
-                place=place,
-            )
-
-        return Pending(done)
+        facts = {"new-scale": True} if new_scale else {}
+        return self._pending("update", event, facts, self.scaler_number(scaler))
 
     def plain_step(self, optimizer: Any) -> None:
         """`optimizer.step()` is about to run, and not from inside a scaler."""
-        number = self.optimizer_number(optimizer)
-        self._reconcile(optimizer)
+        number = self._up_to_date(optimizer)
         facts = self._facts(optimizer)
-        violation = self._apply(Event.OPTIMIZER_STEP, self._partner.get(number, 0), number, None)
+        violation = self._tracker.apply(Event.OPTIMIZER_STEP, None, number)
         self._tell("plain-step", optimizer=number, violation=violation, facts=facts)
 
     def zero_grad(self, optimizers: Iterable[Any]) -> None:
         """`zero_grad()` of an optimizer or module has returned."""
         for optimizer in optimizers:
             number = self.optimizer_number(optimizer)
-            kept = any(True for _ in gradients_of(optimizer))
-            event = Event.ZERO_GRAD_KEEP if kept else Event.ZERO_GRAD
-            self._apply(event, self._partner.get(number, 0), number, None)
+            kept = _has_gradients(optimizer)
+            self._tracker.apply(Event.ZERO_GRAD_KEEP if kept else Event.ZERO_GRAD, None, number)
             self._tell("zero_grad", optimizer=number, facts={"keep": kept})
 
     def clip(self, parameters: list[Any]) -> None:
         """Gradients of these parameters are about to be clipped."""
         for optimizer in self.owners(parameters):
-            number = self.optimizer_number(optimizer)
-            self._reconcile(optimizer)
-            partner = self._partner.get(number, 0)
-            violation = self._apply(Event.CLIP, partner, number, None)
-            facts = self._facts(optimizer)
-            self._tell("clip", partner, number, violation, facts)
+            number = self._up_to_date(optimizer)
+            violation = self._tracker.apply(Event.CLIP, None, number)
+            partner = self._tracker.partner(number) or 0
+            self._tell("clip", partner, number, violation, self._facts(optimizer))
 
     def grad(self, roots: Iterable[Any]) -> None:
         """`torch.autograd.grad` has returned."""
@@ -241,31 +203,27 @@ class Monitor:
 
     # -- states
 
-    def _pending(self, kind: str, event: Event, scaler: Any, optimizer: Any) -> Pending:
-        scaler_number = self.scaler_number(scaler)
-        number = self.optimizer_number(optimizer)
-        self._partner[number] = scaler_number
-        self._reconcile(optimizer)
+    def _handed(self, kind: str, event: Event, scaler: Any, optimizer: Any) -> Pending:
+        number = self._up_to_date(optimizer)
         facts = self._facts(optimizer)
-        if scaler_number not in self._initialised:
-            violation: Violation | None = VIOLATIONS[UNINITIALISED[event]]
-        else:
-            violation = None
+        return self._pending(kind, event, facts, self.scaler_number(scaler), number)
+
+    def _pending(
+        self, kind: str, event: Event, facts: dict[str, Any], scaler: int, optimizer: int = 0
+    ) -> Pending:
+        """Apply an event before its call runs: what the call does inside comes after it."""
         place = self._place()
-        key = (scaler_number, number)
-        before = self._stages.get(key), self._gradients.get(number)
-        if violation is None:
-            violation = self._apply(event, scaler_number, number, None)
+        before = self._tracker.snapshot()
+        violation = self._tracker.apply(event, scaler, optimizer)
 
         def done(raised: BaseException | None) -> None:
             if raised is not None and not (violation and violation.raises):
                 # Another reason than the protocol's: torch has left the stage as it was.
-                self._stages[key] = before[0] or (Stage.READY, False)
-                self._gradients[number] = before[1]
+                self._tracker.restore(before)
             self._tell(
                 kind,
-                scaler=scaler_number,
-                optimizer=number,
+                scaler=scaler,
+                optimizer=optimizer,
                 violation=violation,
                 facts=_raised_fact(facts, raised),
                 place=place,
@@ -273,43 +231,12 @@ class Monitor:
 
         return Pending(done)
 
-    def _apply(
-        self, event: Event, scaler: int, optimizer: int, earlier: Violation | None
-    ) -> Violation | None:
-        """Move one pair; returns the first broken rule. Unknown gradients break none."""
-        stage, checked = self._stages.get((scaler, optimizer), (Stage.READY, False))
-        gradient = self._gradients.get(optimizer)
-        if gradient is None:
-            return earlier or self._apply_unknown(event, scaler, optimizer)
-        outcome = advance(Pair(stage, gradient, checked), event)
-        self._gradients[optimizer] = outcome.pair.gradient
-        if scaler:
-            self._stages[scaler, optimizer] = (outcome.pair.stage, outcome.pair.checked)
-        return earlier or outcome.violation
-
-    def _apply_unknown(self, event: Event, scaler: int, optimizer: int) -> Violation | None:
-        """The gradients are not known: only what torch's own stage forbids is broken."""
-        if event is Event.ZERO_GRAD:
-            self._gradients[optimizer] = Gradient.NONE
-        if event is Event.ZERO_GRAD_KEEP:
-            self._gradients[optimizer] = Gradient.ZERO
-        stage, checked = self._stages.get((scaler, optimizer), (Stage.READY, False))
-        outcome = advance(Pair(stage, Gradient.SCALED, checked), event)
-        if scaler:
-            self._stages[scaler, optimizer] = (outcome.pair.stage, outcome.pair.checked)
-        violation = outcome.violation
-        return violation if violation and violation.raises else None
-
-    def _reconcile(self, optimizer: Any) -> None:
-        """Follow gradients that were dropped or set without an event."""
+    def _up_to_date(self, optimizer: Any) -> int:
+        """The number of an optimizer, once gradients that came or went unseen are followed."""
         number = self.optimizer_number(optimizer)
-        present = any(True for _ in gradients_of(optimizer))
-        tag = self._gradients[number]
-        if present and tag in ABSENT:
-            self._gradients[number] = None
-        if not present and tag not in ABSENT:
-            self._apply(Event.ZERO_GRAD, self._partner.get(number, 0), number, None)
+        if self._tracker.observe(number, present=_has_gradients(optimizer)):
             self._tell("zero_grad", optimizer=number, facts={"keep": False})
+        return number
 
     def _facts(self, optimizer: Any) -> dict[str, Any]:
         parameters = list(parameters_of(optimizer))
@@ -322,11 +249,10 @@ class Monitor:
         }
 
     def _state(self, scaler: int, optimizer: int) -> str:
-        gradient = self._gradients.get(optimizer)
-        if not optimizer or gradient is None:
+        pair = self._tracker.pair(optimizer, scaler or None)
+        if not optimizer or pair.gradient is None:
             return ""
-        stage, _ = self._stages.get((scaler, optimizer), (Stage.READY, False))
-        return f"{stage.value}, {gradient.value}"
+        return f"{pair.stage.value}, {pair.gradient.value}"
 
     def _tell(
         self,
@@ -339,8 +265,7 @@ class Monitor:
     ) -> None:
         filename, row = place or self._place()
         facts = {**(facts or {}), "autocast": self.in_region}
-        partner = scaler or self._partner.get(optimizer, 0)
-        state = self._state(partner, optimizer)
+        state = self._state(scaler, optimizer)
         self._listener(Observation(kind, filename, row, scaler, optimizer, state, violation, facts))
 
 
@@ -368,6 +293,10 @@ def gradients_of(optimizer: Any) -> Iterable[Any]:
     for parameter in parameters_of(optimizer):
         if parameter.grad is not None:
             yield parameter.grad
+
+
+def _has_gradients(optimizer: Any) -> bool:
+    return any(True for _ in gradients_of(optimizer))
 
 
 def scaler_of(roots: Iterable[Any]) -> int:

@@ -1,7 +1,7 @@
 """Programs executed for real, on a torch that only keeps the books of the protocol.
 
 The generated programs run as ordinary Python. `GradScaler`, optimizers and losses are
-objects that tell `amplint.protocol.Machine` what happens; the machine itself is checked
+objects that tell `amplint.protocol.Tracker` what happens; the tracker itself is checked
 against torch in tests/protocol. So a run knows the truth about one path.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from amplint.protocol import Event, Machine
-from amplint.protocol.states import Pair
+from amplint.protocol import Event, Tracker
 from amplint.protocol.violations import Violation
 
 #: How a run stops where no scaler is to blame, besides the slugs of violations.
 ABSENT_SCALER = "scaler-is-none"
 FREED_GRAPH = "graph-freed"
+_BACKWARDS = (Event.SCALED_BACKWARD, Event.PLAIN_BACKWARD)
 
 
 class Stop(Exception):
@@ -29,7 +29,7 @@ class Stop(Exception):
 
 @dataclass
 class World:
-    """One run: its scalers' machines, and every rule that it broke.
+    """One run: what each of its scalers sees, and every rule that it broke.
 
     Args:
         answers: gives the outcome of each test that the program cannot foresee.
@@ -38,20 +38,21 @@ class World:
     """
 
     answers: Callable[[], bool]
-    machines: list[Machine] = field(default_factory=list)
+    trackers: list[Tracker] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
     broken: list[Violation] = field(default_factory=list)
     stopped: str = ""
 
-    def tell(self, event: Event, optimizer: Any = None, machine: Machine | None = None) -> None:
+    def tell(self, event: Event, optimizer: Any = None, tracker: Tracker | None = None) -> None:
         """Apply one event; only the acting scaler (every one, if none acts) can complain."""
-        for other in self.machines:
-            if machine is None or other is machine:
-                self._judge(other.apply(event, optimizer))
+        optimizers = self.optimizers if event in _BACKWARDS else [optimizer]
+        for other in self.trackers:
+            if tracker is None or other is tracker:
+                self._judge(other.apply(event, other, *optimizers))
             elif event is Event.SCALED_BACKWARD:  # not this one's scale
-                other.apply(Event.PLAIN_BACKWARD)
+                other.apply(Event.PLAIN_BACKWARD, other, *optimizers)
             elif event is Event.STEP:
-                other.apply(Event.OPTIMIZER_STEP, optimizer)
+                other.apply(Event.OPTIMIZER_STEP, other, *optimizers)
 
     def _judge(self, violation: Violation | None) -> None:
         if violation is None:
@@ -86,15 +87,13 @@ class _Loss:
         if self.scaler is None:
             self.world.tell(Event.PLAIN_BACKWARD)
         else:
-            self.world.tell(Event.SCALED_BACKWARD, machine=self.scaler.machine)
+            self.world.tell(Event.SCALED_BACKWARD, tracker=self.scaler.tracker)
 
 
 def _optimizer_class(world: World) -> type:
     class SGD:
         def __init__(self, parameters: object, lr: float) -> None:
             world.optimizers.append(self)
-            for machine in world.machines:
-                machine.pairs[self] = Pair()
 
         def step(self) -> None:
             world.tell(Event.OPTIMIZER_STEP, self)
@@ -109,29 +108,29 @@ def _scaler_class(world: World) -> type:
     class GradScaler:
         def __init__(self, device: str = "cuda", enabled: bool = True) -> None:
             self.enabled = enabled
-            self.machine = Machine(tuple(world.optimizers))
-            world.machines.append(self.machine)
+            self.tracker = Tracker()
+            world.trackers.append(self.tracker)
 
         def scale(self, loss: _Loss) -> _Loss:
             if not self.enabled:
                 return loss
-            world.tell(Event.SCALE, machine=self.machine)
+            world.tell(Event.SCALE, tracker=self.tracker)
             return _Loss(world, self, loss.origin)
 
         def unscale_(self, optimizer: object) -> None:
             if self.enabled:
-                world.tell(Event.UNSCALE, optimizer, self.machine)
+                world.tell(Event.UNSCALE, optimizer, self.tracker)
 
         def step(self, optimizer: object) -> None:
             if self.enabled:
-                world.tell(Event.STEP, optimizer, self.machine)
+                world.tell(Event.STEP, optimizer, self.tracker)
             else:
                 world.tell(Event.OPTIMIZER_STEP, optimizer)
 
         def update(self, new_scale: float | None = None) -> None:
             if self.enabled:
                 event = Event.UPDATE if new_scale is None else Event.SET_SCALE
-                world.tell(event, machine=self.machine)
+                world.tell(event, tracker=self.tracker)
 
         def get_scale(self) -> float:
             return 1.0

@@ -1,6 +1,6 @@
 """The engine against really executed programs: no false alarm, and every crash reported.
 
-tests/flow/concrete.py runs each program on the protocol machine, under every setting of its
+tests/flow/concrete.py runs each program on the protocol's tracker, under every setting of its
 flags, window lengths and numbers of batches. Where no run breaks a rule, a finding would be
 a false alarm. Where a run stops with an exception, silence would be a miss.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from amplint.checker import check_source
 from amplint.config import Settings
-from amplint.protocol import Event, Machine
+from amplint.protocol import Event, Tracker
 from amplint.protocol.violations import Violation
 from amplint.view import view_of
 
@@ -131,10 +131,10 @@ def is_reported(word: Word) -> bool:
 
 def executed(word: Word) -> list[Violation]:
     """What really happens in the first iterations: torch stops at the first exception."""
-    machine = Machine()
+    tracker = Tracker()
     found = []
     for event in (*word, *word, *word):
-        violation = machine.apply(event)
+        violation = tracker.apply(event, "scaler", "optimizer")
         if violation is not None:
             found.append(violation)
             if violation.raises:

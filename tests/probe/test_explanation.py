@@ -63,3 +63,22 @@ def test_a_call_that_fails_for_another_reason_changes_nothing() -> None:
     refused = event("unscale_", 1, 1, raised="ValueError")
     events = (event("scale", 1), backward(1, 1), refused, event("unscale_", 1, 1))
     assert slugs(*events) == []
+
+
+def test_a_scale_that_is_set_needs_no_check() -> None:
+    events = (event("scale", 1), backward(1, 1), event("update", 1, **{"new-scale": True}))
+    assert slugs(*events) == []
+    assert slugs(*events[:2], event("update", 1)) == ["update-without-check"]
+
+
+def test_gradients_that_came_without_an_event_explain_only_the_stages() -> None:
+    """A step of gradients that were set by hand does not fail, a second one does."""
+    step = event("step", 1, 1, gradients=2)
+    assert slugs(event("scale", 1), step) == []
+    assert slugs(event("scale", 1), step, step) == ["step-twice"]
+    assert slugs(event("scale", 1), event("step", 1, 1, gradients=0)) == ["step-without-gradient"]
+
+
+def test_an_update_that_fails_for_another_reason_changes_nothing() -> None:
+    refused = event("update", 1, raised="TypeError")
+    assert slugs(*round_of(1, 1)[:3], refused, event("step", 1, 1)) == ["step-twice"]

@@ -10,6 +10,7 @@ from amplint.probe.messages import (
     Event,
     Handed,
     Hello,
+    Note,
     Plan,
     Prediction,
     Raised,
@@ -55,7 +56,7 @@ def test_result() -> None:
         steps=((14, (0.5, None)),),
         skipped=(Skipped(3, "ValueError", True, ("x", "self.y")),),
         opaque=(Handed("visualise", 7, ("model",)),),
-        notes=("scaler subclass Mine",),
+        notes=(Note("scaler-class", "Mine"),),
         torch="2.13.0",
         seconds=0.25,
     )

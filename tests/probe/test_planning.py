@@ -131,6 +131,26 @@ def test_comparisons_around_the_line_say_which_values_lead_there(tmp_path: Path)
     assert plan.prefer["config.mode"] != "plain"
 
 
+LONG = """\
+import torch
+
+def train(model, optimizer, loader, scaler, config):
+    for batch in loader:
+        scaler.scale(model(batch).sum()).backward()
+        if config.number_of_accumulation_steps == 3 and config.gradient_accumulation_mode == "sum":
+            optimizer.zero_grad()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_a_condition_of_any_length_says_which_values_lead_there(tmp_path: Path) -> None:
+    """The test is not around the finding: only the path knows of it."""
+    prefer = plan_of(tmp_path, LONG, "AMP102").prefer
+    assert prefer["config.number_of_accumulation_steps"] == 3
+    assert prefer["config.gradient_accumulation_mode"] == "sum"
+
+
 def test_what_callees_are_passed_and_what_has_attributes_is_no_free_value(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, SOURCE, "AMP105")
     paths = {domain.path for domain in plan.domains}

@@ -11,6 +11,7 @@ from amplint.config import Settings
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.process import Worker
 from amplint.probe.replay import replay
+from amplint.report.steps import words_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CODES = ("AMP103", "AMP104", "AMP105", "AMP106", "AMP108")
@@ -26,5 +27,5 @@ def test_a_replay_raises_what_the_witness_predicts() -> None:
             found = replay(finding, lines[finding.span.start.row - 1], worker.run)
             if found is not None:
                 replayed.append(finding.code)
-                assert f"`{found.error}`" in finding.path[-1].message, finding
+                assert f"`{found.error}`" in words_of(finding.path[-1])[0], finding
     assert set(replayed) == set(CODES)

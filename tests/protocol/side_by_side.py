@@ -1,4 +1,4 @@
-"""The machine and torch side by side: single events, and every event word up to a length."""
+"""The tracker and torch side by side: single events, and every event word up to a length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cache
 
-from amplint.protocol import Event, Gradient, Machine, Violation
+from amplint.protocol import Event, Gradient, Tracker, Violation
 from amplint.protocol.states import ABSENT
 
 from .scalar_torch import INIT_SCALE, ScalarTorch
@@ -30,6 +30,15 @@ LETTERS = {
     "O": Event.OPTIMIZER_STEP,
 }
 TOLERANCE = 1e-3
+#: The only scaler; and what the code does with it, or with a loss that it has scaled.
+SCALER = "scaler"
+OF_THE_SCALER = frozenset(
+    {
+        *(Event.SCALE, Event.SCALED_BACKWARD, Event.UNSCALE),
+        *(Event.STEP, Event.UPDATE, Event.SET_SCALE),
+    }
+)
+BACKWARDS = frozenset({Event.SCALED_BACKWARD, Event.PLAIN_BACKWARD})
 
 Word = tuple[Event, ...]
 
@@ -55,19 +64,22 @@ class Reaction:
 
 
 class Rig:
-    """The machine, a real scaler, and the same program with a disabled scaler."""
+    """The tracker, a real scaler, and the same program with a disabled scaler."""
 
     def __init__(self, optimizers: tuple[Hashable, ...] = ("optimizer",)) -> None:
-        self.machine = Machine(optimizers)
+        self.optimizers = optimizers
+        self.tracker = Tracker()
         self.torch = ScalarTorch(optimizers)
         self.without_amp = ScalarTorch(optimizers, enabled=False)
 
     def apply(
         self, event: Event, key: Hashable = "optimizer", new_scale: float = INIT_SCALE
     ) -> Reaction:
-        """Apply one event to all three and compare the machine with the real scaler."""
+        """Apply one event to all three and compare the tracker with the real scaler."""
         raised = self.torch.apply(event, key, new_scale)
-        violation = self.machine.apply(event, key)
+        scaler = SCALER if event in OF_THE_SCALER else None
+        fed = self.optimizers if event in BACKWARDS else (key,)
+        violation = self.tracker.apply(event, scaler, *fed)
         if raised is None:
             self.without_amp.apply(event, key, new_scale)
         return Reaction(violation, raised, tuple(self._differences(violation, raised)))
@@ -79,9 +91,10 @@ class Rig:
         predicted = (violation.exception, violation.error) if raises else None
         compared = {
             "raises": (predicted, raised),
-            "initialised": (self.machine.initialised, self.torch.initialised),
+            "initialised": (self.tracker.is_initialised(SCALER), self.torch.initialised),
         }
-        for key, pair in self.machine.pairs.items():
+        for key in self.optimizers:
+            pair = self.tracker.pair(key, SCALER)
             observed = self.torch.observe(key)
             gradient = observed.gradient
             compared |= {
@@ -91,18 +104,17 @@ class Rig:
                 f"zero gradient of {key}": (pair.gradient is Gradient.ZERO, gradient == 0),
             }
         return [
-            f"{what}: machine {ours!r}, torch {theirs!r}"
+            f"{what}: tracker {ours!r}, torch {theirs!r}"
             for what, (ours, theirs) in compared.items()
             if ours != theirs
         ]
 
     def snapshot(self) -> tuple:
-        machine = self.machine.initialised, dict(self.machine.pairs)
-        return machine, self.torch.snapshot(), self.without_amp.snapshot()
+        return self.tracker.snapshot(), self.torch.snapshot(), self.without_amp.snapshot()
 
     def restore(self, snapshot: tuple) -> None:
-        (initialised, pairs), torch_state, without_amp_state = snapshot
-        self.machine.initialised, self.machine.pairs = initialised, dict(pairs)
+        tracker_state, torch_state, without_amp_state = snapshot
+        self.tracker.restore(tracker_state)
         self.torch.restore(torch_state)
         self.without_amp.restore(without_amp_state)
 
@@ -114,7 +126,7 @@ class Update:
     Args:
         weight: change of the weight since the start; an applied true gradient is -1.
         without_amp: the same with a disabled scaler, which is what AMP has to reproduce.
-        slugs: the rules that the machine saw broken along the word, in order.
+        slugs: the rules that the tracker saw broken along the word, in order.
     """
 
     word: Word
@@ -177,7 +189,7 @@ class Walk:
 
     def _untrue_tag(self, slugs: tuple[str, ...]) -> list[str]:
         """A tag that does not describe the gradient, in a word that broke no rule."""
-        tag = self.rig.machine.pairs["optimizer"].gradient
+        tag = self.rig.tracker.pair("optimizer").gradient
         gradient = self.rig.torch.observe().gradient
         if slugs or describes(tag, gradient):
             return []

@@ -1,4 +1,4 @@
-"""The machine against a real GradScaler, on every event word.
+"""The tracker against a real GradScaler, on every event word.
 
 A word is a sequence of events on one scaler, one SGD optimizer and one scalar parameter;
 words do not continue past an exception. Letters: S scale, B scaled backward, b plain
@@ -82,14 +82,14 @@ def moving_updates() -> list[Update]:
 
 
 @pytest.mark.parametrize("first", FIXED_SCALE_EVENTS, ids=lambda event: event.name)
-def test_machine_agrees_with_torch(first: Event) -> None:
+def test_tracker_agrees_with_torch(first: Event) -> None:
     tally = walk(first, LENGTH)
     assert tally.words > 0
     assert tally.differences[:20] == []
 
 
 @pytest.mark.parametrize("first", EVERY_EVENT, ids=lambda event: event.name)
-def test_machine_agrees_with_torch_when_the_scale_is_set(first: Event) -> None:
+def test_tracker_agrees_with_torch_when_the_scale_is_set(first: Event) -> None:
     tally = walk(first, LENGTH, EVERY_EVENT)
     assert tally.words > 0
     assert tally.differences[:20] == []

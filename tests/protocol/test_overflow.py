@@ -1,6 +1,6 @@
 """Words in which a scaled backward overflows: the scaler must skip that step.
 
-X stands for a scaled backward whose gradient is inf; the machine sees a scaled backward.
+X stands for a scaled backward whose gradient is inf; the tracker sees a scaled backward.
 The other letters are those of test_against_torch.py.
 """
 
@@ -62,7 +62,7 @@ def overflows() -> Overflows:
 def steps_plainly_on_skipped_gradients(word: str) -> bool:
     """A plain backward and optimizer.step on top of what a skipped scaler.step left.
 
-    Which steps are skipped is known only while the program runs, so the machine calls the
+    Which steps are skipped is known only while the program runs, so the tracker calls the
     gradients applied either way; adding to applied gradients is wrong without AMP too.
     """
     overflow, step, backward = word.find("X"), word.find("T"), word.rfind("b")
@@ -70,7 +70,7 @@ def steps_plainly_on_skipped_gradients(word: str) -> bool:
     return -1 < overflow < step < backward and word.endswith("O") and not is_cleared
 
 
-def test_machine_agrees_with_torch(overflows: Overflows) -> None:
+def test_tracker_agrees_with_torch(overflows: Overflows) -> None:
     assert overflows.words == 9060
     assert overflows.differences[:20] == []
 

@@ -8,8 +8,8 @@ import pathlib
 import re
 
 from amplint.protocol import VIOLATIONS, Event, Gradient, Stage
-from amplint.protocol.machine import TABLE, UNCHECKED, UNINITIALISED, find_row
 from amplint.protocol.render import render_json, render_text
+from amplint.protocol.table import TABLE, UNCHECKED, UNINITIALISED, find_row
 
 SNAPSHOT = pathlib.Path(__file__).parent / "snapshots" / "protocol.txt"
 REFRESH = (

@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 
-from amplint.protocol import VIOLATIONS, Event, Gradient, Machine, Pair, Stage, advance
-from amplint.protocol.machine import TABLE, UNCHECKED, UNINITIALISED, find_row
+from amplint import rules
+from amplint.protocol import VIOLATIONS, Event, Gradient, Pair, Stage, Tracker, advance
 from amplint.protocol.states import ABSENT
+from amplint.protocol.table import TABLE, UNCHECKED, UNINITIALISED, find_row
+from amplint.protocol.violations import BEYOND_THE_TABLE, code_of
 
 COMBINATIONS = tuple(itertools.product(Event, Stage, Gradient))
 
@@ -44,6 +46,12 @@ def test_violations_are_well_formed() -> None:
         assert violation.facts
 
 
+def test_every_slug_has_one_rule() -> None:
+    assert not set(VIOLATIONS) & set(BEYOND_THE_TABLE)
+    codes = {slug: code_of(slug) for slug in (*VIOLATIONS, *BEYOND_THE_TABLE)}
+    assert set(codes.values()) <= set(rules.TABLE)
+
+
 def test_raising_events_change_only_what_torch_changes() -> None:
     """A failed step has unscaled (that is its only trace); any other failure has no trace."""
     raising = 0
@@ -70,14 +78,69 @@ def test_zero_grad_leaves_no_broken_tag() -> None:
         assert kept is (None if gradient in ABSENT else Gradient.ZERO)
 
 
-def test_machine_keeps_optimizers_apart_and_meets_new_ones() -> None:
-    machine = Machine(("a", "b"))
-    machine.apply(Event.SCALED_BACKWARD)
-    machine.apply(Event.UNSCALE, "a")
-    assert machine.pairs["a"].stage is Stage.UNSCALED
-    assert machine.pairs["b"].stage is Stage.READY
-    violation = machine.apply(Event.STEP, "c")
+def test_tracker_keeps_optimizers_apart_and_meets_new_ones() -> None:
+    tracker = Tracker()
+    tracker.apply(Event.SCALED_BACKWARD, "s", "a", "b")
+    tracker.apply(Event.UNSCALE, "s", "a")
+    assert tracker.pair("a").stage is Stage.UNSCALED
+    assert tracker.pair("b").stage is Stage.READY
+    violation = tracker.apply(Event.STEP, "s", "c")
     assert violation is VIOLATIONS["step-without-gradient"]
+
+
+def test_unknown_gradients_break_only_what_every_gradient_breaks() -> None:
+    """What is said of unknown gradients is so whatever they hold."""
+    present = [tag for tag in Gradient if tag not in ABSENT]
+    for event, stage, checked in itertools.product(Event, Stage, (False, True)):
+        unknown = advance(Pair(stage, None, checked), event)
+        known = [advance(Pair(stage, tag, checked), event) for tag in present]
+        assert {outcome.pair.stage for outcome in known} == {unknown.pair.stage}
+        assert {outcome.pair.checked for outcome in known} == {unknown.pair.checked}
+        stops = {bool(outcome.violation and outcome.violation.raises) for outcome in known}
+        assert stops == {bool(unknown.violation and unknown.violation.raises)}
+        if unknown.violation is not None:
+            assert {outcome.violation for outcome in known} == {unknown.violation}
+
+
+def test_gradients_that_come_and_go_without_an_event() -> None:
+    tracker = Tracker()
+    assert not tracker.observe("a", present=True)
+    assert tracker.pair("a").gradient is None
+    tracker.apply(Event.SCALE, "s")
+    assert tracker.apply(Event.UNSCALE, "s", "a") is None
+    assert tracker.apply(Event.UNSCALE, "s", "a") is VIOLATIONS["unscale-twice"]
+    assert tracker.observe("a", present=False)
+    assert tracker.pair("a").gradient is Gradient.NONE
+    assert not tracker.observe("a", present=False)
+
+
+def test_scalers_are_kept_apart() -> None:
+    """An update belongs to one scaler; the gradients that another one scaled stay as they are."""
+    tracker = Tracker()
+    tracker.apply(Event.SCALED_BACKWARD, "one", "a")
+    tracker.apply(Event.SCALED_BACKWARD, "other", "b")
+    tracker.apply(Event.UNSCALE, "other", "b")
+    tracker.apply(Event.UPDATE, "other")
+    assert tracker.pair("a").gradient is Gradient.SCALED
+    assert tracker.apply(Event.UPDATE, "one") is VIOLATIONS["update-without-check"]
+    assert tracker.apply(Event.STEP, "third", "a") is VIOLATIONS["step-uninitialised"]
+    assert tracker.partner("a") == "one"
+    assert tracker.apply(Event.STEP, "one", "a") is None
+
+
+def test_an_update_of_another_scaler_leaves_gradients_alone() -> None:
+    """An optimizer was stepped by one scaler; what lies in it now, another one has scaled."""
+    tracker = Tracker()
+    tracker.apply(Event.SCALED_BACKWARD, "warm-up", "a")
+    tracker.apply(Event.STEP, "warm-up", "a")
+    tracker.apply(Event.ZERO_GRAD, None, "a")
+    tracker.apply(Event.SCALED_BACKWARD, "main", "a")
+    tracker.apply(Event.UPDATE, "warm-up")
+    assert tracker.pair("a", "warm-up").stage is Stage.READY
+    assert tracker.pair("a").gradient is Gradient.SCALED
+    tracker.apply(Event.STEP, "main", "a")
+    tracker.apply(Event.UPDATE, "main")
+    assert tracker.pair("a").gradient is Gradient.LEFTOVER
 
 
 def test_importing_the_protocol_imports_neither_torch_nor_libcst() -> None:

@@ -31,7 +31,7 @@ programs = st.lists(st.one_of(events.map(lambda event: [event]), iterations), ma
 
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(programs)
-def test_machine_agrees_with_torch(program: list[tuple[Event, str, float]]) -> None:
+def test_tracker_agrees_with_torch(program: list[tuple[Event, str, float]]) -> None:
     rig = Rig(OPTIMIZERS)
     for event, key, new_scale in program:
         assert rig.apply(event, key, new_scale).differences == ()
@@ -89,4 +89,4 @@ def test_one_inf_check_lets_update_pass_for_all() -> None:
     """A wedged optimizer recovers when another one lets update() through."""
     rig, slugs = run("B Zd Td Tg P B Zd Td")
     assert slugs == ["step-after-zero-grad", "step-after-zero-grad"]
-    assert rig.machine.pairs["generator"].checked is False
+    assert rig.tracker.pair("generator").checked is False

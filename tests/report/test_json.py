@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
 
+from amplint.findings import PathStep
+from amplint.protocol import Event
 from amplint.report import json as json_report
 
 PLACE = {
@@ -44,8 +47,14 @@ STEP = closed(
         "column": {"type": "integer", "minimum": 1},
         "message": text(),
         "state": text(),
+        "kind": {"enum": ["event", "assume", "call", "loop", "leave", "again"]},
+        "event": {"enum": [event.name.lower() for event in Event]},
+        "misuse": {"type": "string", "pattern": "^[a-z-]+$"},
+        "condition": text(),
+        "holds": {"type": "boolean"},
+        "name": text(),
     },
-    optional=("state",),
+    optional=("state", "kind", "event", "misuse", "condition", "holds", "name"),
 )
 EVIDENCE = closed(
     {
@@ -155,6 +164,39 @@ def test_values(report, sources) -> None:
     assert clip["fix"]["edits"][0]["content"] == "        scaler.unscale_(optimizer)\n"
     assert loaded["errors"][0]["location"] == {"row": 1, "column": 7}
     assert loaded["summary"]["findings"] == {"error": 1, "warning": 1, "info": 1}
+
+
+STEPS = {
+    PathStep("a.py", 1, 1, kind="event", event=Event.UNSCALE): {
+        "kind": "event",
+        "event": "unscale",
+    },
+    PathStep("a.py", 1, 1, kind="event", event=Event.STEP, broken="step-twice"): {
+        "kind": "event",
+        "event": "step",
+        "misuse": "step-twice",
+    },
+    PathStep("a.py", 1, 1, kind="assume", subject="use_amp", holds=False): {
+        "kind": "assume",
+        "condition": "use_amp",
+        "holds": False,
+    },
+    PathStep("a.py", 1, 1, kind="call", subject="finish"): {"kind": "call", "name": "finish"},
+    PathStep("a.py", 1, 1, kind="again"): {"kind": "again"},
+    PathStep("a.py", 1, 1, kind="loop"): {"kind": "loop"},
+    PathStep("a.py", 1, 1, "a rule says this"): {},
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_steps_are_data_and_words(make_report, report, sources, step: PathStep) -> None:
+    clip = next(item for item in report.findings if item.code == "AMP110")
+    loaded = json.loads(dump(make_report(replace(clip, path=(step,))), sources))
+    jsonschema.validate(loaded, SCHEMA)
+    (shown,) = loaded["findings"][0]["path"]
+    words = {"filename", "row", "column", "message", "state"}
+    assert {key: value for key, value in shown.items() if key not in words} == STEPS[step]
+    assert shown["message"]
 
 
 def test_output_is_ascii(report, sources) -> None:

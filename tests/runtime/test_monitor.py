@@ -71,6 +71,7 @@ def test_stages_and_exceptions_agree_with_torch(watched: Watched, seed: int) -> 
         "keep": lambda: optimizer.zero_grad(set_to_none=False),
         "clip": lambda: torch.nn.utils.clip_grad_norm_([weight], 1.0),
         "drop": lambda: setattr(weight, "grad", None),
+        "give": lambda: setattr(weight, "grad", torch.ones_like(weight)),
         "plain-step": optimizer.step,
     }
     chosen = random.Random(seed)
@@ -101,6 +102,19 @@ def test_a_refused_unscale_leaves_the_stage_as_torch_does(watched: Watched) -> N
     assert watched.seen[-1].facts["raised"] == "ValueError"
     assert watched.seen[-1].state == "ready, scaled"
     assert scaler._per_optimizer_states[id(optimizer)]["stage"].name == "READY"
+
+
+def test_gradients_that_were_there_before_are_unknown(watched: Watched) -> None:
+    """Nobody knows what they hold, so only torch's own stages are broken."""
+    weight, _, scaler = watched.program()
+    scaler.scale((weight * 2).sum()).backward()
+    other = torch.optim.SGD([weight], lr=0.1)
+    torch.nn.utils.clip_grad_norm_([weight], 1.0)
+    scaler.step(other)
+    assert [event.state for event in watched.seen if event.optimizer == 2] == ["", ""]
+    with pytest.raises(RuntimeError, match="already been called"):
+        scaler.step(other)
+    assert watched.broken == ["clip-of-scaled", "step-twice"]
 
 
 def test_only_optimizers_that_are_reached_are_fed(watched: Watched) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from amplint.probe.messages import Event, Handed, Plan, Request, Role, Skipped
+from amplint.probe.messages import Event, Handed, Note, Plan, Request, Role, Skipped
 from amplint.probe.worker.decisions import Decisions
 from amplint.probe.worker.omissions import Omissions
 from amplint.probe.worker.sources import Project
@@ -51,7 +51,7 @@ class Run:
         self.steps: list[tuple[int, tuple[float | None, ...]]] = []
         self.skipped: dict[Skipped, None] = {}
         self.opaque: dict[Handed, None] = {}
-        self.notes: dict[str, None] = {}
+        self.notes: dict[Note, None] = {}
         self.remarks: dict[str, None] = {}
         self.rows: dict[int, int] = {}
         self.lines = 0
@@ -85,9 +85,9 @@ class Run:
         """How the checked file uses a path."""
         return self.uses.of(path)
 
-    def note(self, text: str) -> None:
-        """Remember an approximation that a verdict has to know, once."""
-        self.notes.setdefault(text, None)
+    def note(self, kind: str, subject: str = "", row: int = 0, detail: str = "") -> None:
+        """Remember an approximation that a verdict has to know, once; see `Note`."""
+        self.notes.setdefault(Note(kind, subject, row, detail), None)
 
     def remark(self, text: str) -> None:
         """Remember an approximation that no verdict depends on, once."""

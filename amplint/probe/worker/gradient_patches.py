@@ -53,7 +53,7 @@ def install_backward() -> None:
                 current().after_backward(leaves)
             keeps = kwargs.get("retain_graph", args[1] if len(args) > 1 else False)
             for name in mark_freed(roots, frees=not keeps):
-                current().note(f"connected {name}")
+                current().note("connected", name)
 
     replace(torch.autograd, "backward", backward)
 
@@ -75,7 +75,7 @@ def install_backward() -> None:
 def _substitute(roots: list[Any]) -> Any:
     """A loss that hangs on the same parameters, for one whose graph does not fit together."""
     leaves = [leaf for leaf in leaves_of(roots) if leaf.is_floating_point()]
-    current().note("connected the loss")
+    current().note("connected", "the loss")
     scale = torch.stack([root.detach().float().abs().mean() for root in roots]).sum()
     return torch.stack([leaf.float().mean() for leaf in leaves]).sum() * scale
 
@@ -88,7 +88,7 @@ def _link(roots: list[Any]) -> list[Any]:
     copies = _next_to(roots)
     run.world.link([leaf for leaf in known or leaves if id(leaf) not in copies])
     if leaves and not known:
-        run.note("connected the functions that the loss comes from")
+        run.note("connected", "the functions that the loss comes from")
     return leaves
 
 
@@ -101,7 +101,7 @@ def _fed(roots: list[Any], leaves: list[Any]) -> list[Any]:
         return roots
     if reached.intersection(map(id, trained)):
         return roots
-    run.note("connected the loss")
+    run.note("connected", "the loss")
     nothing = torch.stack([parameter.float().mean() for parameter in trained]).sum() * 0
     return [roots[0] + nothing.to(roots[0].dtype), *roots[1:]]
 

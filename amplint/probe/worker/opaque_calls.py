@@ -53,7 +53,7 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         report(path, [thing for thing in passed if isinstance(thing, CALLED)])
     if args and isinstance(args[0], types.FunctionType) and LAUNCHER.search(name):
         if not PROGRAM.search(path):
-            run.note(f"`{path}` does nothing but call `{args[0].__name__}`")
+            run.note("launcher", path, detail=args[0].__name__)
         return launched(args[0], kwargs.get("args", args[1:]))
     if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
         return decorated(args[0]) if isinstance(args[0], types.FunctionType) else args[0]
@@ -67,7 +67,7 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return _scaler(path, kwargs)
     parameters = list(parameters_in(passed))
     if OPTIMIZER.search(name) and parameters:
-        run.note(f"optimizer unresolved {path}")
+        run.note("optimizer-class", path)
         return values.world(run).optimizer(f"{path}@{run.row()}", parameters)
     if args and not parameters and isinstance(args[0], PASSED_ON):
         return args[0]
@@ -100,7 +100,7 @@ def decorated(function: Any) -> Any:
     def filled(*args: Any, **kwargs: Any) -> Any:
         missing = [name for name in required[len(args) :] if name not in kwargs]
         if missing:
-            current().note(f"somebody gives `{function.__name__}` its {', '.join(missing)}")
+            current().note("arguments", function.__name__, detail=", ".join(missing))
         return function(*args, **kwargs, **{name: values.make(name) for name in missing})
 
     return filled
@@ -147,7 +147,7 @@ def _mapping(path: str, name: str) -> list[Any]:
 
 def _scaler(path: str, kwargs: dict[str, Any]) -> Any:
     run = current()
-    run.note(f"scaler subclass {path}")
+    run.note("scaler-class", path)
     enabled = bool(kwargs.get("enabled", True))
     return values.world(run).scaler(f"{path}@{run.row()}", enabled)
 

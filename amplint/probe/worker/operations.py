@@ -45,7 +45,7 @@ def doubt(run: Run, args: Any) -> None:
     with torch._C.DisableTorchFunction():
         sure = any(_is_sure(tensor) for tensor in _tensors(args))
     if not sure:
-        run.note(f"the value in line {run.row()} is float16 with the real model, too")
+        run.note("float16", row=run.row())
 
 
 def watch(run: Run, name: str, args: Any, kwargs: Any) -> None:

@@ -27,7 +27,7 @@ def install_optimizers() -> None:
     def new_init(self: Any, params: Any, defaults: Any) -> None:
         groups = _groups(params)
         if not groups:
-            current().note("an optimizer was given no known parameters: it has those of all models")
+            current().note("no-parameters")
             groups = list(values.world(current()).any_model().parameters())
             filled[id(self)] = frozenset(map(id, groups))
         init(self, groups, {key: _setting(key, value) for key, value in defaults.items()})

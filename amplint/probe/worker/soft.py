@@ -31,8 +31,6 @@ FREED_DEPTH = 64
 #: The mark of a gradient history that is a guess: the stand-in whose result it is.
 GUESS_MARK = "amplint.guess"
 
-#: Begins the note on a selection of invented entries.
-SELECTED = "what is selected"
 
 without_overrides = torch._C.DisableTorchFunctionSubclass
 
@@ -262,7 +260,7 @@ class SoftTensor(torch.Tensor):
                 part = torch.Tensor.__getitem__(self, index)
             if part.numel():
                 return soften(part)
-            current().note(f"{SELECTED} in line {current().row()} is not empty")
+            current().note("selected", row=current().row())
             return derived(self)
         except Exception:  # noqa: BLE001 -- whatever torch raises about an index
             return derived(self)

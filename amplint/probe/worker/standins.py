@@ -155,7 +155,7 @@ class StandInModule(StandInBase, torch.nn.Module):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        current().note(f"connected {type(self).__name__}")
+        current().note("connected", type(self).__name__)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -89,7 +89,7 @@ def install(run: Run) -> None:
     _layers()
     _initialisations()
     if run.request.assignment.get(SMALL):
-        run.note("the layers are smaller than the code says")
+        run.note("small-layers")
         small_layers.install()
     if run.virtual_cuda:
         run.remark("CUDA is virtual: everything runs on the CPU, with a CPU GradScaler")
@@ -178,7 +178,7 @@ def _scalers(run: Run) -> None:
     ) -> None:
         kind = "cpu" if run.virtual_cuda or not isinstance(device, str) else device
         if type(self).__module__.split(".")[0] != "torch":
-            run.note(f"scaler subclass {type(self).__qualname__}")
+            run.note("scaler-class", type(self).__qualname__)
         given = {"device": device, "init_scale": init_scale}
         self._amp_bools = {key: value for key, value in given.items() if isinstance(value, bool)}
         init(
@@ -354,7 +354,7 @@ def _layer(module: Any) -> Any:
     if not isinstance(module, standins.StandIn):
         return module
     path = object.__getattribute__(module, "_path")
-    current().note(f"connected {path}")
+    current().note("connected", path)
     return current().world.model(path)
 
 

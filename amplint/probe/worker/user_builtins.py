@@ -41,10 +41,6 @@ ROUNDS = 48
 FEW_ROUNDS = 6
 ANY_ROUNDS = 1_000_000
 
-#: The note on a statement that was skipped inside a model or a data set.
-IN_A_PART = "skipped in a model or data set"
-#: Begins the note on a loop that was left, and that no test or call of a scaler reads.
-LOOP_ELSEWHERE = "loop elsewhere"
 #: What a training loop only uses: its inside decides about no call of a scaler.
 PARTS = (torch.nn.Module, torch.utils.data.Dataset)
 MODULE_CALLS = (torch.nn.Module._call_impl.__code__,)
@@ -139,9 +135,7 @@ class UserBuiltins:
 
     def _leave(self, frame: FrameType, row: int, rounds: int) -> None:
         here = frame.f_code.co_filename == self._run.project.checked and row in self._slice
-        self._run.note(
-            f"{'loop' if here else LOOP_ELSEWHERE} in row {row} left after {rounds} rounds"
-        )
+        self._run.note("loop" if here else "loop-elsewhere", row=row, detail=str(rounds))
 
     def key(self, table: Any, key: Any) -> Any:
         """A stand-in that is looked up in a real table is one of its keys."""
@@ -169,13 +163,12 @@ class UserBuiltins:
 
     def assume(self, row: int, about_shape: bool) -> bool:
         """An assertion that does not hold of what the probe made up is taken to hold."""
-        text = f"the assertion in line {row} holds"
         if self._is_in_a_part(sys._getframe(1)):
-            self._run.note(f"{IN_A_PART}: {text}")
+            self._run.note("assertion-in-part", row=row)
         elif about_shape:
-            self._run.remark(text)
+            self._run.remark(f"the assertion in line {row} holds")
         else:
-            self._run.note(text)
+            self._run.note("assertion", row=row)
         return True
 
     def keywords(self, function: Any, given: tuple[int, tuple[str, ...]], options: Any) -> Any:
@@ -224,7 +217,7 @@ class UserBuiltins:
         reason = f"{type(error).__name__}: {error}"
         ends_calls = self._ends_calls(error, frame)
         if not ends_calls and self._is_in_a_part(frame):
-            self._run.note(f"{IN_A_PART}: line {row} ({reason})"[:160])
+            self._run.note("skipped-in-part", row=row, detail=reason[:160])
             return
         names = tuple((bound or "").split())
         apart = bound is not None and not ends_calls and self._is_apart(frame, row, names)

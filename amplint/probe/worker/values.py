@@ -81,7 +81,7 @@ def _loss(run: Run, path: str) -> Any:
     parameters = world(run).trained()
     if not parameters:
         return derived(world(run).any_model()())
-    run.note(f"connected {path}")
+    run.note("connected", path)
     return connected([soft(), parameters])
 
 
@@ -99,7 +99,7 @@ def fill(module: Any) -> Any:
     """The layer of a module whose class leaves its layers to subclasses that are not here."""
     path = f"{type(module).__name__}.forward"
     if path not in module._modules:
-        current().note(f"connected {path}")
+        current().note("connected", path)
         module._modules[path] = world(current()).model(path)
     return module._modules[path]
 
@@ -117,7 +117,7 @@ def bind(path: str, kind: str, owner: Any) -> Any:
         return _tensor(run, path, owner)
     if kind == "optimizer":
         if path.endswith(")"):
-            run.note(f"optimizer unresolved {path}")
+            run.note("optimizer-class", path)
         parameters = owner.parameters() if isinstance(owner, torch.nn.Module) else ()
         return world(run).optimizer(path, list(parameters))
     if kind == "model" and isinstance(owner, torch.nn.Module):

@@ -1,4 +1,4 @@
-"""The transition table of one (scaler, optimizer) pair, and the machine that runs it.
+"""The transition table of one (scaler, optimizer) pair.
 
 A row reads: under this event, when the pair is in one of these stages and its gradients
 carry one of these tags, the pair goes there, and this rule is broken. The first row that
@@ -10,9 +10,9 @@ every event word up to length 5: tests/protocol.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from amplint.protocol.states import ABSENT, Event, Gradient, Pair, Stage
 from amplint.protocol.violations import VIOLATIONS, Violation
@@ -39,8 +39,7 @@ class Row:
     violation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Where an event leads: the pair's next state and the rule it broke, if any."""
 
     pair: Pair
@@ -212,8 +211,10 @@ def find_row(event: Event, stage: Stage, gradient: Gradient) -> Row:
 def advance(pair: Pair, event: Event) -> Outcome:
     """Apply `event` to one pair of an initialised scaler.
 
-    `update()` needs to know about the other optimizers: see `Machine.apply`.
+    `update()` needs to know about the other optimizers: see `Tracker.apply`.
     """
+    if pair.gradient is None:
+        return _advance_unknown(pair, event)
     row = find_row(event, pair.stage, pair.gradient)
     violation = VIOLATIONS[row.violation] if row.violation else None
     unscales = event is Event.UNSCALE or event is Event.STEP
@@ -230,49 +231,27 @@ def advance(pair: Pair, event: Event) -> Outcome:
     return Outcome(following, violation)
 
 
-class Machine:
-    """One scaler and its optimizers, concretely; what the probe and the monitor run.
+def _advance_unknown(pair: Pair, event: Event) -> Outcome:
+    """What is so whatever the gradients hold; that there are some is known.
 
-    Optimizers are identified by any hashable key. Events raise nothing: a broken rule is
-    returned, and a raising one leaves the state as torch leaves it.
+    torch's own stages do not ask what they hold, so they stay exact.
     """
-
-    def __init__(self, optimizers: tuple[Hashable, ...] = ("optimizer",)) -> None:
-        self.initialised = False
-        self.pairs: dict[Hashable, Pair] = {key: Pair() for key in optimizers}
-
-    def apply(self, event: Event, optimizer: Hashable = "optimizer") -> Violation | None:
-        """Apply one event; `optimizer` is ignored by events of the whole scaler.
-
-        Backward events feed every optimizer: which parameters a loss reaches is not
-        part of the protocol.
-        """
-        if event in UNINITIALISED and not self.initialised:
-            return VIOLATIONS[UNINITIALISED[event]]
-        if event is Event.UPDATE and not any(pair.checked for pair in self.pairs.values()):
-            return VIOLATIONS[UNCHECKED[event]]
-        if event in (Event.SCALE, Event.SCALED_BACKWARD):
-            self.initialised = True
-        shared = (
-            Event.SCALE,
-            Event.SCALED_BACKWARD,
-            Event.PLAIN_BACKWARD,
-            Event.UPDATE,
-            Event.SET_SCALE,
-        )
-        broken = None
-        for key in self.pairs if event in shared else (optimizer,):
-            outcome = advance(self.pairs.get(key, Pair()), event)
-            self.pairs[key] = outcome.pair
-            broken = broken or outcome.violation
-        return broken
+    outcomes = [
+        advance(Pair(pair.stage, tag, pair.checked), event) for tag in Gradient if tag not in ABSENT
+    ]
+    tags = {outcome.pair.gradient for outcome in outcomes}
+    if tags <= ABSENT:
+        tags = {Gradient.NONE}  # that a step had not used them is not known
+    violations = {outcome.violation for outcome in outcomes}
+    first = outcomes[0].pair
+    following = Pair(first.stage, tags.pop() if len(tags) == 1 else None, first.checked)
+    return Outcome(following, violations.pop() if len(violations) == 1 else None)
 
 
 __all__ = [
     "TABLE",
     "UNCHECKED",
     "UNINITIALISED",
-    "Machine",
     "Outcome",
     "Row",
     "advance",

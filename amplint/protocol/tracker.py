@@ -1,0 +1,136 @@
+"""The one concrete runner of the transition table: real scalers, optimizers and gradients.
+
+The monitor tells it what happens while a program runs, the probe what did happen in a run,
+and the tests every word of events that torch gets as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from amplint.protocol.states import ABSENT, Event, Gradient, Pair, Stage
+from amplint.protocol.table import UNCHECKED, UNINITIALISED, advance
+from amplint.protocol.violations import VIOLATIONS, Violation
+
+#: Events that move every optimizer of a scaler.
+_UPDATES = (Event.UPDATE, Event.SET_SCALE)
+
+
+class Snapshot(NamedTuple):
+    """Everything that a `Tracker` knows; `Tracker.restore` takes it."""
+
+    initialised: frozenset[Hashable]
+    gradients: dict[Hashable, Gradient | None]
+    stages: dict[tuple[Hashable, Hashable], tuple[Stage, bool]]
+    partners: dict[Hashable, Hashable]
+
+
+class Tracker:
+    """The typestates of any number of scalers and optimizers, which are any hashable keys.
+
+    Stages belong to a scaler and an optimizer, as in torch; gradients to an optimizer alone.
+    Events raise nothing: a broken rule is returned, and a raising one leaves everything as
+    torch leaves it.
+    """
+
+    def __init__(self) -> None:
+        self.restore(Snapshot(frozenset(), {}, {}, {}))
+
+    def snapshot(self) -> Snapshot:
+        """A copy of all states, for `restore`."""
+        return Snapshot(
+            frozenset(self._initialised),
+            dict(self._gradients),
+            dict(self._stages),
+            dict(self._partners),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to what was known when the snapshot was taken."""
+        self._initialised = set(snapshot.initialised)
+        #: Of an optimizer that is not here yet, no gradient exists.
+        self._gradients = dict(snapshot.gradients)
+        #: Stage, and whether an inf check is on record, of each (scaler, optimizer).
+        self._stages = dict(snapshot.stages)
+        #: The scaler that last scaled gradients of an optimizer, or was called with it.
+        self._partners = dict(snapshot.partners)
+
+    def is_initialised(self, scaler: Hashable) -> bool:
+        """Whether a scaler has ever scaled anything."""
+        return scaler in self._initialised
+
+    def partner(self, optimizer: Hashable) -> Hashable | None:
+        """The scaler that an optimizer was last used with, None for none."""
+        return self._partners.get(optimizer)
+
+    def pair(self, optimizer: Hashable, scaler: Hashable | None = None) -> Pair:
+        """The state of an optimizer with a scaler; None for the one it was last used with."""
+        partner = self._partners.get(optimizer) if scaler is None else scaler
+        stage, checked = self._stages.get((partner, optimizer), (Stage.READY, False))
+        return Pair(stage, self._gradients.get(optimizer, Gradient.NONE), checked)
+
+    def apply(
+        self, event: Event, scaler: Hashable | None = None, *optimizers: Hashable
+    ) -> Violation | None:
+        """Apply one event; returns the first rule that it breaks, None for none.
+
+        Args:
+            scaler: whose event it is; None for a plain backward and for what the code does
+                without a scaler.
+            optimizers: whose gradients it is about, of a backward all that it feeds; events of
+                the whole scaler need none.
+        """
+        if event in UNINITIALISED and scaler not in self._initialised:
+            return VIOLATIONS[UNINITIALISED[event]]
+        if event in (Event.SCALE, Event.SCALED_BACKWARD):
+            self._initialised.add(scaler)
+        if event is Event.SCALE:
+            return None
+        if event in _UPDATES:
+            return self._update(event, scaler)
+        broken = [self._advance(event, scaler, optimizer) for optimizer in optimizers]
+        return next(filter(None, broken), None)
+
+    def observe(self, optimizer: Hashable, *, present: bool) -> bool:
+        """Follow gradients that were set or dropped without an event.
+
+        Args:
+            present: whether any parameter of the optimizer has a gradient now.
+
+        Returns: whether they were dropped.
+        """
+        is_absent = self._gradients.get(optimizer, Gradient.NONE) in ABSENT
+        if present and is_absent:
+            self._gradients[optimizer] = None
+        if present or is_absent:
+            return False
+        self._advance(Event.ZERO_GRAD, None, optimizer)
+        return True
+
+    def _update(self, event: Event, scaler: Hashable) -> Violation | None:
+        mine = [key for key in self._stages if key[0] == scaler]
+        if event is Event.UPDATE and not any(self._stages[key][1] for key in mine):
+            return VIOLATIONS[UNCHECKED[event]]
+        for _, optimizer in mine:
+            following = advance(self.pair(optimizer, scaler), event).pair
+            self._stages[scaler, optimizer] = (following.stage, following.checked)
+            # Gradients that another scaler has multiplied do not get stale by this update.
+            if self._partners[optimizer] == scaler:
+                self._gradients[optimizer] = following.gradient
+        return None
+
+    def _advance(
+        self, event: Event, scaler: Hashable | None, optimizer: Hashable
+    ) -> Violation | None:
+        if scaler is not None:
+            self._partners[optimizer] = scaler
+        following, violation = advance(self.pair(optimizer), event)
+        self._gradients[optimizer] = following.gradient
+        partner = self._partners.get(optimizer)
+        if partner is not None:
+            self._stages[partner, optimizer] = (following.stage, following.checked)
+        return violation
+
+
+__all__ = ["Snapshot", "Tracker"]
