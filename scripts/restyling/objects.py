@@ -14,6 +14,7 @@ from restyling.program import (
     Program,
     Source,
     arguments_of,
+    codes_of_line,
     dotted_name,
     first_row,
 )
@@ -341,7 +342,9 @@ def wrapper_class(program: Program) -> Program:
         if not edits:
             continue
         row = source.definition_row()
-        changed[source.name] = source.edited([source.before_row(row, _wrapper(methods)), *edits])
+        changed[source.name] = source.edited(
+            [source.before_row(row, _wrapper(methods, _leads_to(source))), *edits]
+        )
     if not changed:
         raise DoesNotApplyError("no scaler of its own of which only methods are called")
     return program.with_texts(changed)
@@ -391,12 +394,18 @@ def _attribute_only_calls(
     )
 
 
-def _wrapper(methods: dict[str, int]) -> str:
+def _leads_to(source: Source) -> str:
+    """A comment for rows where a finding of this file is right, too: what is marked calls them."""
+    codes = dict.fromkeys(code for line in source.lines for code in codes_of_line(line))
+    return f"  # leads to *: {' '.join(codes)}" if codes else ""
+
+
+def _wrapper(methods: dict[str, int], note: str) -> str:
     lines = ["class Wrapped:", "    def __init__(self, inner):", "        self.inner = inner"]
     for name, count in methods.items():
         names = [f"x{number}" for number in range(1, count + 1)]
         lines += ["", f"    def {name}({', '.join(['self', *names])}):"]
-        lines += [f"        return self.inner.{name}({', '.join(names)})"]
+        lines += [f"        return self.inner.{name}({', '.join(names)}){note}"]
     return "\n".join(lines) + "\n\n\n"
 
 
