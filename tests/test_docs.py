@@ -54,7 +54,7 @@ OTHER_OPTIONS = frozenset(
     {"--update-golden", "--mixed-precision", "--accumulation-steps", "--no-deps"}
     # of the scripts
     | {"--codes", "--needs", "--min-recall", "--recipe", "--limit", "--misses", "--json"}
-    | {"--markdown", "--list", "--start", "--every", "--seconds", "--min-share"}
+    | {"--markdown", "--list", "--start", "--every", "--seconds", "--min-share", "--execute"}
 )
 
 

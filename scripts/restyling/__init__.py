@@ -1,0 +1,1 @@
+"""Rewrites of programs that keep what they do; `scripts/restyle.py` runs them."""
