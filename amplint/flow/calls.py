@@ -126,7 +126,8 @@ class Calls:
         if not any(program.facts(item).reach for item in found.functions):
             return None
         only = found.only
-        if only is None or (only.owner is not None and not is_decorated(only, "staticmethod")):
+        # How often a loop finds it in its container is not known.
+        if only is None or self._is_variable(call) or (only.owner is not None and not is_decorated(only, "staticmethod")):
             return self.events.havoc(call.state)
         return self.functions.invoke(only, call)
 
