@@ -338,7 +338,7 @@ def decode(data: bytes) -> FileResult:
         filename=_text(entry["filename"]),
         findings=tuple(map(_finding, _list(entry["findings"]))),
         lookups=dict(map(_lookup, _list(entry["lookups"]))),
-        unfinished=_number(entry["unfinished"]),
+        unfinished=tuple(map(_text, _list(entry["unfinished"]))),
         reused=True,
     )
 

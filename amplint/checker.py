@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from amplint.code.index import forget
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
-from amplint.findings import FileError, Finding
+from amplint.findings import FileError, Finding, Incomplete
 from amplint.inspection import FileResult, Task, inspect, place, unreadable
 from amplint.selection import Selection
 from amplint.source.discovery import STDIN, Discovered, discover
@@ -48,7 +48,7 @@ class Report:
             status 2.
         files: number of files found, those screened out and unreadable ones included.
         screened_out: number of files in which no rule can fire, judged by their bytes.
-        unfinished: number of functions that were too large to be followed to their end.
+        incomplete: files that were followed in part, sorted by filename.
         reused: number of files whose result came from the cache.
         seconds: wall time of the run.
         fixed: findings that were there before fixes were applied.
@@ -59,7 +59,7 @@ class Report:
     errors: tuple[FileError, ...] = ()
     files: int = 0
     screened_out: int = 0
-    unfinished: int = 0
+    incomplete: tuple[Incomplete, ...] = ()
     reused: int = 0
     seconds: float = 0.0
     fixed: tuple[Finding, ...] = ()
@@ -249,7 +249,13 @@ def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds:
         errors=tuple(sorted(all_errors, key=astuple)),
         files=len(results),
         screened_out=sum(result.screened_out for result in results),
-        unfinished=sum(result.unfinished for result in results),
+        incomplete=tuple(sorted(set(_incomplete(results)))),
         reused=sum(result.reused for result in results),
         seconds=seconds,
     )
+
+
+def _incomplete(results: Iterable[FileResult]) -> Iterator[Incomplete]:
+    for result in results:
+        if result.unfinished:
+            yield Incomplete(result.filename, result.unfinished)

@@ -138,6 +138,20 @@ class Finding:
     fingerprint: str = ""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Incomplete:
+    """A file that was followed in part: some of what it runs has too many paths.
+
+    Args:
+        filename: as findings print it.
+        functions: what was not followed to its end, by qualified name, sorted; functions of
+            other files after their file's name and a colon.
+    """
+
+    filename: str
+    functions: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class FileError:
     """A file that could not be analysed (AMP000): it makes the run exit with 2."""

@@ -62,7 +62,7 @@ class FileResult:
         errors: why the file, or one rule in it, could not be checked.
         screened_out: nothing in the file's bytes mentions AMP, so it was not parsed.
         lookups: what the analysis asked of the file system about other files.
-        unfinished: number of functions that were too large to be followed to their end.
+        unfinished: functions that were too large to be followed to their end; see `Incomplete`.
         reused: it comes from the cache.
     """
 
@@ -71,7 +71,7 @@ class FileResult:
     errors: tuple[FileError, ...] = ()
     screened_out: bool = False
     lookups: Mapping[Question, Answer] = field(default_factory=dict, compare=False)
-    unfinished: int = 0
+    unfinished: tuple[str, ...] = ()
     reused: bool = field(default=False, compare=False)
 
 

@@ -60,9 +60,18 @@ class FileView(AmpView):
         return (misuse for misuse in self.flow_misuses if misuse.code == code)
 
     @property
-    def unfinished(self) -> int:
-        """Number of functions that the flow analysis left half-way; 0 where nobody asked for it."""
-        return len(self.program.unfinished) if "_followed" in vars(self) else 0
+    def unfinished(self) -> tuple[str, ...]:
+        """Functions that the flow analysis left half-way, sorted; none where nobody asked for it.
+
+        By qualified name, those of other files after their file's name and a colon.
+        """
+        here = self.module
+        return tuple(
+            sorted(
+                item.qualname if item.module is here else f"{item.module.filename}:{item.qualname}"
+                for item in (self.program.unfinished if "_followed" in vars(self) else ())
+            )
+        )
 
     def may_reach(self, word: str, call: ast.Call, function: Function) -> bool:
         """Whether a function of the called name may use a word of the protocol; cheap."""

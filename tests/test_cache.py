@@ -32,6 +32,7 @@ from amplint.findings import (
     FileError,
     Finding,
     Fix,
+    Incomplete,
     PathStep,
     Position,
     Severity,
@@ -115,8 +116,8 @@ def test_functions_that_were_not_followed_to_the_end_are_told_again(
     write("train.py", CLIPS)
     monkeypatch.setattr("amplint.flow.interpreter.VISIT_LIMIT", 5)
     cold, warm = check(), check()
-    assert (cold.unfinished, cold.reused) == (1, 0)
-    assert (warm.unfinished, warm.reused) == (1, 1)
+    assert (cold.incomplete, cold.reused) == ((Incomplete("train.py", ("train",)),), 0)
+    assert (warm.incomplete, warm.reused) == (cold.incomplete, 1)
 
 
 def test_several_processes_fill_the_same_cache() -> None:
@@ -480,7 +481,7 @@ def _signed(value: object) -> bytes:
 
 def _entry(**changed: object) -> bytes:
     """A whole entry, but for what is changed; None leaves a field out."""
-    fields = {"filename": "a.py", "findings": [], "lookups": [], "unfinished": 0, **changed}
+    fields = {"filename": "a.py", "findings": [], "lookups": [], "unfinished": [], **changed}
     return _signed({name: value for name, value in fields.items() if value is not None})
 
 
@@ -491,8 +492,9 @@ WRONG = {
     "no digest": b'""\n{}\n',
     "list": _signed([]),
     "no findings": _entry(findings=None),
-    "no count": _entry(unfinished=None),
-    "truth as count": _entry(unfinished=True),
+    "no functions": _entry(unfinished=None),
+    "count of functions": _entry(unfinished=1),
+    "numbers as functions": _entry(unfinished=[1]),
     "number as name": _entry(filename=1),
     "object as findings": _entry(findings={}),
     "short finding": _entry(findings=[["AMP110"]]),
@@ -762,8 +764,10 @@ def test_every_field_of_a_finding_is_drawn() -> None:
 def test_results_come_back_as_they_were(
     filename: str, findings: tuple[Finding, ...], lookups: dict[tuple[str, ...], object]
 ) -> None:
-    back = decode(encode(FileResult(filename, findings, lookups=lookups, unfinished=2)))
-    assert back == FileResult(filename, findings, unfinished=2)
+    back = decode(
+        encode(FileResult(filename, findings, lookups=lookups, unfinished=("fit", "b.py:run")))
+    )
+    assert back == FileResult(filename, findings, unfinished=("fit", "b.py:run"))
     assert back.lookups == lookups
     assert back.reused
 

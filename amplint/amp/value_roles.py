@@ -42,20 +42,33 @@ class ValueRoles:
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
         """What the values are that reach an expression; None if that is not known."""
+        return self._role_of(expression, function, frozenset())
+
+    def _role_of(
+        self, expression: ast.expr, function: Function, asked: frozenset[ast.expr]
+    ) -> Role | None:
+        """See `role_of`.
+
+        Args:
+            asked: what is being asked already: `model = model.half()` is made of itself.
+        """
+        if expression in asked:
+            return None
         found = self.objects.origins.of(expression, function)
-        roles = [self._role_of_origin(item) for item in found.origins if not _is_none(item)]
+        asked |= {expression}
+        roles = [self._role_of_origin(item, asked) for item in found.origins if not _is_none(item)]
         for role in _PARTICIPANTS:
             if role in roles:
                 return role
         settled = found.complete and roles and None not in roles
         return Role.OTHER if settled else None
 
-    def _role_of_origin(self, origin: Origin) -> Role | None:
+    def _role_of_origin(self, origin: Origin, asked: frozenset[ast.expr]) -> Role | None:
         node = origin.expression
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             return None
         if isinstance(node, ast.BoolOp):
-            operands = [self.role_of(operand, origin.function) for operand in node.values]
+            operands = [self._role_of(item, origin.function, asked) for item in node.values]
             return next((role for role in _PARTICIPANTS if role in operands), None)
         if not isinstance(node, ast.Call):
             return Role.OTHER
@@ -66,7 +79,7 @@ class ValueRoles:
         if isinstance(symbol, Class):
             return self._role_of_class(symbol)
         inner = same_object(node)
-        return self.role_of(inner, origin.function) if inner is not None else None
+        return self._role_of(inner, origin.function, asked) if inner is not None else None
 
     def _role_of_class(self, owner: Class) -> Role | None:
         """The role of the objects of a project class, by all of its bases in whatever file."""

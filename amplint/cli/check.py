@@ -52,6 +52,7 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
     "[default: warning]",
 )
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 despite findings.")
+@click.option("--strict", is_flag=True, help="Exit with 2 if a file was followed in part only.")
 @click.option("--statistics", is_flag=True, help="Print how often each rule was broken.")
 @click.option("--show-files", is_flag=True, help="Print the files that would be checked.")
 @click.option("--isolated", is_flag=True, help="Ignore configuration files.")
@@ -94,7 +95,7 @@ def check(ctx: click.Context, paths: tuple[str, ...], **options: Any) -> None:
     """Check files and folders (default: the working directory; `-` for stdin).
 
     Exit status: 0 clean; 1 findings; 2 wrong usage or configuration, or a file that could
-    not be analysed.
+    not be analysed (with --strict: not to its end).
     """
     from amplint.cli.options import build_settings
 
@@ -154,7 +155,7 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     if cache is not None:
         _tell_of_cache(cache, report, options)
     status = exit_status(report, settings.fail_on, exit_zero=options["exit_zero"])
-    if not complete:
+    if not complete or (options["strict"] and report.incomplete):
         return 2
     if options["exit_non_zero_on_fix"] and report.fixed and not options["exit_zero"]:
         return status or 1
@@ -210,12 +211,9 @@ def _tell(report: Report, settings: Settings, *, verbose: bool) -> None:
             f"{report.files} files, {report.screened_out} without AMP, {report.seconds:.2f} s",
             err=True,
         )
-    if verbose and report.unfinished:
-        plural = "" if report.unfinished == 1 else "s"
-        click.echo(
-            f"{report.unfinished} function{plural} not followed to the end: too many paths",
-            err=True,
-        )
+    for item in report.incomplete if verbose else ():
+        names = ", ".join(item.functions)
+        click.echo(f"{item.filename}: followed in part, too many paths in {names}", err=True)
 
 
 def _tell_of_cache(cache: Cache, report: Report, options: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
 from amplint.code.definitions import class_fields
 from amplint.code.module import Class, Function, Module
+from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
 from amplint.flow.diagnosis import Diagnostician, Verdict, deciding_flag
@@ -21,12 +22,7 @@ from amplint.flow.entries import Entries
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
 from amplint.flow.functions import is_stub
-from amplint.flow.interpreter import (
-    BudgetExceeded,
-    Interpreter,
-    interpreter_for,
-    silent_interpreter,
-)
+from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
@@ -295,7 +291,7 @@ class _Engine:
             interpreter = silent_interpreter(self.program, method)
             frame = Frame(method, active=(method,))
             try:
-                outcome = interpreter.follow(frame, self.entries.states(method))
+                outcome = interpreter.run(frame, self.entries.states(method))
             except BudgetExceeded:
                 self.program.unfinished.add(method)
                 continue
@@ -353,7 +349,7 @@ class _Engine:
         for state in entries:
             interpreter.calls.functions.unbind_scalers(function, state)
         try:
-            outcome = interpreter.follow(frame, entries)
+            outcome = interpreter.run(frame, entries)
             after = [*outcome.normal, *(state for state, _ in outcome.returns)]
             if is_called_per_batch(function, self.unit, interpreter):
                 interpreter.run(frame, next_call(after, function, self.unit, interpreter))

@@ -13,9 +13,10 @@ from amplint.amp.roles import Role
 from amplint.code.arguments import first_parameter
 from amplint.code.classes import subclasses_in
 from amplint.code.module import Class, Function, walk
+from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
-from amplint.flow.interpreter import BudgetExceeded, silent_interpreter
+from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.program import Program, Unit
 from amplint.flow.slice import assignments_of
 from amplint.flow.state import State, merge
@@ -108,7 +109,7 @@ class Entries:
                 state.values[f"{owner.label}.{attribute}"] = NONE
             interpreter.calls.functions.unbind_scalers(constructor, state)
         try:
-            outcome = interpreter.follow(frame, states)
+            outcome = interpreter.run(frame, states)
         except BudgetExceeded:
             self.program.unfinished.add(constructor)
             return [self._constants()]

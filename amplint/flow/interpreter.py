@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from amplint.code.by_name import written_by_name
 from amplint.code.module import Function
+from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame, callee_name
 from amplint.flow.conditions import advanced, assume, forget
 from amplint.flow.events import Report, Transitions
@@ -27,22 +28,18 @@ from amplint.flow.state import EVERY, STATE_LIMIT, State, merge
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
 
-#: Interpreting stops after this many statement visits per entry; what was found is kept. Then it
-#: is tried once more, with as many visits.
+#: Interpreting an entry stops after this many statement visits; what was found is kept.
 VISIT_LIMIT = 12_000
-#: In the second attempt, functions without events (data sets, configurations) may use so many of
-#: them. They are followed only for what they store and return.
+#: Functions without events (data sets, configurations) may use so many of them. They are
+#: followed only for what they store and return.
 BESIDE_LIMIT = 3_000
-#: In the second attempt, guard values tell no more states apart than this.
+#: From this many visits on, guard values tell no more states apart than `COARSE_LIMIT`.
+FINE_VISITS = 4_000
 COARSE_LIMIT = 8
 #: Kinds of values that a dict display is known to hold.
 _ENTRIES = frozenset({"path", "const", "formula", "none", "scaler", "function", "event", "keeper"})
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
-
-
-class BudgetExceeded(Exception):
-    """The entry is too large to be followed to its end."""
 
 
 class BesideBudgetExceeded(Exception):
@@ -83,11 +80,8 @@ class Interpreter(Expressions):
     ) -> None:
         super().__init__(reader, transitions, self._run_callee)
         self.visits = 0
-        self._limit = VISIT_LIMIT
         self._beside = False
         self._visits_beside = 0
-        self._beside_limit = VISIT_LIMIT
-        self._state_limit = STATE_LIMIT
         self._crowded = crowded
         self._enter_scope(None)
 
@@ -100,24 +94,12 @@ class Interpreter(Expressions):
         self.calls.events.scope = scope
         self.transitions.several = scope in self._crowded
 
-    def follow(self, frame: Frame, states: list[State]) -> Outcome:
-        """Interpret an entry; a second time and more coarsely, if it is too large.
+    def run(self, frame: Frame, states: list[State]) -> Outcome:
+        """Interpret the body of the frame's function.
 
         Raises:
-            BudgetExceeded: if it is too large all the same.
+            BudgetExceeded: the entry, or all that the checked file asked for, is too large.
         """
-        try:
-            return self.run(frame, states)
-        except BudgetExceeded:
-            self._limit = self.visits + VISIT_LIMIT
-        self._visits_beside = 0
-        self._beside_limit = BESIDE_LIMIT
-        self._state_limit = COARSE_LIMIT
-        self._enter_scope(None)
-        return self.run(frame, states)
-
-    def run(self, frame: Frame, states: list[State]) -> Outcome:
-        """Interpret the body of the frame's function."""
         return self.block(frame.function.body, states, frame)
 
     def _run_callee(self, frame: Frame, state: State) -> Valued | None:
@@ -128,8 +110,7 @@ class Interpreter(Expressions):
         try:
             return _returned(self.run(frame, [state]))
         except BesideBudgetExceeded:
-            self.program.unfinished.add(frame.function)
-            return None
+            return None  # as if nobody knew the function
         finally:
             self._beside = False
 
@@ -151,15 +132,17 @@ class Interpreter(Expressions):
         return outcome
 
     def _merge(self, states: list[State], guards: frozenset[str]) -> list[State]:
-        return merge(states, guards, self._state_limit)
+        fine = self.visits <= FINE_VISITS
+        return merge(states, guards, STATE_LIMIT if fine else COARSE_LIMIT)
 
     def _count(self, states: int) -> None:
         self.visits += states
-        if self.visits > self._limit:
+        self.program.budget.spend(states)
+        if self.visits > VISIT_LIMIT:
             raise BudgetExceeded
         if self._beside:
             self._visits_beside += states
-            if self._visits_beside > self._beside_limit:
+            if self._visits_beside > BESIDE_LIMIT:
                 raise BesideBudgetExceeded
 
     def _statement(self, node: ast.stmt, states: list[State], frame: Frame) -> Outcome:

@@ -24,6 +24,7 @@ from amplint.code.records import fields_of, is_record
 from amplint.code.registries import Request, registered_in, registries_of, request_of
 from amplint.code.tables import Table, registered, tables_of
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
+from amplint.flow.budget import Budget
 from amplint.flow.call import callee_name
 from amplint.flow.facts import (
     FunctionFacts,
@@ -73,11 +74,13 @@ class Program:
         objects: what values can be, shared with whoever asks the same.
 
     Attributes:
-        unfinished: functions whose analysis ended at the interpreter's visit limit.
+        budget: what the checked file may still cost.
+        unfinished: functions that were begun, and were not followed to their end.
         judged: what files do wrong by themselves, as far as the engine asked.
     """
 
     def __init__(self, project: Project | None = None, objects: Objects | None = None) -> None:
+        self.budget = Budget()
         self.unfinished: set[Function] = set()
         self.judged: dict[Module, list] = {}
         self._project = project or Project()

@@ -92,16 +92,20 @@ class State:
     def key(self, guard_names: frozenset[str]) -> tuple:
         """What must agree for two states to be merged."""
         kept = frozenset(
-            (location, value)
-            for location, value in self.values.items()
-            if value is not None
-            and (
-                value[0] in KEYED_KINDS
-                or (value[0] in GUARD_KINDS and last_part(location) in guard_names)
-            )
+            [
+                item
+                for item in self.values.items()
+                if (value := item[1]) is not None
+                and (
+                    value[0] in KEYED_KINDS
+                    or (value[0] in GUARD_KINDS and last_part(item[0]) in guard_names)
+                )
+            ]
         )
         # The last iteration never goes round again: it must not merge with others.
-        last = frozenset(atom for atom, truth in self.facts.items() if atom[0] == "last" and truth)
+        last = frozenset(
+            [atom for atom, truth in self.facts.items() if atom[0] == "last" and truth]
+        )
         return (frozenset(self.typestate.items()), kept, last)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from amplint.findings import FileError, Finding, Fix, PathStep, Position
+from amplint.findings import FileError, Finding, Fix, Incomplete, PathStep, Position
 from amplint.report.steps import words_of
 from amplint.report.summary import count_severities
 
@@ -35,9 +35,11 @@ def to_object(report: Report) -> dict[str, Any]:
         "version": VERSION,
         "findings": [_finding(finding) for finding in report.findings],
         "errors": [_error(error) for error in report.errors],
+        "incomplete": [_incomplete(item) for item in report.incomplete],
         "summary": {
             "files": report.files,
             "screened_out": report.screened_out,
+            "incomplete": len(report.incomplete),
             "findings": count_severities(report.findings),
             "fixed": len(report.fixed),
             "seconds": round(report.seconds, 3),
@@ -110,6 +112,10 @@ def _error(error: FileError) -> dict[str, Any]:
         "message": error.message,
         "location": {"row": error.row, "column": error.column},
     }
+
+
+def _incomplete(item: Incomplete) -> dict[str, Any]:
+    return {"filename": item.filename, "functions": list(item.functions)}
 
 
 def _position(position: Position) -> dict[str, int]:

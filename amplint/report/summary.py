@@ -22,7 +22,8 @@ def count_severities(findings: Iterable[Finding]) -> dict[str, int]:
 
 def summarise(report: Report) -> str:
     """One sentence about the run; it never says that all is well where a file was skipped."""
-    checked = f"{_plural(report.files, 'file')} checked, {report.screened_out} without AMP"
+    screened = f"{report.screened_out} without AMP{_in_part(report)}"
+    checked = f"{_plural(report.files, 'file')} checked, {screened}"
     unread = len({error.filename for error in report.errors})
     failed = f"{_plural(unread, 'file')} could not be analysed"
     if report.findings or report.fixed:
@@ -38,7 +39,12 @@ def summarise(report: Report) -> str:
     if not report.files:
         return "No Python files to check."
     checked = _plural(report.files, "file")
-    return f"No AMP misuse found in {checked} ({report.screened_out} without AMP)."
+    return f"No AMP misuse found in {checked} ({screened})."
+
+
+def _in_part(report: Report) -> str:
+    count = len(report.incomplete)
+    return f", {_plural(count, 'file')} followed in part" if count else ""
 
 
 def _fixed(report: Report) -> str:

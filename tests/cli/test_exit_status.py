@@ -9,7 +9,7 @@ from amplint.checker import Report
 from amplint.cli.check import check
 from amplint.config import FAIL_LEVELS
 from amplint.errors import AmplintError
-from amplint.findings import FileError
+from amplint.findings import FileError, Incomplete
 
 BROKEN = FileError("broken.py", "invalid syntax")
 
@@ -44,6 +44,27 @@ def test_findings(run, reporting, finding, severity, args, expected) -> None:
 def test_the_levels_are_those_of_the_configuration() -> None:
     option = next(item for item in check.params if item.name == "fail_on")
     assert tuple(option.type.choices) == FAIL_LEVELS
+
+
+@pytest.mark.parametrize(
+    ("severity", "parts", "args", "expected"),
+    [
+        (None, 1, (), 0),
+        ("error", 1, (), 1),
+        (None, 1, ("--strict",), 2),
+        ("error", 1, ("--strict",), 2),
+        ("error", 1, ("--strict", "--exit-zero"), 2),
+        (None, 0, ("--strict",), 0),
+        ("error", 0, ("--strict",), 1),
+        ("error", 0, ("--strict", "--exit-zero"), 0),
+    ],
+)
+def test_a_file_that_was_followed_in_part(
+    run, reporting, finding, severity, parts, args, expected
+) -> None:
+    findings = (finding(severity),) if severity else ()
+    reporting(Report(findings, files=2, incomplete=(Incomplete("a.py", ("fit",)),) * parts))
+    assert run("check", *args).exit_code == expected
 
 
 @pytest.mark.parametrize("args", [(), ("--exit-zero",), ("--fail-on", "never"), ("-q",)])

@@ -8,6 +8,7 @@ import pytest
 
 from amplint import checker
 from amplint.checker import Report
+from amplint.findings import Incomplete
 
 
 @pytest.fixture
@@ -131,11 +132,13 @@ def test_verbose_tells_on_stderr(run, reporting, empty_folder) -> None:
     assert result.stdout == "No AMP misuse found in 3 files (2 without AMP).\n"
 
 
-@pytest.mark.parametrize(("count", "words"), [(1, "1 function not"), (2, "2 functions not")])
-def test_verbose_tells_what_was_not_followed(run, reporting, count, words) -> None:
-    reporting(Report(files=3, unfinished=count))
-    assert f"{words} followed to the end: too many paths" in run("check", "-v").stderr
-    assert "followed" not in run("check").stderr
+def test_verbose_names_what_was_followed_in_part(run, reporting) -> None:
+    reporting(Report(files=3, incomplete=(Incomplete("a.py", ("fit", "b.py:run")),)))
+    line = "a.py: followed in part, too many paths in fit, b.py:run\n"
+    assert line in run("check", "-v").stderr
+    plain = run("check")
+    assert "followed" not in plain.stderr
+    assert "1 file followed in part" in plain.stdout
 
 
 def test_statistics_replace_the_findings(run, reporting, finding) -> None:

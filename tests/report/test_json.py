@@ -8,7 +8,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from amplint.findings import PathStep
+from amplint.findings import Incomplete, PathStep
 from amplint.protocol import Event
 from amplint.report import json as json_report
 
@@ -118,10 +118,17 @@ SCHEMA = closed(
                 }
             ),
         },
+        "incomplete": {
+            "type": "array",
+            "items": closed(
+                {"filename": text(), "functions": {"type": "array", "items": text(), "minItems": 1}}
+            ),
+        },
         "summary": closed(
             {
                 "files": {"type": "integer"},
                 "screened_out": {"type": "integer"},
+                "incomplete": {"type": "integer"},
                 "findings": closed({severity: {"type": "integer"} for severity in SEVERITIES}),
                 "fixed": {"type": "integer"},
                 "seconds": {"type": "number", "minimum": 0},
@@ -141,6 +148,16 @@ def test_schema_is_a_schema() -> None:
 
 def test_report_follows_the_schema(report, sources) -> None:
     jsonschema.validate(json.loads(dump(report, sources)), SCHEMA)
+
+
+def test_files_that_were_followed_in_part_are_named(report, sources) -> None:
+    part = Incomplete("fit.py", ("Trainer.fit", "loops.py:run"))
+    data = json.loads(dump(replace(report, incomplete=(part,)), sources))
+    jsonschema.validate(data, SCHEMA)
+    assert data["incomplete"] == [
+        {"filename": "fit.py", "functions": ["Trainer.fit", "loops.py:run"]}
+    ]
+    assert data["summary"]["incomplete"] == 1
 
 
 def test_an_empty_report_follows_the_schema(make_report, sources) -> None:

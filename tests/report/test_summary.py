@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from amplint.checker import Report
-from amplint.findings import FileError, Severity
+from amplint.findings import FileError, Incomplete, Severity
 from amplint.report.summary import statistics, summarise
 
 MISSING = FileError("gone.py", "does not exist")
@@ -45,6 +45,27 @@ def test_summary(clip, errors, warnings, failed, files, screened, expected) -> N
     warning = replace(clip, severity=Severity.WARNING)
     findings = (clip,) * errors + (warning,) * warnings
     assert summarise(Report(findings, failed, files, screened)) == expected
+
+
+PARTS = [Incomplete("a.py", ("fit",)), Incomplete("b.py", ("Trainer.fit", "c.py:run"))]
+
+
+@pytest.mark.parametrize(
+    ("errors", "parts", "expected"),
+    [
+        (0, 1, "No AMP misuse found in 9 files (3 without AMP, 1 file followed in part)."),
+        (0, 2, "No AMP misuse found in 9 files (3 without AMP, 2 files followed in part)."),
+        (
+            1,
+            2,
+            "Found 1 error in 1 file "
+            + "(9 files checked, 3 without AMP, 2 files followed in part).",
+        ),
+    ],
+)
+def test_summary_tells_what_was_followed_in_part(clip, errors, parts, expected) -> None:
+    report = Report((clip,) * errors, (), 9, 3, incomplete=tuple(PARTS[:parts]))
+    assert summarise(report) == expected
 
 
 def test_statistics_count_codes_and_unreadable_files(clip) -> None:

@@ -1,0 +1,41 @@
+"""How much work one checked file may cause.
+
+Counted in visits (statements times the states that reach them), never by the clock: the same
+file ends at the same place on any machine, with any number of jobs and in any order of files.
+"""
+
+from __future__ import annotations
+
+#: So many visits may be spent for one checked file: on its own functions, on those of other
+#: files that they call, and on the callers and subclasses that are asked about a finding.
+FILE_LIMIT = 24_000
+
+
+class BudgetExceeded(Exception):
+    """What was begun is too large to be followed to its end."""
+
+
+class Budget:
+    """The visits of one checked file.
+
+    Attributes:
+        spent: visits until now.
+    """
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def spend(self, visits: int) -> None:
+        """Count visits.
+
+        Raises:
+            BudgetExceeded: there are no more left for the file.
+        """
+        self.spent += visits
+        if self.spent > FILE_LIMIT:
+            raise BudgetExceeded
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the file's work ended before its end."""
+        return self.spent > FILE_LIMIT
