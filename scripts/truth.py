@@ -72,7 +72,7 @@ PACKAGES: Mapping[str, Package] = {
         + ("tests/dialects/test_postgres.py",),
     ),
     "pytorch-ignite": Package(
-        "0.5.5", ".", ("tests/ignite/engine/test_engine.py", "tests/ignite/base")
+        "0.5.5", ".", ("tests/ignite/engine", "tests/ignite/base", "-k", "not distrib and not xla")
     ),
 }
 

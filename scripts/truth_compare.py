@@ -41,11 +41,13 @@ class Answer:
         functions: those that it knows.
         complete: whether it claims that there are no others.
         reason: why it is not complete; "" if it is.
+        lazy: one of them is a generator function or a coroutine, whose calls run nothing.
     """
 
     functions: frozenset[Key]
     complete: bool
     reason: str = ""
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,6 @@ class Comparison:
 
     verdicts: list[Verdict] = field(default_factory=list)
     receivers: Receivers = field(default_factory=Receivers)
-    unmatched: int = 0
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ class Model:
         found = self._objects.callee(call, function)
         if found is None:
             return Answer(frozenset(), False, "no reason given")
-        return Answer(frozenset({self._key(found)}), True)
+        return Answer(frozenset({self._key(found)}), True, lazy=_is_lazy(found))
 
     def class_of(self, expression: ast.expr, function: Function) -> ClassKey | None:
         """The class that the value of an expression is an object of, as amplint says."""
@@ -214,6 +215,15 @@ class Model:
     def _file(self, module: Module) -> str:
         path = self._project.path_of(module) or os.path.realpath(module.filename)
         return os.path.relpath(path, self._base).replace(os.sep, "/")
+
+
+def _is_lazy(function: Function) -> bool:
+    """Whether calls of a function only make a generator or a coroutine."""
+    yields = (ast.Yield, ast.YieldFrom)
+    node = function.node
+    return isinstance(node, ast.AsyncFunctionDef) or any(
+        isinstance(item, yields) for item in function.nodes
+    )
 
 
 # -- judging -----------------------------------------------------------------------------------
@@ -255,8 +265,7 @@ def _judge_file(model: Model, file: str, sites: Iterable[Site], found: Compariso
     for site in sites:
         call, function = calls.get(site.where[2:], (None, None))
         if call is None or function is None or site.where[:2] not in _starts(call):
-            found.unmatched += any(item.direct for item in site.ran)
-            continue
+            continue  # a class statement, or a decorator without parentheses
         ran = [
             item
             for item in site.ran
@@ -295,11 +304,15 @@ def _is_explicit(ran: Ran, call: ast.Call) -> bool:
 def _judge(
     model: Model, site: Site, ran: list[Ran], call: ast.Call, function: Function
 ) -> Verdict | None:
-    """None where neither a function of the project ran nor one is claimed to."""
+    """None where neither a function of the project ran nor one is claimed to.
+
+    Nor where a library made a generator of a function of the project: nobody sees that call.
+    """
     direct = {item.key: item for item in ran if item.direct}
     through = {item.key for item in ran if not item.direct}
     answer = model.targets(call, function)
-    if not direct and not (answer.functions and (site.outside or through)):
+    claimed_to_run = answer.functions and not answer.lazy
+    if not direct and not (claimed_to_run and (site.outside or through)):
         return None
     if not direct:  # a library ran, and amplint names a function of the project
         fine = answer.functions & through or not answer.complete

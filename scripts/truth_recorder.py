@@ -142,14 +142,22 @@ class Recorder:
         code = frame.f_code
         if not code.co_argcount or code.co_varnames[0] not in ("self", "cls"):
             return
-        receiver = frame.f_locals.get(code.co_varnames[0])
-        owner = receiver if isinstance(receiver, type) else type(receiver)
+        owner = _owner(frame.f_locals.get(code.co_varnames[0]), code.co_name)
         if owner not in seen.receivers:
             seen.receivers.add(owner)
             for base in _MRO.__get__(owner):
                 if base not in self._files:
                     module = sys.modules.get(base.__module__)
                     self._files[base] = getattr(module, "__file__", None) or ""
+
+
+def _owner(receiver: object, name: str) -> type:
+    """The class that a method was looked up in: a class itself has class methods."""
+    if not isinstance(receiver, type):
+        return type(receiver)
+    bases = _MRO.__get__(receiver)
+    names = {name, *(f"_{base.__name__.lstrip('_')}{name}" for base in bases)}  # mangled ones
+    return receiver if any(names & vars(base).keys() for base in bases) else type(receiver)
 
 
 def _name_of(function: object) -> str:
