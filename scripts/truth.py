@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -179,7 +180,11 @@ def table(compared: Mapping[str, Comparison]) -> Iterator[str]:
     yield ""
     yield "| why unknown | calls |"
     yield "|---|---|"
-    reasons = Counter(verdict.reason for verdict in verdicts if verdict.outcome == UNKNOWN)
+    reasons = Counter(
+        re.sub("`[^`]*`", "`…`", verdict.reason)
+        for verdict in verdicts
+        if verdict.outcome == UNKNOWN
+    )
     yield from (f"| {reason} | {count} |" for reason, count in reasons.most_common())
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from truth_recorder import DIRECT
 
 from amplint.code.module import Function, Module
-from amplint.code.objects import Objects
 from amplint.code.project import Project
 from amplint.source.parsing import parse
 from amplint.source.reading import decode, read_bytes
+from amplint.values.objects import Objects
 
 CONTAINED, UNKNOWN, WRONG = "contained", "unknown", "wrong"
 #: What a call of a class, of an object, or of neither runs under its own name.
@@ -197,10 +197,13 @@ class Model:
 
     def targets(self, call: ast.Call, function: Function) -> Answer:
         """What the call runs, as amplint says."""
-        found = self._objects.callee(call, function)
-        if found is None:
-            return Answer(frozenset(), False, "no reason given")
-        return Answer(frozenset({self._key(found)}), True, lazy=_is_lazy(found))
+        found = self._objects.targets(call, function)
+        return Answer(
+            frozenset(map(self._key, found.functions)),
+            not found.unknown,
+            found.unknown,
+            lazy=any(map(_is_lazy, found.functions)),
+        )
 
     def class_of(self, expression: ast.expr, function: Function) -> ClassKey | None:
         """The class that the value of an expression is an object of, as amplint says."""
@@ -319,9 +322,12 @@ def _judge(
         outcome = CONTAINED if fine else WRONG
         missed = sorted(site.outside)
     else:
-        missed = sorted(
-            f"{key[0]}:{key[1]} {direct[key].qualname}" for key in direct.keys() - answer.functions
-        )
+        lacking = direct.keys() - answer.functions
+        if any(isinstance(item, ast.Starred) for item in call.args):
+            # `f(*map(g, x))` runs g on its way to f.
+            names = {key[2] for key in answer.functions & direct.keys()}
+            lacking = {key for key in lacking if not names or key[2] in names}
+        missed = sorted(f"{key[0]}:{key[1]} {direct[key].qualname}" for key in lacking)
         outcome = CONTAINED if not missed else WRONG if answer.complete else UNKNOWN
     reason = answer.reason if outcome == UNKNOWN else ""
     if outcome == WRONG:

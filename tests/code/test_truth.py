@@ -66,8 +66,9 @@ PROGRAM = """
 """
 
 
-#: `Objects.callee` answers for the class in sight, not for those that override its methods.
-WRONG_IN_CLICK = 12
+#: Wrong answers of now: imports under a test of the platform, a name that click's own test runner
+#: replaces, and an override of subclasses in a table. It may only fall.
+WRONG_IN_CLICK = 4
 
 
 @pytest.fixture

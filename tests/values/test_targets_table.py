@@ -12,8 +12,8 @@ import textwrap
 import pytest
 
 from amplint.code.module import Function
-from amplint.code.objects import Objects
 from amplint.code.project import Project
+from amplint.values.objects import Objects
 
 PROGRAMS = {
     "overloads": """
@@ -111,3 +111,18 @@ def test_a_property_stays_its_getter() -> None:
     module = Project().add("program.py", text, ast.parse(text), "")
     getter = module.classes["Gate"].methods["open"]
     assert [item.arg for item in getter.node.args.args] == ["self"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Each ends in a call that runs the other function than the `def` in sight.
+        "def f(): return 1\ng = f\nf = lambda: 2\nf()",
+        "try:\n    from os import getcwd\nexcept ImportError:\n    def getcwd(): return 1\ngetcwd()",
+        "def f(): return 1\nfor f in [lambda: 2]: pass\nf()",
+    ],
+)
+def test_a_name_that_is_bound_otherwise_is_no_def(text: str) -> None:
+    word, function = _answer(text)
+    assert word != 1
+    assert function is None or word in _words(function)
