@@ -64,6 +64,21 @@ PROGRAMS = {
                 return "child"
         Child().f()
     """,
+    "generic_base": """
+        from typing import Generic, TypeVar
+        T = TypeVar("T")
+        class Number(Generic[T]):
+            def run(self):
+                return self.to(1)
+            def to(self, x):
+                return "number"
+            def name(self):
+                return "name"
+        class Whole(Number[int]):
+            def to(self, x):
+                return "whole"
+        Whole().name()
+    """,
     "called_object": """
         class Loss:
             def __call__(self):
@@ -126,3 +141,13 @@ def test_a_name_that_is_bound_otherwise_is_no_def(text: str) -> None:
     word, function = _answer(text)
     assert word != 1
     assert function is None or word in _words(function)
+
+
+def test_an_heir_of_a_generic_class_overrides() -> None:
+    text = textwrap.dedent(PROGRAMS["generic_base"])
+    module = Project().add("program.py", text, ast.parse(text), "")
+    number, whole = module.classes["Number"], module.classes["Whole"]
+    inner = number.methods["run"]
+    call = next(node for node in inner.nodes if isinstance(node, ast.Call))
+    found = Objects(Project()).targets(call, inner)
+    assert set(found.functions) >= {number.methods["to"], whole.methods["to"]}
