@@ -22,7 +22,8 @@ class Class:
     Args:
         module: the module that holds the statement.
         label: unique in a project: module name and qualname.
-        methods: own methods by name; inherited ones are found by their order.
+        methods: own methods by name, the last definition of each; inherited ones are found by
+            their order.
     """
 
     name: str
@@ -198,7 +199,8 @@ class _Indexer:
         self.module.functions.append(inner)
         self.module.definitions[node] = inner
         if owner is not None:
-            owner.methods.setdefault(node.name, inner)
+            if not _is_accessor(node):
+                owner.methods[node.name] = inner
         else:
             if node.name in function.nested:
                 function.redefined.add(node.name)
@@ -218,6 +220,16 @@ class _Indexer:
             self._visit(expression, function, None, prefix)
         for statement in node.body:
             self._visit(statement, function, inner, inner.qualname + ".")
+
+
+def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether `@name.setter` or its like adds to the property of that name."""
+    return any(
+        isinstance(item, ast.Attribute)
+        and isinstance(item.value, ast.Name)
+        and item.value.id == node.name
+        for item in node.decorator_list
+    )
 
 
 def as_function(node: ast.Lambda, function: Function) -> Function:

@@ -74,6 +74,8 @@ class Objects:
         return list(ancestry(owner, self._base).order)
 
     def _base(self, expression: ast.expr, owner: Class) -> Class | None:
+        if isinstance(expression, ast.Subscript):  # `Number[int]` derives from `Number`
+            expression = expression.value
         known = self.symbol(expression, owner.module.body)
         return known if isinstance(known, Class) else None
 
@@ -110,7 +112,7 @@ class Objects:
                         yield item
 
     def _derives(self, item: Class, base: Class) -> bool:
-        return any(self.symbol(each, item.module.body) is base for each in item.bases)
+        return any(self._base(each, item) is base for each in item.bases)
 
     # -- values --------------------------------------------------------------------------------
 
