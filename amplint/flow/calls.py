@@ -127,7 +127,11 @@ class Calls:
             return None
         only = found.only
         # How often a loop finds it in its container is not known.
-        if only is None or self._is_variable(call) or (only.owner is not None and not is_decorated(only, "staticmethod")):
+        if (
+            only is None
+            or self._is_variable(call)
+            or (only.owner is not None and not is_decorated(only, "staticmethod"))
+        ):
             return self.events.havoc(call.state)
         return self.functions.invoke(only, call)
 
