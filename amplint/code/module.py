@@ -10,6 +10,8 @@ from typing import TypeVar, cast
 from amplint.code.scopes import Scopes
 from amplint.code.tree import children, walk
 
+#: Follows a dotted name, as a module reads it, to where it is defined.
+Beyond = Callable[[str, "Module"], str]
 #: What a question about one module gives.
 Answer = TypeVar("Answer")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | ast.Lambda
@@ -78,14 +80,17 @@ class CallSite:
     Args:
         node: the call.
         function: the innermost function (or module body) that holds it.
-        dotted: the callee's dotted name through imports ("torch.amp.GradScaler"), or None.
         method: the attribute name for `x.method(...)`, the bare name for `name(...)`, "" else.
     """
 
     node: ast.Call
     function: Function
-    dotted: str | None
     method: str
+
+    @property
+    def dotted(self) -> str | None:
+        """The callee's dotted name through imports ("torch.amp.GradScaler"), or None."""
+        return self.function.module.resolve(self.node.func)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +104,7 @@ class Module:
         scopes: what its names mean.
         name: dotted name in the project ("package.module"), "" for a file judged alone.
         definitions: its functions and classes by their statements.
+        beyond: follows a dotted name through modules of the project that only hand it on.
     """
 
     filename: str
@@ -110,7 +116,20 @@ class Module:
     definitions: dict[ast.AST, Function | Class] = field(default_factory=dict, repr=False)
     classes: dict[str, Class] = field(default_factory=dict)
     calls: list[CallSite] = field(default_factory=list)
+    beyond: Beyond | None = field(default=None, repr=False)
+    _followed: dict[str, str] = field(default_factory=dict, repr=False)
     _answers: dict[Callable[..., object], object] = field(default_factory=dict, repr=False)
+
+    def follow_names(self, beyond: Beyond) -> None:
+        """Resolve names in the project of `beyond` from now on.
+
+        Answers that were found in another project stay only if its names lead to the same places.
+        """
+        self.beyond = None
+        if any(beyond(dotted, self) != found for dotted, found in self._followed.items()):
+            self._answers.clear()
+        self._followed.clear()
+        self.beyond = beyond
 
     def once(self, ask: Callable[[Module], Answer]) -> Answer:
         """What `ask` says about this module alone; asked once, however often it is wanted."""
@@ -131,9 +150,25 @@ class Module:
         """Dotted name of what an import binds to an expression; None for everything else.
 
         Where it is read counts: a parameter shadows an import. An expression that was made up
-        is read at the top of the module.
+        is read at the top of the module. A name that modules of the project only hand on is
+        followed to the library that defines it.
         """
-        return self.scopes.dotted(expression)
+        dotted = self.scopes.dotted(expression)
+        if self.beyond is None:
+            return dotted
+        if dotted is not None:
+            return self._follow(dotted)
+        for candidate in self.scopes.starred(expression):
+            found = self._follow(candidate)
+            if found != candidate:
+                return found
+        return None
+
+    def _follow(self, dotted: str) -> str:
+        if dotted not in self._followed:
+            assert self.beyond is not None
+            self._followed[dotted] = self.beyond(dotted, self)
+        return self._followed[dotted]
 
 
 def build_module(
@@ -153,10 +188,6 @@ def build_module(
     body = Function("<module>", "<module>", tree, module, _label(module, "<module>"))
     module.functions.append(body)
     _Indexer(module).visit_body(tree, body, None, "")
-    module.calls = [
-        CallSite(call.node, call.function, module.resolve(call.node.func), call.method)
-        for call in module.calls
-    ]
     return module
 
 
@@ -182,7 +213,7 @@ class _Indexer:
             self._enter_class(node, function, prefix)
             return
         if isinstance(node, ast.Call):
-            self.module.calls.append(CallSite(node, function, None, _method_name(node.func)))
+            self.module.calls.append(CallSite(node, function, _method_name(node.func)))
         self.visit_body(node, function, owner, prefix)
 
     def _enter_function(

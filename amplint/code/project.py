@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
@@ -24,6 +25,11 @@ _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 _REEXPORT_DEPTH = 5
 #: So many imported modules are kept for the next checked files, with their trees.
 _SHARED = 256
+#: An import statement, over several lines where it has parentheses or backslashes.
+_IMPORT_STATEMENT = re.compile(
+    rb"^[ \t]*(?:from|import)\b(?:[^(\n\\]|\\\r?\n)*(?:\([^)]*\))?", re.MULTILINE
+)
+_WORD = re.compile(r"\w+|\*")
 
 
 class Project:
@@ -54,6 +60,9 @@ class Project:
         self._paths: dict[Module, str] = {}
         self._symbols: dict[tuple[str, str], Function | Class | None] = {}
         self._search_paths: dict[str, list[str]] = {}
+        self._imported_words: dict[str, frozenset[str]] = {}
+        self._bytes: dict[str, bytes] = {}
+        self._beyond: dict[tuple[str, str, int], str] = {}
         self._found: dict[tuple[str, str], str | None] = {}
 
     def add(self, filename: str, source: str, tree: ast.Module, path: str) -> Module:
@@ -75,6 +84,7 @@ class Project:
     def _remember(self, path: str, found: Module) -> None:
         self._modules[path] = found
         self._paths[found] = path
+        found.follow_names(self.beyond)
 
     def path_of(self, module: Module) -> str:
         """Where a module that was found here lies on disk; "" if nowhere."""
@@ -114,6 +124,70 @@ class Project:
         Names that a package only re-exports are followed to where they are defined.
         """
         return self._symbol(dotted, importer, _REEXPORT_DEPTH)
+
+    def beyond(self, dotted: str, importer: Module, depth: int = _REEXPORT_DEPTH) -> str:
+        """A dotted name as `importer` reads it, followed through modules that only hand it on."""
+        key = (dotted, os.path.dirname(self._paths.get(importer, "")), depth)
+        if key not in self._beyond:
+            self._beyond[key] = dotted  # a circle of modules ends here
+            self._beyond[key] = self._followed(dotted, importer, depth)
+        return self._beyond[key]
+
+    def _followed(self, dotted: str, importer: Module, depth: int) -> str:
+        head, below = self._own_part(dotted.split("."), importer)
+        if head is None or not below or not depth:
+            return dotted
+        path = self._find(head, importer)
+        if path is None or not self._may_hand_on(path, below[0]):
+            return dotted
+        module = self._module_at(path, head)
+        if module is None:
+            return dotted
+        scopes = module.scopes
+        given = scopes.dotted_of(scopes.meaning(below[0], scopes.module))
+        for root in (
+            [given] if given is not None else [f"{star}.{below[0]}" for star in scopes.stars]
+        ):
+            onward = ".".join((root, *below[1:]))
+            found = self.beyond(onward, module, depth - 1)
+            if given is not None or found != onward:
+                return found
+        return dotted
+
+    def _own_part(self, parts: list[str], importer: Module) -> tuple[str | None, list[str]]:
+        """The longest beginning of a dotted name that is a module of the project, and the rest."""
+        if self._find(parts[0], importer) is None and not self._is_folder(parts[0], importer):
+            return None, []
+        for length in range(len(parts) - 1, 0, -1):
+            head = ".".join(parts[:length])
+            if self._find(head, importer) is not None:
+                return head, parts[length:]
+        return None, []
+
+    def _is_folder(self, name: str, importer: Module) -> bool:
+        """Whether a folder without `__init__.py` may be the package."""
+        folders = self._search_path(importer)
+        return any(self.lookups.exists(os.path.join(folder, name)) for folder in folders)
+
+    def _may_hand_on(self, path: str, name: str) -> bool:
+        """Whether the imports of a file mention a name, or bring in names unseen."""
+        if path not in self._imported_words:
+            text = self._text_of(path)
+            words = b" ".join(_IMPORT_STATEMENT.findall(text))
+            self._imported_words[path] = frozenset(_WORD.findall(words.decode("utf-8", "replace")))
+        found = self._imported_words[path]
+        return name in found or "*" in found
+
+    def _text_of(self, path: str) -> bytes:
+        """The bytes of a file, kept for whoever parses it; none if it cannot be read."""
+        module = self._modules.get(path)
+        if module is not None:
+            return module.source.encode("utf-8", "replace")
+        try:
+            self._bytes[path] = self.lookups.read(path)
+        except UnreadableFile:
+            return b""
+        return self._bytes[path]
 
     def module_named(self, dotted: str, importer: Module) -> Module | None:
         """The module of a dotted name as `importer` would import it."""
@@ -267,7 +341,8 @@ class Project:
     def _load(self, path: str, dotted: str) -> Module | None:
         filename = os.path.relpath(path).replace(os.sep, "/")
         try:
-            source = decode(self.lookups.read(path), filename)
+            data = self._bytes.pop(path, None)
+            source = decode(self.lookups.read(path) if data is None else data, filename)
             return _shared(source, dotted, self._package_of(path))
         except (UnreadableFile, RecursionError, MemoryError, OSError):
             return None

@@ -221,6 +221,19 @@ class Scopes:
         root = self._root(expression, depth)
         return None if root is None else ".".join((root, *reversed(parts)))
 
+    def starred(self, expression: ast.expr) -> list[str]:
+        """Dotted names that an expression has if a star import brings its root; the last first."""
+        parts: list[str] = []
+        while isinstance(expression, ast.Attribute):
+            parts.append(expression.attr)
+            expression = expression.value
+        if not self.stars or not isinstance(expression, ast.Name):
+            return []
+        if expression.id in _BUILTINS or self.resolve(expression).scope is not None:
+            return []
+        rest = ".".join((expression.id, *reversed(parts)))
+        return [f"{star}.{rest}" for star in reversed(self.stars)]
+
     def _root(self, name: ast.Name, depth: int) -> str | None:
         if name.id not in self._others:
             return self.aliases.get(name.id)

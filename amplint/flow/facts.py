@@ -120,7 +120,7 @@ def facts_of_lambda(
     found = _facts_of(function, roles)
     for node in function.nodes:
         if isinstance(node, ast.Call):
-            _read_call(CallSite(node, function, None, callee_name(node)), found, roles)
+            _read_call(CallSite(node, function, callee_name(node)), found, roles)
     for name in found.callees:
         found.reach |= reach.get(name, frozenset())
     found.reach |= found.words

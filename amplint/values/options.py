@@ -68,7 +68,7 @@ def click_option(function: Function, name: str) -> Option | None:
         if not isinstance(decorator, ast.Call) or last_name(decorator.func) != "option":
             continue
         if _destination(decorator) == name:
-            return _option(CallSite(decorator, outside, None, "option"))
+            return _option(CallSite(decorator, outside, "option"))
     return None
 
 
