@@ -284,7 +284,7 @@ def test_every_room_is_named_once() -> None:
     assert sorted(named) == rooms()
 
 
-@pytest.mark.parametrize("room", ["flow", "values", "regions"])
+@pytest.mark.parametrize("room", ["flow", "values", "regions", "code", "amp"])
 def test_every_module_of_a_described_room_is_named_once(room: str) -> None:
     named = [entry for entry in table_entries() if entry.startswith(f"{room}/")]
     modules = (ROOT / "amplint" / room).glob("*.py")
