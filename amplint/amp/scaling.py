@@ -155,13 +155,22 @@ def _initial_scale(view: AmpView, built: Origin) -> float | None:
 
 
 def evaluates(function: Function) -> bool:
-    """Whether a function, by its name or that of a function around it, does not train."""
+    """Whether a function, by its name or that of a function around it, does not train.
+
+    One that runs a backward itself trains, whatever it is called: `train_and_evaluate`.
+    """
+    if any(_is_backward(node) for node in function.nodes):
+        return False
     scope: Function | None = function
     while scope is not None:
         if _EVALUATES.search(scope.name):
             return True
         scope = scope.parent
     return False
+
+
+def _is_backward(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "backward"
 
 
 def without_gradient(node: ast.AST, function: Function) -> bool:
