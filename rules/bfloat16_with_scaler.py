@@ -235,7 +235,9 @@ def _finding(
     built, where = use.built.expression, use.built.function.module
     steps.append(view.step(built, where, "the scaler is enabled all the same"))
     steps.append(view.step(use.site.node, use.site.function.module, "and scales the loss"))
-    return view.finding(RULE, node, _message(value, region, dtype, chosen), HELP, path=_distinct(steps))
+    return view.finding(
+        RULE, node, _message(value, region, dtype, chosen), HELP, path=_distinct(steps)
+    )
 
 
 def _message(value: Value, region: CallSite, dtype: ast.expr, chosen: bool) -> str:
