@@ -85,6 +85,7 @@ from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Standing
 from amplint.values.values import Value
 from amplint.view import FileView
+from amplint.wording import shorten
 
 RULE = Rule(
     code="AMP402",
@@ -112,11 +113,13 @@ def check(view: FileView) -> Iterator[Finding]:
     for use in uses:
         if reported & {use.built.expression, use.site.node}:
             continue
-        for region in _around(view, use.site, regions):
+        around = _around(view, use.site, regions)
+        for region in around:
             value = _bfloat16(view, region)
-            if value is not None and _stays_on(view, use, region, value):
+            others = [other for other in around if _is_float16(view, other)]
+            if value is not None and _stays_on(view, use, region, value, others):
                 reported |= {use.built.expression, use.site.node}
-                yield _finding(view, use, region, value)
+                yield _finding(view, use, region, value, bool(others))
                 break
 
 
@@ -142,8 +145,7 @@ def _around(view: FileView, site: CallSite, regions: list[CallSite]) -> list[Cal
     owner = enclosing_class(site.function)
     if not same and owner is not None:
         same = [region for region in regions if enclosing_class(region.function) is owner]
-    found = same or regions
-    return [] if any(_is_float16(view, region) for region in found) else found
+    return same or regions
 
 
 def _is_float16(view: FileView, region: CallSite) -> bool:
@@ -157,20 +159,31 @@ def _is_float16(view: FileView, region: CallSite) -> bool:
 
 def _bfloat16(view: FileView, region: CallSite) -> Value | None:
     dtype = _dtype(region)
-    assert dtype is not None
+    if dtype is None:
+        return None
     possible = view.values.of(dtype, region.function)
     found = sorted(possible.with_dtype("bfloat16"), key=lambda value: -value.standing)
     return found[0] if found else None
 
 
-def _stays_on(view: FileView, use: ScalerUse, region: CallSite, value: Value) -> bool:
-    """Whether the scaler is built, enabled and used when the dtype is bfloat16."""
+def _stays_on(
+    view: FileView, use: ScalerUse, region: CallSite, value: Value, others: list[CallSite]
+) -> bool:
+    """Whether the scaler is built, enabled and used when the dtype is bfloat16.
+
+    Args:
+        others: regions in float16, one of which may be entered instead.
+    """
     facts = Assumptions.of(view.values, value.origin.conditions)
     dtype = _dtype(region)
     assert dtype is not None
     facts.assume(dtype, value.content, region.function)
-    entered = conditions_at(region.node, region.function)
+    entered = _entered(region)
     if facts.holds(entered) is False:
+        return False
+    for item in entered:
+        facts.learn(item.test, item.side, item.function)
+    if not all(facts.holds(_entered(other)) is False for other in others):
         return False
     guards = [*use.built.conditions, *conditions_at(use.site.node, use.site.function)]
     shared = {(ast.dump(item.test), item.side) for item in entered}
@@ -182,6 +195,14 @@ def _stays_on(view: FileView, use: ScalerUse, region: CallSite, value: Value) ->
         for guard in guards
         if (ast.dump(guard.test), guard.side) not in shared
     )
+
+
+def _entered(region: CallSite) -> list[Condition]:
+    """What holds where a region casts: the tests around it, and its `enabled`."""
+    found = [*conditions_at(region.node, region.function)]
+    given = (item.value for item in region.node.keywords if item.arg == "enabled")
+    found += (Condition(enabled, True, region.function) for enabled in given)
+    return found
 
 
 def _passes(facts: Assumptions, guard: Condition, value: Value) -> bool:
@@ -202,7 +223,9 @@ def _words(guard: Condition) -> str:
     return ast.unparse(guard.test)
 
 
-def _finding(view: FileView, use: ScalerUse, region: CallSite, value: Value) -> Finding:
+def _finding(
+    view: FileView, use: ScalerUse, region: CallSite, value: Value, chosen: bool
+) -> Finding:
     dtype = _dtype(region)
     assert dtype is not None
     ours = use.built.function.module is view.module
@@ -212,10 +235,17 @@ def _finding(view: FileView, use: ScalerUse, region: CallSite, value: Value) -> 
     built, where = use.built.expression, use.built.function.module
     steps.append(view.step(built, where, "the scaler is enabled all the same"))
     steps.append(view.step(use.site.node, use.site.function.module, "and scales the loss"))
-    return view.finding(RULE, node, _message(value, dtype), HELP, path=_distinct(steps))
+    return view.finding(
+        RULE, node, _message(value, region, dtype, chosen), HELP, path=_distinct(steps)
+    )
 
 
-def _message(value: Value, dtype: ast.expr) -> str:
+def _message(value: Value, region: CallSite, dtype: ast.expr, chosen: bool) -> str:
+    if chosen:
+        tests = [item for item in conditions_at(region.node, region.function) if item.side]
+        precise = [item for item in tests if _HALF.search(_words(item))]
+        if precise:
+            return CHOSEN.format(why=f"`{shorten(_words(precise[0]))}`")
     if value.standing is not Standing.CHOICE:
         return ALWAYS
     return CHOSEN.format(why=f"`{ast.unparse(dtype)}` is bfloat16")

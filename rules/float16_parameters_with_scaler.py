@@ -63,8 +63,8 @@ No fix: where the dtype comes from is a decision (memory, a frozen base with flo
 
 ## Known limits
 Besides torch's own scalers, Accelerate's is known (`mixed_precision="fp16"`). Silent where adapters are used or something is frozen around the model (which parameters train is
-then not in sight), where the optimizer filters its parameters, and for fused optimizers, which
-accept float16 gradients. A checkpoint that was saved in float16 and loaded without a dtype is not
+then not in sight), where the optimizer filters its parameters, for fused optimizers, which accept
+float16 gradients, and for a scaler whose `_unscale_grads_` the code replaces. A checkpoint that was saved in float16 and loaded without a dtype is not
 seen.
 
 ## References
@@ -79,7 +79,13 @@ from collections.abc import Iterator
 
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.ownership import Owned, is_fused, owned_modules
-from amplint.amp.scaling import AcceleratedStep, ScalerUse, accelerated_steps, scaler_uses
+from amplint.amp.scaling import (
+    AcceleratedStep,
+    ScalerUse,
+    accelerated_steps,
+    scaler_uses,
+    unscales_otherwise,
+)
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
@@ -117,7 +123,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _with_scaler(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
     for use in scaler_uses(view, "step", "unscale_"):
-        if not use.site.node.args:
+        if not use.site.node.args or unscales_otherwise(view, use.built):
             continue
         for owned in owned_modules(view, use.site.node.args[0], use.site.function):
             if not same_call(use.built, owned.optimizer):
@@ -130,6 +136,8 @@ def _with_scaler(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
 def _with_accelerator(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
     for step in accelerated_steps(view):
         assert isinstance(step.site.node.func, ast.Attribute)
+        if unscales_otherwise(view, step.accelerator):
+            continue
         for owned in owned_modules(view, step.site.node.func.value, step.site.function):
             for half in _halves(view, step.site, owned):
                 if _runs_in_float16(view, step, half):

@@ -4,7 +4,8 @@ A loss that is already multiplied by the loss scale is used as if it were the lo
 
 ## What it does
 Flags a scaled loss that is logged, turned into a number with `.item()`, added to a running total,
-returned after its backward, or scaled a second time, also by a function that it is passed to.
+returned after its backward, or scaled a second time, also by a function that it is passed to; and
+one that is divided by the scale as `update()` has left it, which may be another.
 
 ## Why is this bad?
 `scaler.scale(loss)` is 65536 times the loss at first, and another multiple after each change of
@@ -60,10 +61,11 @@ scale: `running_loss` is 65536 times larger in the example.
 No fix is offered: later lines may divide the value by the scale in a way that is not seen.
 
 ## Known limits
-Silent in a function that calls `get_scale()`, where the statement speaks of a "scaled" value, and
-for a helper that returns `scaler.scale(loss)` without calling backward on it: its callers are
-judged. A function that a scaled loss is passed to is looked into, in whatever file, if it reads
-that parameter once. One finding for each scaled loss: the first wrong use.
+Silent in a function that calls `get_scale()` before it leads to `update()`, where the statement
+speaks of a "scaled" value, and for a helper that returns `scaler.scale(loss)` without calling
+backward on it: its callers are judged. A function that a scaled loss is passed to is looked into,
+in whatever file, if it reads that parameter once. One finding for each scaled loss: the first
+wrong use.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `GradScaler.scale`
@@ -76,6 +78,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.gradients import FINITENESS, words_of
+from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.scaled_losses import Scaling, scalings
 from amplint.amp.scaler_calls import SHOWS
 from amplint.amp.scaling import scale_words
@@ -110,6 +113,10 @@ WRONG_VALUE = (
     "`{loss}` is still multiplied by the loss scale ({scale}): the value used here is too large by "
     "it, and jumps with it"
 )
+OTHER_SCALE = (
+    "`{loss}` was multiplied by the loss scale before `update()` and is divided by the one behind "
+    "it: the value is off by a factor wherever the scale changed"
+)
 TWICE = (
     "the loss is multiplied by the loss scale twice, `{scaler}.step` divides once: with SGD the "
     "update is too large by it ({scale})"
@@ -133,7 +140,7 @@ def _direct(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
     if isinstance(parent, ast.Call):
         return _handed_on(view, layout, scaling, scaling.node, parent)
     if isinstance(parent, ast.Attribute) and parent.attr in READERS:
-        return None if _divides(layout) else _wrong(view, scaling, parent, "")
+        return None if _divides(view, layout, scaling) else _wrong(view, scaling, parent, "")
     return None
 
 
@@ -154,7 +161,7 @@ def _named(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
         )
         if found is not None:
             return found
-        if _is_wrong(layout, statement, read, target.id):
+        if _is_wrong(view, layout, scaling, statement, read):
             return _wrong(view, scaling, read, target.id)
     return None
 
@@ -176,7 +183,8 @@ def _handed_on(
     if isinstance(parent, ast.Call) and _scales(view, helper, parent):
         step = view.step(parent, helper.module, f"`{helper.name}` scales what it is given")
         return _twice(view, scaling, call, (step,))
-    if _use(inner, read) in READERS | SHOWS and not _divides(layout) and not _minds(inner, read):
+    divides = _divides(view, layout, scaling)
+    if _use(inner, read) in READERS | SHOWS and not divides and not _minds(inner, read):
         step = view.step(read, helper.module, f"`{helper.name}` takes the value")
         return _wrong(view, scaling, given, ast.unparse(given), (step,))
     return None
@@ -195,7 +203,7 @@ def _minds(layout: Layout, read: ast.AST) -> bool:
     """Whether a function knows of the scale, or asks only whether the value is finite."""
     statement = layout.statement(read)
     tests = words_of(layout.inside(statement)) & FINITENESS
-    return bool(tests) or _excused(layout, read)
+    return bool(tests) or bool(_scale_reads(layout)) or _speaks_of_it(layout, read)
 
 
 def _is_value(layout: Layout, call: ast.Call, statement: ast.Assign) -> bool:
@@ -229,11 +237,17 @@ def _scales(view: FileView, function: Function, call: ast.Call) -> bool:
     )
 
 
-def _is_wrong(layout: Layout, statement: ast.Assign, read: ast.Name, name: str) -> bool:
+def _is_wrong(
+    view: FileView, layout: Layout, scaling: Scaling, statement: ast.Assign, read: ast.Name
+) -> bool:
     use = _use(layout, read)
     if use in COLLECTORS:
-        return _backward_before(layout, statement, read, name) and not _excused(layout, read)
-    return (use in READERS or use in SHOWS or use == "float") and not _excused(layout, read)
+        wrong = _backward_before(layout, statement, read, read.id)
+    else:
+        wrong = use in READERS or use in SHOWS or use == "float"
+    if not wrong or _speaks_of_it(layout, read):
+        return False
+    return not _divides(view, layout, scaling)
 
 
 def _use(layout: Layout, read: ast.AST) -> str:
@@ -262,8 +276,8 @@ def _backward_before(layout: Layout, statement: ast.stmt, read: ast.AST, name: s
     )
 
 
-def _excused(layout: Layout, read: ast.AST) -> bool:
-    return _divides(layout) or "scaled" in _words(layout.statement(read))
+def _speaks_of_it(layout: Layout, read: ast.AST) -> bool:
+    return "scaled" in _words(layout.statement(read))
 
 
 def _words(statement: ast.stmt) -> str:
@@ -272,10 +286,32 @@ def _words(statement: ast.stmt) -> str:
     return " ".join([*(str(text) for text in texts), *map(last_name, targets)]).lower()
 
 
-def _divides(layout: Layout) -> bool:
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == "get_scale" for node in layout.nodes
-    )
+def _divides(view: FileView, layout: Layout, scaling: Scaling) -> bool:
+    """Whether the function reads the scale that it has multiplied the loss by.
+
+    A read behind an `update()` gives the next one.
+    """
+    reads = _scale_reads(layout)
+    updates = _updates_after(view, layout, scaling) if reads else []
+    return any(not any(layout.reaches(update, read) for update in updates) for read in reads)
+
+
+def _scale_reads(layout: Layout) -> list[ast.AST]:
+    return [
+        node
+        for node in layout.nodes
+        if isinstance(node, ast.Attribute) and node.attr == "get_scale"
+    ]
+
+
+def _updates_after(view: FileView, layout: Layout, scaling: Scaling) -> list[ast.Call]:
+    """Calls behind a scaling that update its scaler, or lead there."""
+    calls = calls_leading_to(view, "update", scaling.function)
+    return [
+        call.node
+        for call in calls
+        if call.scaler == scaling.scaler and layout.reaches(scaling.node, call.node)
+    ]
 
 
 def _twice(
@@ -297,5 +333,15 @@ def _wrong(
     loss = view.source_of(scaling.loss)
     help = f"call backward on `{view.source_of(scaling.node)}` and use the unscaled `{loss}` here"
     scale = scale_words(view, scaling.scaler, scaling.function)
-    message = WRONG_VALUE.format(loss=name or view.source_of(scaling.node), scale=scale)
+    layout = layout_of(scaling.function)
+    wrong = OTHER_SCALE if _scale_reads(layout) and _is_divided(layout, node) else WRONG_VALUE
+    message = wrong.format(loss=name or view.source_of(scaling.node), scale=scale)
     return view.finding(RULE, node, message, help, path=scaling.path + path)
+
+
+def _is_divided(layout: Layout, node: ast.AST) -> bool:
+    """Whether a value is divided by something before its statement ends."""
+    return any(
+        isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Div)
+        for outer in layout.ancestors(node)
+    )

@@ -59,7 +59,8 @@ No fix is offered: a scaler that has to outlive a function becomes a parameter o
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
 under a test of itself or in an exception handler, stored, returned, or restored from a checkpoint.
 A function is "called per epoch" when a loop of its file, or of one that imports it, calls it, or
-by its name (`train_one_epoch`).
+by its name (`train_one_epoch`). A method that clears, scales and steps its object's own optimizer
+once, and that no call in sight runs, is called once per batch.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Creates a GradScaler once at the beginning of
@@ -166,10 +167,29 @@ def _repeated(view: FileView, built: BuiltScaler) -> str:
     if function is view.module.body or _loops_over_epochs(layout) or not _is_alone(view, built):
         return ""
     optimizers = _outside_optimizers(view, built)
-    by_name = PER_EPOCH.search(function.name)
-    if optimizers and (by_name or _call_in_loop(view, function, optimizers)):
+    per_call = PER_EPOCH.search(function.name) or _is_one_step(view, built, optimizers)
+    if optimizers and (per_call or _call_in_loop(view, function, optimizers)):
         return f"call of `{function.name}`"
     return ""
+
+
+def _is_one_step(view: FileView, built: BuiltScaler, optimizers: set[str]) -> bool:
+    """Whether a method is one whole training step for the optimizers that its object keeps.
+
+    Nobody trains with one step, so a caller out of sight repeats it.
+    """
+    function = built.function
+    if function.owner is None or optimizers != {"self"} or view.objects.calls_of(function):
+        return False
+    layout = layout_of(function)
+    calls = [call for word in ("scale", "step") for call in _own_calls(view, built, word)]
+    if any(call.function is not function or layout.loops(call.node) for call in calls):
+        return False
+    return any(isinstance(node, ast.Call) and _clears(node) for node in layout.nodes)
+
+
+def _clears(call: ast.Call) -> bool:
+    return last_name(call.func) == "zero_grad"
 
 
 def _loop_uses(view: FileView, built: BuiltScaler, loop: ast.AST) -> bool:

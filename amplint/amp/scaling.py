@@ -14,7 +14,7 @@ from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
-from amplint.values.provenance import Origin
+from amplint.values.provenance import Activation, Origin
 
 TORCH_SCALERS = names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS
 #: Functions with one of these words in their name only evaluate.
@@ -24,7 +24,8 @@ _EVALUATES = re.compile(
     re.IGNORECASE,
 )
 
-
+#: The method in which torch's scalers refuse float16 gradients.
+_UNSCALING = "_unscale_grads_"
 #: `init_scale` of torch's scalers where none is given.
 _DEFAULT_SCALE = 2.0**16
 _DEFAULT_WORDS = "65536 by default"
@@ -78,6 +79,42 @@ def enabled_argument(built: Origin) -> ast.expr | None:
     return call.args[index] if len(call.args) > index else None
 
 
+def unscales_otherwise(view: AmpView, built: Origin) -> bool:
+    """Whether a scaler's own unscaling gives way to another function, here or in a called one.
+
+    Args:
+        built: the constructor call of the scaler, or of the object that holds it.
+    """
+    return any(
+        any(item.expression is built.expression for item in found)
+        for found in view.once(_rebuilt_scalers)
+    )
+
+
+def _rebuilt_scalers(view: AmpView) -> tuple[tuple[Origin, ...], ...]:
+    """Origins of what `scaler._unscale_grads_ = ...` is done to, and of what that is a part of."""
+    found: list[tuple[Origin, ...]] = []
+    for function in view.module.functions:
+        found += _replaced_unscaling(view, function, None)
+    for site in view.module.calls:
+        callee = view.objects.symbol(site.node.func, site.function)
+        if isinstance(callee, Function) and _UNSCALING in callee.module.source:
+            found += _replaced_unscaling(view, callee, Activation(callee, site.node, site.function))
+    return tuple(found)
+
+
+def _replaced_unscaling(
+    view: AmpView, function: Function, activation: Activation | None
+) -> Iterator[tuple[Origin, ...]]:
+    for node in function.nodes:
+        if not isinstance(node, ast.Attribute) or node.attr != _UNSCALING:
+            continue
+        place = node.value if isinstance(node.ctx, ast.Store) else None
+        while place is not None:
+            yield view.values.origins.of(place, function, activation).origins
+            place = place.value if isinstance(place, ast.Attribute) else None
+
+
 def scale_words(view: AmpView, scaler: str, function: Function) -> str:
     """The loss scale that a scaler starts with, in words: "65536 at first", "65536 by default".
 
@@ -118,13 +155,22 @@ def _initial_scale(view: AmpView, built: Origin) -> float | None:
 
 
 def evaluates(function: Function) -> bool:
-    """Whether a function, by its name or that of a function around it, does not train."""
+    """Whether a function, by its name or that of a function around it, does not train.
+
+    One that runs a backward itself trains, whatever it is called: `train_and_evaluate`.
+    """
+    if any(_is_backward(node) for node in function.nodes):
+        return False
     scope: Function | None = function
     while scope is not None:
         if _EVALUATES.search(scope.name):
             return True
         scope = scope.parent
     return False
+
+
+def _is_backward(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "backward"
 
 
 def without_gradient(node: ast.AST, function: Function) -> bool:

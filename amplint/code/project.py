@@ -20,6 +20,8 @@ from amplint.errors import UnreadableFile
 from amplint.source.parsing import parse
 from amplint.source.reading import SourceFile, decode
 
+#: So many folders around a file are compared with what it imports.
+_NESTED = 6
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 #: Re-exports are followed through this many files.
 _REEXPORT_DEPTH = 5
@@ -358,7 +360,7 @@ class Project:
         if not relative.strip(os.sep):
             return None
         first, _, below = relative.partition(os.sep)
-        for folder in self._search_path(importer):
+        for folder in (*self._search_path(importer), *self._named_above(first, importer)):
             # One question for all modules of a package that is not there.
             if below and not self.lookups.exists(os.path.join(folder, first)):
                 continue
@@ -379,6 +381,21 @@ class Project:
         if folder not in self._search_paths:
             self._search_paths[folder] = self._folders_from(folder)
         return self._search_paths[folder]
+
+    def _named_above(self, name: str, importer: Module) -> list[str]:
+        """The folder above the nearest one around an importer that has this name, if any.
+
+        `from src.helper import build` in `src/train.py`: whoever runs that starts above `src`.
+        """
+        folder = os.path.dirname(self._paths.get(importer, ""))
+        for _ in range(_NESTED):
+            parent, last = os.path.split(folder)
+            if not last:
+                break
+            if last == name:
+                return [parent]
+            folder = parent
+        return []
 
     def _folders_from(self, folder: str) -> list[str]:
         root = self._root or self._project_root(folder)

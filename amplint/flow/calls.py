@@ -15,6 +15,7 @@ from amplint.amp import names
 from amplint.amp.roles import Role
 from amplint.code.arguments import is_decorated, parameters
 from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
@@ -435,9 +436,22 @@ class Calls:
         if not isinstance(target, ast.Attribute) or target.attr != "grad":
             return
         if kind_of(value) == "none":
+            if _is_of_some(target, frame.function):
+                return  # the others still have theirs, which is enough for a step
             self.transitions.zero_grad(state, Site(target, frame.function, optimizer=EVERY))
             return
         self.transitions.havoc(state)
+
+
+def _is_of_some(target: ast.expr, function: Function) -> bool:
+    """Whether a test of a loop's own names, other than of a gradient, stands around a place."""
+    layout = layout_of(function)
+    loops = layout.loops(target) if target in layout else []
+    if not loops or not isinstance(loops[0], (ast.For, ast.AsyncFor)):
+        return False
+    names = _identifiers(loops[0].target)
+    tests = [test for test in layout.conditions(target) if layout.holds(loops[0], test)]
+    return any(names & _identifiers(test) and ".grad" not in ast.unparse(test) for test in tests)
 
 
 def _effects(results: Valued | None) -> frozenset | None:

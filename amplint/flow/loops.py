@@ -76,7 +76,10 @@ class LoopReader:
 
     def _shape(self, node: ast.For | ast.While, function: Function) -> Shape:
         words: set[str] = set()
-        targets = _target_names(node.target) if isinstance(node, (ast.For, ast.AsyncFor)) else set()
+        targets: set[str] = set()
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            targets = _target_names(node.target)
+            targets |= _chosen_by(targets, node.body)
         container = False
         for statement in node.body:
             for call in _calls(statement):
@@ -296,6 +299,32 @@ def _enumerate_start(call: ast.Call) -> int:
 
 def _target_names(target: ast.expr) -> set[str]:
     return {node.id for node in walk(target) if isinstance(node, ast.Name)}
+
+
+def _chosen_by(targets: set[str], body: list[ast.stmt]) -> set[str]:
+    """Names that stand for what the loop's element chooses: `optimizer = self.optimizers[name]`.
+
+    A name that is also bound to something else may stay the same from round to round.
+    """
+    chosen: set[str] = set()
+    other: set[str] = set()
+    for statement in body:
+        for node in walk(statement):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+                continue
+            target = node.targets[0]
+            if isinstance(target, ast.Name):
+                (chosen if _is_chosen(node.value, targets) else other).add(target.id)
+    return chosen - other
+
+
+def _is_chosen(value: ast.expr, targets: set[str]) -> bool:
+    """Whether an expression is an entry under the element itself: no sum, no remainder of it."""
+    return (
+        isinstance(value, ast.Subscript)
+        and isinstance(value.slice, ast.Name)
+        and value.slice.id in targets
+    )
 
 
 def _calls(statement: ast.stmt) -> list[ast.Call]:

@@ -86,7 +86,7 @@ class Callers:
                 callee = site.node.func
                 if site.node in seen or not isinstance(callee, (ast.Name, ast.Attribute)):
                     continue
-                if self.objects.class_of(callee, site.function) is owner:
+                if owner in self.objects.classes_called(callee, site.function):
                     seen.add(site.node)
                     yield site.node, site.function
         for call, function in self._calls_of_made(owner):

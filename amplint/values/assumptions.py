@@ -21,6 +21,8 @@ from amplint.values.provenance import Condition
 from amplint.values.values import Values
 
 _DEPTH = 4
+#: Methods of texts that give the same answer for the same text.
+_SAME_TEXT = frozenset(("casefold", "lower", "strip", "upper"))
 
 
 @dataclass(slots=True, eq=False)
@@ -167,13 +169,21 @@ def same(first: object, second: object) -> bool:
 
 
 def name_of(expression: ast.expr) -> str:
-    """The last name of a name, attribute or constant subscript; "" for anything else."""
+    """The last name of a name, attribute or constant subscript; "" for anything else.
+
+    `name.lower()` and its like have a name of their own, as each call gives the same text.
+    """
     if isinstance(expression, ast.Name):
         return expression.id
     if isinstance(expression, ast.Attribute):
         return expression.attr
     if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
         return str(expression.slice.value)
+    if isinstance(expression, ast.Call) and not (expression.args or expression.keywords):
+        method = expression.func
+        if isinstance(method, ast.Attribute) and method.attr in _SAME_TEXT:
+            inner = name_of(method.value)
+            return f"{inner}.{method.attr}()" if inner else ""
     return ""
 
 

@@ -16,7 +16,7 @@ from amplint.code.definitions import plain_annotation
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.values.provenance import Activation, Origin
-from amplint.values.wrappers import SAME_OBJECT, WRAPPERS
+from amplint.values.wrappers import CHAINS, SAME_OBJECT, WRAPPERS
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins
@@ -56,8 +56,21 @@ class Method:
     receiver: Instance
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """An object that hands on what it is called with: `nn.Sequential(Body(), Head())`.
+
+    Args:
+        parts: what of the project it calls.
+        unknown: why it can call something else, too.
+    """
+
+    parts: tuple[Kind, ...]
+    unknown: str
+
+
 #: A value that a call can lead into the project through.
-Kind = Instance | Method | Function | Class
+Kind = Instance | Method | Function | Class | Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +236,8 @@ def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
     symbol = origins.objects.symbol(call.func, function)
     if isinstance(symbol, Class):
         return Kinds((Instance(symbol, exact=True),))
+    if function.module.resolve(call.func) in CHAINS:
+        return _chained(origins, call, origin)
     name = last_name(call.func)
     if name == "super" and isinstance(call.func, ast.Name):
         return Kinds((), "super()")
@@ -236,6 +251,18 @@ def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
     if made and len(made) == len(built.known):
         return Kinds(made, built.unknown)
     return Kinds(made, f"what `{name or 'a call'}` returns is not in sight")
+
+
+def _chained(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
+    """What `nn.Sequential(...)` calls: modules by position, or any element of a list of them."""
+    where = (origin.function, origin.activation)
+    found = joined(
+        kinds_of(origins, origins.item_of(item.value, ...), *where)
+        if isinstance(item, ast.Starred)
+        else kinds_of(origins, item, *where)
+        for item in call.args
+    )
+    return Kinds((Chain(found.known, found.unknown),))
 
 
 def same_object(call: ast.Call) -> ast.expr | None:
@@ -306,6 +333,8 @@ def _entered(origins: Origins, kind: Kind) -> Targets:
         if init is None:
             return Targets((), f"`{kind.name}` has no `__init__` in sight")
         return decorated(init)
+    if isinstance(kind, Chain):
+        return _run_by(origins, kind.parts, kind.unknown)
     for name in ("__call__", "forward"):
         found = methods_of(origins, kind, name)
         if found.functions:
@@ -349,6 +378,18 @@ def _inherited(origins: Origins, name: str, function: Function) -> Targets:
     if not found:
         return Targets((), f"`{name}` is inherited from out of sight")
     return Targets(tuple(found))
+
+
+def classes_called(kinds: Kinds) -> tuple[Class, ...]:
+    """The classes whose objects a call of a value runs, if it is known to be one object.
+
+    A chain runs all of its parts.
+    """
+    if len(kinds.known) == 1 and isinstance(kinds.known[0], Chain):
+        inner = [classes_called(Kinds((part,))) for part in kinds.known[0].parts]
+        return tuple(dict.fromkeys(owner for owners in inner for owner in owners))
+    found = tuple(classes_in(kinds))
+    return found if len(found) == 1 else ()
 
 
 def classes_in(kinds: Kinds) -> Iterator[Class]:

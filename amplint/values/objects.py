@@ -19,7 +19,14 @@ from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Class, Function, Module
 from amplint.code.project import Project
-from amplint.values.kinds import Kinds, Targets, classes_in, kinds_of, targets_of
+from amplint.values.kinds import (
+    Kinds,
+    Targets,
+    classes_called,
+    classes_in,
+    kinds_of,
+    targets_of,
+)
 from amplint.values.origins import Origins
 from amplint.values.provenance import Standing
 from amplint.values.wrappers import MODULE_BASES
@@ -140,6 +147,10 @@ class Objects:
         """The one class of the project that all known values of an expression are objects of."""
         found = list(classes_in(self.kinds(expression, function)))
         return found[0] if len(found) == 1 else None
+
+    def classes_called(self, expression: ast.expr, function: Function) -> tuple[Class, ...]:
+        """The classes of the project whose objects a call of an expression runs."""
+        return classes_called(self.kinds(expression, function))
 
     def callee(self, call: ast.Call, function: Function) -> Function | None:
         """The one function of the project that a call is known to run.

@@ -33,7 +33,7 @@ from amplint.values.provenance import (
     Step,
     joined,
 )
-from amplint.values.wrappers import SAME_OBJECT, WRAPPERS
+from amplint.values.wrappers import CHAINS, SAME_OBJECT, WRAPPERS
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins
@@ -157,6 +157,11 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
         return _entry(origins, node, part, *here)
     if isinstance(node, (ast.List, ast.Tuple)):
         return _element(origins, node, part, *here)
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return origins.of(node.elt, *here) if _is_place(part) else UNKNOWN
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and part.key is ...:
+        sides = [origins.part_of(side, part, *here) for side in (node.left, node.right)]
+        return joined([(found, Standing.CHOICE, ()) for found in sides], True)
     if isinstance(node, ast.Constant):  # a member of an Enum
         return origins.of(node, *here) if part.key == "value" else UNKNOWN
     if isinstance(node, (ast.Name, ast.Attribute)):
@@ -224,6 +229,11 @@ def _element(
     return UNKNOWN
 
 
+def _is_place(part: Part) -> bool:
+    """Whether a part is an element by its place, or any."""
+    return part.is_item and not isinstance(part.key, str)
+
+
 def _if_index_is(found: Found, part: Part, key: ast.expr) -> Found:
     """What an entry of a table gives if the unknown index is its key."""
     if part.index is None:
@@ -283,6 +293,9 @@ def _held(
     for item in call.keywords:
         if item.arg is not None and item.arg == part.key:
             return origins.of(item.value, function, activation)
+    if function.module.resolve(call.func) in CHAINS and _is_place(part):
+        given = ast.copy_location(ast.Tuple(call.args, ast.Load()), call)
+        return _element(origins, given, part, function, activation)
     spread = [item.value for item in call.keywords if item.arg is None]
     inner = spread or call.args[:1]
     if not inner:

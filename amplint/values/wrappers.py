@@ -25,6 +25,8 @@ WRAPPERS = frozenset(
         "setup_module",
     )
 )
+#: Modules that call what they were given, one after the other.
+CHAINS = frozenset(("torch.nn.Sequential", "torch.nn.modules.container.Sequential"))
 #: Base classes whose objects are called through `forward`.
 MODULE_BASES = frozenset(
     (

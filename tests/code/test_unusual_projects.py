@@ -231,6 +231,16 @@ def test_two_packages_of_one_name() -> None:
     assert codes("src/tools/relative.py") == ["AMP110"]
 
 
+def test_a_folder_of_scripts_without_a_project_file() -> None:
+    """`from parts.helper import …` in `parts/` is run from above, with no package in sight."""
+    write(work__parts__helper=UNSCALES, work__parts__deep__helper=LEAVES)
+    write(work__parts__train=train("from parts.helper import prepare"))
+    write(work__parts__deep__train=train("from parts.deep.helper import prepare"))
+    Path("pyproject.toml").unlink(missing_ok=True)
+    assert codes("work/parts/train.py") == []
+    assert codes("work/parts/deep/train.py") == ["AMP110"]
+
+
 def test_a_module_and_a_package_of_one_name() -> None:
     """Python takes the package."""
     write(helper=LEAVES, helper__parts=UNSCALES, train=train("from helper import prepare"))

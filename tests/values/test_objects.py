@@ -67,6 +67,7 @@ FILES = {
             return Net()
     """,
     "train.py": """
+        import torch
         import package.nets
         from package import Exported, config, nets
         from package.config import AMP, Config
@@ -168,6 +169,16 @@ def test_class_of(train: tuple[Objects, Module], where: str, text: str, name: st
         ("main", "Trainer(cfg)", "Trainer.__init__"),
         ("main", "package.nets.Other()(x)", "Other.__call__"),
         ("main", "model.head(x)", "Base.head"),
+        ("main", "torch.nn.Sequential(torch.nn.ReLU(), model)(x)", "Base.forward"),
+        ("main", "torch.nn.Sequential(*[nets.Other() for _ in x])(x)", "Other.__call__"),
+        ("main", "torch.nn.Sequential(model, nets.Other())(x)", None),
+        ("main", "torch.nn.Sequential(model).head(x)", None),
+        ("main", "torch.nn.Sequential(model, nets.Other())[1](x)", "Other.__call__"),
+        ("main", "torch.nn.ModuleList([model, model])[0](x)", "Base.forward"),
+        ("main", "torch.nn.ModuleList([model])(x)", None),
+        ("main", "[nets.Other() for _ in x][0](x)", "Other.__call__"),
+        ("main", "([model] + [nets.Net()])[0](x)", None),
+        ("main", "([model] + [nets.Net()])[x](x)", "Base.forward"),
         ("Trainer.step", "self.net(x)", "Base.forward"),
         ("Trainer.step", "x(1)", None),
     ],
