@@ -213,9 +213,10 @@ class ProtocolCalls:
                 if location is None or location in found:
                     continue
                 found.add(location)
-                if not isinstance(node, ast.Name):
+                is_module = any(_related(location, one) for one in owned)
+                if is_module or not isinstance(node, ast.Name):
                     continue
-                if node.id in given and not any(_related(location, one) for one in owned):
+                if node.id in given:
                     return None  # it may come with a graph of its own
                 pending += [item.value for item in bound.get(node.id, ()) if item.value is not None]
         return found
