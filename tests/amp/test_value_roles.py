@@ -17,6 +17,8 @@ from amplint.code.project import Project
 from amplint.values.objects import Objects
 
 HEAD = """
+from copy import deepcopy
+
 import torch
 from torch.amp import GradScaler
 from torch.optim import SGD
@@ -82,6 +84,18 @@ PROGRAMS = {
             "    def go(self):\n        self.it = self.it or built()\n        ask(self.it)\n"
             "run = Run()\nrun.go()\nrun.go()"
         ),
+    ),
+    "attribute_wrapped_again": (
+        OPTIMIZER,
+        (
+            "class Run:\n    def __init__(self, it):\n        self.it = it\n"
+            "    def go(self):\n        self.it = deepcopy(self.it)\n        ask(self.it)\n"
+            "Run(built()).go()"
+        ),
+    ),
+    "passed_on_to_itself": (
+        OPTIMIZER,
+        ("def f(it, n):\n    ask(it)\n    if n:\n        f(deepcopy(it), n - 1)\nf(built(), 2)"),
     ),
     "number": (OTHER, "def f(scaler):\n    ask(scaler)\nf(2.0)"),
     "unknown_parameter": (None, "def f(scaler):\n    ask(scaler)\nglobals()['f'](MinMax())"),
