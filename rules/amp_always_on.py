@@ -153,12 +153,17 @@ def _is_for_cuda(view: FileView, built: BuiltScaler) -> bool:
     if dotted not in names.GRAD_SCALERS or dotted.startswith("torch.cpu."):
         return False
     given = {item.arg: item.value for item in built.constructor.keywords}
-    if None in given or ("enabled" in given and constant_of(given["enabled"]) is not True):
+    if None in given or ("enabled" in given and not _is_on(view, given["enabled"], built)):
         return False
     if dotted in names.DEVICE_GRAD_SCALERS:
         return len(built.constructor.args) < 5 and not _has_switch(view, built)
     device = given.get("device", next(iter(built.constructor.args), ast.Constant("cuda")))
     return constant_of(device) == "cuda" and not _has_switch(view, built)
+
+
+def _is_on(view: FileView, switch: ast.expr, built: BuiltScaler) -> bool:
+    where = built.factory or built.function
+    return view.values.of(switch, where).only() is True
 
 
 def _has_switch(view: FileView, built: BuiltScaler) -> bool:

@@ -119,13 +119,16 @@ class Calls:
     def _by_values(self, call: Call) -> Valued | None:
         """A call that the path knows nothing about, by the values in sight that it can run.
 
-        None if nothing that they run uses the protocol. Where it is open which of them runs,
+        None if what they do is not in sight. Where it is open which of them runs,
         nothing is known any more.
         """
         program = self.reader.program
         found = program.targets(call.node, call.function)
-        if not any(program.facts(item).reach for item in found.functions):
-            return None
+        facts = [program.facts(item) for item in found.functions]
+        if not any(item.reach for item in facts):
+            idle = bool(facts) and not found.unknown
+            idle = idle and not any(item.indirect or item.settles for item in facts)
+            return [(call.state, None)] if idle else None
         only = found.only
         # How often a loop finds it in its container is not known.
         if (
