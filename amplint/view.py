@@ -38,7 +38,7 @@ class FileView(AmpView):
         from amplint.flow.program import Program
 
         try:
-            program = Program(self.project, self.objects)
+            program = Program(self.project, self.objects, self.values)
             return program, find_misuses(program, self.module, self.roles, self.place_of)
         except (RecursionError, MemoryError):
             raise

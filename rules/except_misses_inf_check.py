@@ -81,7 +81,8 @@ import re
 from collections.abc import Iterator
 
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
-from amplint.code.expressions import last_name
+from amplint.code.dataflow import arguments
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of
 from amplint.code.module import Function
 from amplint.findings import Edit, Finding, Fix, Severity
@@ -116,6 +117,8 @@ UPDATE_CALLS = frozenset(
 )
 PER_BATCH = re.compile(r"step|train|batch|update|epoch|fit|optimi[sz]e", re.IGNORECASE)
 LEAVES = (ast.Raise, ast.Return, ast.Break)
+#: What a handler calls is followed through this many functions.
+DEPTH = 3
 STOPS = frozenset({"exit", "_exit", "quit", "abort", "fail", "GradScaler", "load_state_dict"})
 
 MISSED = (
@@ -179,7 +182,9 @@ def _judge(
             fix = _catch_it(view, handler)
             yield view.finding(RULE, handler.type, message, help, path=call.path, fix=fix)
         return
-    if _goes_on(view, function, handler) and _only_steps(view, function, block, caught):
+    if _goes_on(view, function, handler, call.scaler) and _only_steps(
+        view, function, block, caught
+    ):
         message = SWALLOWED.format(scaler=call.scaler, method=last_name(call.method.func))
         help = "let the error through, and make sure that a scaled backward ran before the step"
         yield view.finding(RULE, handler.type or handler, message, help, path=call.path)
@@ -210,7 +215,7 @@ def _mentions_inf_check(handler: ast.ExceptHandler) -> bool:
     )
 
 
-def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler) -> bool:
+def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler, scaler: str) -> bool:
     """Whether the handler lets the training loop continue with the same scaler state."""
     if function.name.startswith("test"):
         return False
@@ -220,16 +225,37 @@ def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler) -> 
         return False
     if not layout.loops(handler) and not PER_BATCH.search(function.name):
         return False
-    for node in nodes:
-        if not isinstance(node, ast.Call):
-            continue
-        if last_name(node.func) in STOPS:
-            return False
-        if not isinstance(node.func, ast.Attribute) or node.func.attr != "update":
-            continue
-        if view.roles.is_scaler(node.func.value, function):
-            return False
-    return True
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return not any(_may_mend(view, call, function, scaler) for call in calls)
+
+
+def _may_mend(
+    view: FileView, call: ast.Call, function: Function, scaler: str, depth: int = DEPTH
+) -> bool:
+    """Whether a call stops the run or renews the scaler, or may: nobody knows what it runs.
+
+    Args:
+        scaler: as `function` writes it; "" in functions that it calls.
+    """
+    if last_name(call.func) in STOPS:
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "update":
+        return view.roles_of(function.module).is_scaler(call.func.value, function)
+    found = view.objects.targets(call, function)
+    if not found.functions:
+        return _is_given(scaler, call)
+    return bool(depth) and any(
+        _may_mend(view, inner, target, "", depth - 1)
+        for target in found.functions
+        for inner in layout_of(target).nodes
+        if isinstance(inner, ast.Call)
+    )
+
+
+def _is_given(scaler: str, call: ast.Call) -> bool:
+    """Whether a call gets the scaler, or the object that keeps it."""
+    keepers = {scaler, scaler.rpartition(".")[0]} - {""}
+    return any(path_text(argument) in keepers for argument in arguments(call))
 
 
 def _only_steps(view: FileView, function: Function, block: ast.Try, caught: set[str]) -> bool:

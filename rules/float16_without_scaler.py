@@ -145,7 +145,7 @@ def check(view: FileView) -> Iterator[Finding]:
         return
     reported: set[ast.Call] = set()
     for region in view.regions.opened(view.module):
-        if region.cast.dtypes != {"float16"} or _without_gradients(region):
+        if region.cast.dtypes != {"float16"} or _without_gradients(region.opened, region.function):
             continue
         training = _training(view, region)
         if training is not None and training.step not in reported:
@@ -219,13 +219,13 @@ def _is_cast(layout: Layout, call: ast.Call) -> bool:
     return bool(contexts) or SWITCH.search(tests) is not None
 
 
-def _without_gradients(region: Region) -> bool:
-    """Whether no graph is recorded in the region."""
-    layout = layout_of(region.function)
-    around = [*layout.ancestors(region.opened)] if region.opened in layout else []
+def _without_gradients(node: ast.AST, function: Function) -> bool:
+    """Whether no graph is recorded where a node of a function, or its decorator, runs."""
+    layout = layout_of(function)
+    around = [*layout.ancestors(node)] if node in layout else []
     blocks = [node for node in around if isinstance(node, (ast.With, ast.AsyncWith))]
     contexts = [item.context_expr for block in blocks for item in block.items]
-    contexts += getattr(region.function.node, "decorator_list", [])
+    contexts += getattr(function.node, "decorator_list", [])
     return any(names_of(context) & NO_GRADIENTS for context in contexts)
 
 
@@ -257,7 +257,7 @@ def _training(view: FileView, region: Region) -> Training | None:
             continue
         for call, caller in callers.callers(function):
             holding = layout_of(caller)
-            if call not in holding:
+            if call not in holding or _without_gradients(call, caller):
                 continue
             targets = _targets(holding.statement(call))
             if targets:

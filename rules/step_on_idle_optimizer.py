@@ -100,6 +100,8 @@ HELPS = {
     UNUSED: "build `{optimizer}` over the parameters of the model that computes the loss",
     REPLACED: "build `{optimizer}` after the last assignment of `{model}`",
 }
+#: Calls are followed through this many functions for what they do to an optimizer.
+DEPTH = 3
 #: Methods that run no forward and change no parameter's `requires_grad`.
 INERT = frozenset(
     ("parameters", "train", "eval", "to", "cuda", "cpu", "state_dict", "load_state_dict")
@@ -114,11 +116,11 @@ def check(view: FileView) -> Iterator[Finding]:
     reported: set[ast.Call] = set()
     for function in view.module.functions:
         for call in calls_leading_to(view, "step", function):
-            if any(map(_changes_groups, {function, call.function})):
-                continue
             built = _built(view, call.node, function, call.given)
             template, words = _diagnose(view, call.node, function, *built) if built else ("", {})
             if not template or call.node in reported:
+                continue
+            if any(_changes_groups(view, item) for item in {function, call.function}):
                 continue
             reported.add(call.node)
             names = {"optimizer": call.given, **words}
@@ -126,14 +128,20 @@ def check(view: FileView) -> Iterator[Finding]:
             yield view.finding(RULE, call.node, message, help, path=call.path)
 
 
-def _changes_groups(function: Function) -> bool:
-    """Whether a function gives an optimizer more parameters than it was built over."""
-    attributes = [node for node in function.nodes if isinstance(node, ast.Attribute)]
-    return any(
-        node.attr == "add_param_group"
-        or (node.attr in ("append", "extend") and last_name(node.value) == "param_groups")
-        for node in attributes
-    )
+def _changes_groups(view: FileView, function: Function, depth: int = DEPTH) -> bool:
+    """Whether a function, or one that it calls, gives an optimizer more parameters."""
+    if any(_adds_group(node) for node in function.nodes):
+        return True
+    calls = [node for node in layout_of(function).nodes if isinstance(node, ast.Call) and depth]
+    targets = {item for call in calls for item in view.objects.targets(call, function).functions}
+    return any(_changes_groups(view, item, depth - 1) for item in targets - {function})
+
+
+def _adds_group(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute):
+        return False
+    fills = node.attr in ("append", "extend") and last_name(node.value) == "param_groups"
+    return fills or node.attr == "add_param_group"
 
 
 def _built(

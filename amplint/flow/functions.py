@@ -15,6 +15,7 @@ from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.facts import FunctionFacts
+from amplint.flow.handed import USES, may_use
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, Value, kind_of
@@ -124,6 +125,8 @@ class Functions:
         decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
         decides = decides or (bool(facts.self_fills) and self._hands_over(call))
         if not facts.interesting and not decides:
+            if may_use(self.program, function, self._participants(function, call)):
+                return self.havoc(call.state)
             if facts.indirect and HANDED in call.state.values:
                 return self.havoc(call.state)
             return self._pass_over(facts, instance, call.state)
@@ -138,6 +141,14 @@ class Functions:
         inner = Frame(function, frame.depth + 1, (*frame.active, function))
         left = self._summarised(inner, entered, frame)
         return left if left is not None else [(_without_stored(facts, call.state), None)]
+
+    def _participants(self, function: Function, call: Call) -> dict[str, str]:
+        """The parameters that a call fills with a scaler or an optimizer, and with which."""
+        if not {kind_of(value) for value in call.values.values()} & USES.keys():
+            return {}
+        filled = bind(call.passed, function, on_object=True).given
+        kinds = {name: kind_of(call.values.get(item)) for name, item in filled.items()}
+        return {name: kind for name, kind in kinds.items() if kind in USES}
 
     def _is_wanted(self, function: Function, call: Call) -> bool:
         """Whether a test may read what a short function returns: its paths stay apart then."""

@@ -20,6 +20,7 @@ from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Expressions, Valued
 from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.loops import HOOKS, inner_iterable
+from amplint.flow.markers import Markers, is_repeated
 from amplint.flow.places import item_location
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
@@ -79,6 +80,7 @@ class Interpreter(Expressions):
         crowded: frozenset[int | None] = frozenset(),
     ) -> None:
         super().__init__(reader, transitions, self._run_callee)
+        self.markers = Markers(reader.program)
         self.visits = 0
         self._beside = False
         self._visits_beside = 0
@@ -182,6 +184,8 @@ class Interpreter(Expressions):
     ) -> Outcome:
         if node.value is None:
             return Outcome(normal=states)
+        if isinstance(node, ast.Assign) and self.markers.set_by(node, frame.function):
+            return self._mark(node, states, frame)
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         normal = []
         for state in states:
@@ -192,6 +196,16 @@ class Interpreter(Expressions):
                     if isinstance(node.value, ast.Dict):
                         self._bind_items(target, node.value, after, frame)
                 normal.append(after)
+        return Outcome(normal=normal)
+
+    def _mark(self, node: ast.Assign, states: list[State], frame: Frame) -> Outcome:
+        """`pending = SETTINGS.done`: if nobody knows the value, the tests of it tell nothing."""
+        value = self.markers.value(node, frame.function)
+        normal = [state.copy() for state in states]
+        for state in normal:
+            self.bind(node.targets[0], value, state, frame)
+            if value is None and is_repeated(node, frame.function):
+                self.transitions.havoc(state)
         return Outcome(normal=normal)
 
     def _fill(self, call: ast.Call, state: State, frame: Frame) -> list[State]:

@@ -36,6 +36,7 @@ from amplint.flow.slice import Slice, Slicer
 from amplint.flow.values import Value
 from amplint.values.kinds import Targets
 from amplint.values.objects import Objects
+from amplint.values.values import Values
 
 #: An imported file without one of these words cannot take part in the protocol.
 _PROTOCOL_WORDS = re.compile(
@@ -72,6 +73,7 @@ class Program:
     Args:
         project: finds functions and classes of other files; None for a file judged alone.
         objects: what values can be, shared with whoever asks the same.
+        values: which constants they can be, likewise.
 
     Attributes:
         budget: what the checked file may still cost.
@@ -79,12 +81,18 @@ class Program:
         judged: what files do wrong by themselves, as far as the engine asked.
     """
 
-    def __init__(self, project: Project | None = None, objects: Objects | None = None) -> None:
+    def __init__(
+        self,
+        project: Project | None = None,
+        objects: Objects | None = None,
+        values: Values | None = None,
+    ) -> None:
         self.budget = Budget()
         self.unfinished: set[Function] = set()
         self.judged: dict[Module, list] = {}
         self._project = project or Project()
         self.objects = objects or Objects(self._project)
+        self.values = values or Values(self.objects)
         self._values = ValueRoles(self.objects)
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}

@@ -1,0 +1,68 @@
+"""What functions without a word of AMP do to the scalers and optimizers that they are given.
+
+`def finish(first, second): first.step(second)`: no name and no annotation tells what `first` is;
+the call does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from amplint.code.arguments import bind
+from amplint.code.module import Function
+from amplint.flow.call import callee_name
+from amplint.flow.program import Program
+
+#: What the given participant is -> methods that change what is known about it.
+USES: Mapping[str, AbstractSet[str]] = {
+    "scaler": frozenset({"scale", "unscale_", "step", "update"}),
+    "optimizer": frozenset({"step", "zero_grad"}),
+}
+#: Calls are followed through this many functions.
+DEPTH = 3
+
+
+def may_use(
+    program: Program, function: Function, given: Mapping[str, str], depth: int = DEPTH
+) -> bool:
+    """Whether a function, or one that it calls, uses a participant under a parameter's name.
+
+    Args:
+        given: parameter -> what is passed, "scaler" or "optimizer".
+    """
+    return bool(given) and any(
+        _is_use(node, given) or _hands_on(program, node, function, given, depth)
+        for node in function.nodes
+        if isinstance(node, ast.Call)
+    )
+
+
+def _is_use(call: ast.Call, given: Mapping[str, str]) -> bool:
+    """`first.step(...)` of a parameter."""
+    callee = call.func
+    if not isinstance(callee, ast.Attribute) or not isinstance(callee.value, ast.Name):
+        return False
+    return callee.attr in USES.get(given.get(callee.value.id, ""), ())
+
+
+def _hands_on(
+    program: Program, call: ast.Call, function: Function, given: Mapping[str, str], depth: int
+) -> bool:
+    """Whether a call passes a participant to a function that may use it."""
+    if not depth or callee_name(call) == function.name:
+        return False
+    passed = [*call.args, *(word.value for word in call.keywords)]
+    if not any(isinstance(item, ast.Name) and item.id in given for item in passed):
+        return False
+    for target in program.targets(call, function).functions:
+        filled = bind(call, target, on_object=True).given
+        inner = {
+            name: given[item.id]
+            for name, item in filled.items()
+            if isinstance(item, ast.Name) and item.id in given
+        }
+        if may_use(program, target, inner, depth - 1):
+            return True
+    return False
