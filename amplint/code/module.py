@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
@@ -14,6 +15,7 @@ from amplint.code.tree import children, walk
 Beyond = Callable[[str, "Module"], str]
 #: What a question about one module gives.
 Answer = TypeVar("Answer")
+_WORD = re.compile(r"\w+")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | ast.Lambda
 
 
@@ -292,6 +294,29 @@ def _method_name(callee: ast.expr) -> str:
 def walk_function(function: Function) -> Iterator[ast.AST]:
     """Every node of the function's own body, without nested functions and classes."""
     return iter(function.nodes)
+
+
+def names_read(module: Module) -> frozenset[str]:
+    """Names that a module reads anywhere, in annotations that are strings, too.
+
+    An import that is not among them is only handed on: `from package.steps import step`.
+    """
+    found: set[str] = set()
+    for node in walk(module.tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, (ast.arg, ast.AnnAssign)):
+            found.update(_names_in_text(node.annotation))
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.update(_names_in_text(node.returns))
+    return frozenset(found)
+
+
+def _names_in_text(annotation: ast.expr | None) -> list[str]:
+    """The words of the strings in an annotation: `Optional["Trainer"]`."""
+    nodes = walk(annotation) if annotation is not None else []
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return [word for text in texts if isinstance(text, str) for word in _WORD.findall(text)]
 
 
 def enclosing_class(function: Function) -> Class | None:

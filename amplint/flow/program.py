@@ -12,13 +12,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
 from amplint.code.classes import method_of
 from amplint.code.expressions import last_name
-from amplint.code.module import Class, Function, Module, as_function
+from amplint.code.module import Class, Function, Module, as_function, names_read
 from amplint.code.project import Project
 from amplint.code.records import fields_of, is_record
 from amplint.code.registries import Request, registered_in, registries_of, request_of
@@ -32,7 +32,7 @@ from amplint.flow.facts import (
     collect_facts,
     facts_of_lambda,
 )
-from amplint.flow.slice import Slice, Slicer
+from amplint.flow.slice import Slice, Slicer, tested_beside_events
 from amplint.flow.values import Value
 from amplint.values.kinds import Targets
 from amplint.values.objects import Objects
@@ -61,10 +61,10 @@ class Unit:
 
     module: Module
     roles: Roles
-    facts: dict[Function, FunctionFacts]
-    slicer: Slicer
-    reach: dict[str, frozenset[str]]
-    aliases: Aliases
+    facts: dict[Function, FunctionFacts] = field(default_factory=dict)
+    reach: dict[str, frozenset[str]] = field(default_factory=dict)
+    aliases: Aliases = NO_ALIASES
+    slicer: Slicer = field(init=False)
 
 
 class Program:
@@ -106,13 +106,14 @@ class Program:
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
         roles = self._values.complete(roles)
-        slicer = Slicer(roles, self._tested, self._handed)
-        unit = self._units[module] = Unit(module, roles, {}, slicer, {}, NO_ALIASES)
+        unit = self._units[module] = Unit(module, roles)
+        self._tested |= tested_beside_events(roles)  # what is imported may decide these tests
         imported = self._imported_reach(module)
         makers = dict(self._imported_makers(module, roles))
         if makers:
             unit.roles = roles = replace(build_roles(module, makers), by_value=roles.by_value)
-            unit.slicer = Slicer(roles, self._tested, self._handed)
+            self._tested |= tested_beside_events(roles)
+        unit.slicer = Slicer(roles, self._tested, self._handed)
         unit.aliases = aliases = find_aliases(module, roles, imported)
         foreign = _joined(imported, aliases.spread(imported))
         unit.facts.update(collect_facts(module, roles, foreign, aliases.targets))
@@ -139,7 +140,7 @@ class Program:
 
     def _class_role(self, owner: Class) -> Role:
         """The role of the objects of a class, by its bases in whatever file."""
-        found = (Roles(item.module).class_role(item) for item in self.ancestry(owner))
+        found = (Roles(item.module).class_role(item) for item in self.objects.ancestry(owner))
         return next((role for role in found if role is not Role.OTHER), Role.OTHER)
 
     def _index_names(self, unit: Unit, completed: Mapping[str, AbstractSet[str]]) -> None:
@@ -383,13 +384,15 @@ class Program:
         return named
 
     def _imported(self, module: Module) -> list[tuple[str, str, Function | Class]]:
-        """Imported functions and classes: the name in a call, the dotted name, the symbol.
+        """Imported functions and classes that are read: the name in a call, dotted, the symbol.
 
+        What a module only hands on, its importers find where it is defined.
         `limit` after `from tools import limit`, and where it calls `tools.limit(...)`.
         """
         known = self._symbols.get(module)
         if known is None:
-            places = set(module.scopes.aliases.items())
+            read = module.once(names_read)
+            places = {item for item in module.scopes.aliases.items() if item[0] in read}
             places |= {(site.method, site.dotted) for site in module.calls if site.dotted}
             found = (
                 (name, place, self._project.definition(place, module))
@@ -458,7 +461,7 @@ class Program:
 
     def subclasses(self, owner: Class) -> list[Class]:
         """Classes of the project with `owner` among their bases, directly or not."""
-        return [item for item in self.objects.subclasses(owner) if self._known(item) is not None]
+        return list(self.objects.subclasses(owner))
 
     def _unit_of(self, module: Module) -> Unit:
         if module not in self._units:
@@ -467,7 +470,7 @@ class Program:
 
     def ancestry(self, owner: Class) -> list[Class]:
         """The class and its bases, in whatever file, in the order of method resolution."""
-        return [item for item in self.objects.ancestry(owner) if self._known(item) is not None]
+        return self.objects.ancestry(owner)
 
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases, nearest first."""

@@ -95,7 +95,6 @@ class Slicer:
         self.interesting: frozenset[str] = frozenset()
         self.lasting_names = self._lasting_names(roles)
         self.tested = tested
-        tested |= self._tested_beside_events(roles)
         self._known_carriers: tuple[frozenset[str], frozenset[str]] | None = None
         self.participants = frozenset(self._participants(roles))
 
@@ -124,22 +123,6 @@ class Slicer:
             if isinstance(part, ast.Attribute)
         }
         return frozenset(scalers | tested | {"<enabled>"})
-
-    def _tested_beside_events(self, roles: Roles) -> set[str]:
-        """Attributes that are tested in the functions that hold a protocol call."""
-        functions = {
-            site.function
-            for site in roles.module.calls
-            if protocol_word(site.node, site.method, site.function, roles) is not None
-        }
-        return {
-            part.attr
-            for function in functions
-            for node in function.nodes
-            if isinstance(node, (ast.If, ast.While, ast.IfExp))
-            for part in walk(node.test)
-            if isinstance(part, ast.Attribute)
-        }
 
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""
@@ -210,6 +193,23 @@ class Slicer:
         return self.roles.is_scaler(expression, function) or self.roles.is_optimizer(
             expression, function
         )
+
+
+def tested_beside_events(roles: Roles) -> set[str]:
+    """Attributes that are tested in the functions of a module that hold a protocol call."""
+    functions = {
+        site.function
+        for site in roles.module.calls
+        if protocol_word(site.node, site.method, site.function, roles) is not None
+    }
+    return {
+        part.attr
+        for function in functions
+        for node in function.nodes
+        if isinstance(node, (ast.If, ast.While, ast.IfExp))
+        for part in walk(node.test)
+        if isinstance(part, ast.Attribute)
+    }
 
 
 class _Work:

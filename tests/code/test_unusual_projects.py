@@ -192,6 +192,28 @@ def test_a_chain_of_fifty_reexports(reads: Counter[str]) -> None:
     assert codes("train.py") == ["AMP110"]
 
 
+@pytest.mark.parametrize(
+    ("use", "is_read"),
+    [
+        ("", False),
+        ("SHAPE = Pipeline.SHAPE\n", True),
+        ("def output() -> 'list[Pipeline]': ...\n", True),
+        ("def output(pipeline: 'Pipeline'): ...\n", True),
+        ("class Sub(Pipeline): ...\n", True),
+        ("class Other:\n    made = Pipeline\n", True),
+    ],
+)
+@BOTH
+def test_what_an_imported_file_only_hands_on_is_not_read(
+    helper: str, expected: list[str], use: str, is_read: bool, reads: Counter[str]
+) -> None:
+    write(train=train("from tools import prepare"))
+    write(tools="from pipeline import Pipeline, unused\n" + helper + use)
+    write(pipeline="class Pipeline:\n    SHAPE = 'scaler'\ndef unused(): ...\n")
+    assert codes("train.py") == expected
+    assert ("pipeline.py" in reads) == is_read
+
+
 def test_every_file_of_a_chain_is_checked_in_time() -> None:
     """Each of fifty training files imports the next one."""
     for number in range(50):
