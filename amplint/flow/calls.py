@@ -22,7 +22,7 @@ from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import CLIP_NAMES
-from amplint.flow.functions import Functions, Run
+from amplint.flow.functions import Functions, Run, is_stub
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
@@ -128,6 +128,9 @@ class Calls:
         if not any(item.reach for item in facts):
             idle = bool(facts) and not found.unknown
             idle = idle and not any(item.indirect or item.settles for item in facts)
+            # Subclasses out of sight may complete what a class declares for its own objects.
+            if is_own_call(call.node.func) and any(map(is_stub, found.functions)):
+                return None
             return [(call.state, None)] if idle else None
         only = found.only
         # How often a loop finds it in its container is not known.
