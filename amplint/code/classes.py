@@ -47,12 +47,28 @@ def ancestry_in_file(owner: Class) -> list[Class]:
 
 def subclasses_in(module: Module, owner: Class) -> list[Class]:
     """Classes of a file that have `owner` among their bases there, directly or not."""
-    others = (other for other in module.classes.values() if other is not owner)
-    return [other for other in others if owner in ancestry_in_file(other)]
+    return list(module.once(_heirs_in_file).get(owner, ()))
+
+
+def classes_of(module: Module) -> tuple[Class, ...]:
+    """Every class of a file, those inside functions and other classes included."""
+    return tuple(item for item in module.definitions.values() if isinstance(item, Class))
+
+
+def _heirs_in_file(module: Module) -> dict[Class, list[Class]]:
+    heirs: dict[Class, list[Class]] = {}
+    for item in module.once(classes_of):
+        for base in ancestry_in_file(item)[1:]:
+            heirs.setdefault(base, []).append(item)
+    return heirs
 
 
 def _in_this_file(base: ast.expr, owner: Class) -> Class | None:
-    return owner.module.classes.get(base.id) if isinstance(base, ast.Name) else None
+    if not isinstance(base, ast.Name):
+        return None
+    meaning = owner.module.scopes.resolve(base)
+    found = owner.module.definitions.get(meaning.definition) if meaning.definition else None
+    return found if isinstance(found, Class) else None
 
 
 class _Linearised:

@@ -30,6 +30,8 @@ _IDENTIFIER = re.compile(rb"\w+")
 #: What stands behind the name of a class, up to the first colon; its bases, at least.
 _BASES = re.compile(rb"^[ \t]*class\s+\w+\s*\(([^:]*)", re.MULTILINE)
 
+_RENAMED = re.compile(rb"\b(\w+)\s+as\s+(\w+)")
+
 #: What is searched for: a name of `Texts.find`, and words.
 Search = tuple[str, ...]
 
@@ -108,6 +110,7 @@ class Texts:
     def __init__(self, paths: Sequence[str]) -> None:
         self._text = {path: _head(path) for path in paths}
         self._importers: dict[_Part, list[str]] | None = None
+        self._heirs: dict[bytes, list[str]] | None = None
         self._holders: dict[bytes, list[str]] = {}
 
     def find(self, search: Search) -> list[str]:
@@ -153,8 +156,9 @@ class Texts:
 
     def deriving(self, base: str) -> list[str]:
         """Files with a class that may have a base of that name, or of another for the same."""
-        word = _encoded(base)
-        return [path for path in self._holding(word) if _derives(word, self._text[path])]
+        if self._heirs is None:
+            self._heirs = self._index_bases()
+        return list(self._heirs.get(_encoded(base), ()))
 
     def _holding(self, word: bytes) -> list[str]:
         if word not in self._holders:
@@ -164,6 +168,13 @@ class Texts:
                 found = [path for path in found if whole.search(self._text[path])]
             self._holders[word] = found
         return self._holders[word]
+
+    def _index_bases(self) -> dict[bytes, list[str]]:
+        heirs: dict[bytes, list[str]] = {}
+        for path, text in self._text.items():
+            for word in _bases(text):
+                heirs.setdefault(word, []).append(path)
+        return heirs
 
     def _index_imports(self) -> dict[_Part, list[str]]:
         importers: dict[_Part, list[str]] = {}
@@ -213,13 +224,12 @@ def _calls(name: bytes, text: bytes) -> bool:
     return False
 
 
-def _derives(base: bytes, text: bytes) -> bool:
-    """Whether a name stands among the bases of a class, or one that it is imported as."""
+def _bases(text: bytes) -> set[bytes]:
+    """The names that stand among the bases of classes, and what they are imported as."""
     bases = {word for words in _BASES.findall(text) for word in _IDENTIFIER.findall(words)}
-    if base in bases:
-        return True
-    renamed = re.findall(rb"\b" + re.escape(base) + rb"\s+as\s+(\w+)", text)
-    return not bases.isdisjoint(renamed)
+    if not bases:
+        return bases
+    return bases | {name for name, other in _RENAMED.findall(text) if other in bases}
 
 
 def _encoded(word: str) -> bytes:

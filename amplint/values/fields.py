@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.arguments import fill, passed
-from amplint.code.classes import subclasses_in
 from amplint.code.dataflow import bindings_of
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name
@@ -60,15 +59,15 @@ def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Acti
     """
     results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
     rest: Standing | None = Standing.FIXED
-    family = [*origins.objects.ancestry(owner), *subclasses_in(owner.module, owner)]
+    family = origins.objects.family(owner)
+    order = origins.objects.ancestry(owner)
     for item in family:
         prop = item.methods.get(name)
-        if prop is not None:
+        if prop is not None and item in order:
             return _property(origins, prop, calls)
-        for method in item.methods.values():
-            written = bindings_of(method).get(f"self.{name}", [])
-            if not written:
-                continue
+        if prop is not None:
+            results.append((_property(origins, prop, {}), Standing.CHOICE, ()))
+        for method, written in origins.objects.stores(item, name):
             bound, left = bound_in_scope(
                 origins, written, None, method, calls.get(method), f"self.{name}"
             )

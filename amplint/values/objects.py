@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.code.arguments import Bound, bind, parameters
-from amplint.code.classes import ancestry, method_of
+from amplint.code.classes import ancestry, classes_of, method_of
 from amplint.code.dataflow import Binding, bindings_of, scopes
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
@@ -60,7 +60,10 @@ class Objects:
     def __init__(self, project: Project) -> None:
         self.project = project
         self._origins: Origins | None = None
+        self._ancestry: dict[Class, tuple[Class, ...]] = {}
+        self._heirs: dict[Module, dict[Class, list[Class]]] = {}
         self._subclasses: dict[Class, tuple[Class, ...]] = {}
+        self._stores: dict[Class, dict[str, list[tuple[Function, list[Binding]]]]] = {}
         self._targets: dict[ast.Call, Targets] = {}
         self._calls: dict[Function, list[CallSite]] = {}
 
@@ -78,7 +81,9 @@ class Objects:
 
     def ancestry(self, owner: Class) -> list[Class]:
         """The class and its bases, in whatever file, in the order of method resolution."""
-        return list(ancestry(owner, self._base).order)
+        if owner not in self._ancestry:
+            self._ancestry[owner] = ancestry(owner, self._base).order
+        return list(self._ancestry[owner])
 
     def _base(self, expression: ast.expr, owner: Class) -> Class | None:
         if isinstance(expression, ast.Subscript):  # `Number[int]` derives from `Number`
@@ -112,14 +117,31 @@ class Objects:
             current = pending.pop(0)
             others = self.project.deriving(current.module, current.name)
             for module in (current.module, *others):
-                for item in module.classes.values():
-                    if item not in seen and self._derives(item, current):
+                for item in self._heirs_in(module).get(current, ()):
+                    if item not in seen:
                         seen.add(item)
                         pending.append(item)
                         yield item
 
-    def _derives(self, item: Class, base: Class) -> bool:
-        return any(self._base(each, item) is base for each in item.bases)
+    def _heirs_in(self, module: Module) -> dict[Class, list[Class]]:
+        """The classes of a file by those that they name as bases."""
+        if module not in self._heirs:
+            heirs: dict[Class, list[Class]] = {}
+            for item in module.once(classes_of):
+                for base in filter(None, (self._base(each, item) for each in item.bases)):
+                    heirs.setdefault(base, []).append(item)
+            self._heirs[module] = heirs
+        return self._heirs[module]
+
+    def stores(self, owner: Class, name: str) -> list[tuple[Function, list[Binding]]]:
+        """The methods of a class itself that bind an attribute of `self`, and how they do."""
+        if owner not in self._stores:
+            self._stores[owner] = _stores_of(owner)
+        return self._stores[owner].get(name, [])
+
+    def family(self, owner: Class) -> list[Class]:
+        """The class, its bases and its subclasses, in whatever file."""
+        return [*self.ancestry(owner), *self.subclasses(owner)]
 
     # -- values --------------------------------------------------------------------------------
 
@@ -273,8 +295,7 @@ class Objects:
             prop = item.methods.get(name)
             if prop is not None:
                 return [Binding(prop.node, value, prop) for value in returned(prop)] or None
-            for method in item.methods.values():
-                found += bindings_of(method).get(f"self.{name}", ())
+            found += (each for _, written in self.stores(item, name) for each in written)
         return found or None
 
 
@@ -285,5 +306,10 @@ def _literal_keys(index: ast.expr, function: Function, activation: object) -> li
     return [index.value] if isinstance(index, ast.Constant) else None
 
 
-def _is_super(expression: ast.expr) -> bool:
-    return isinstance(expression, ast.Call) and last_name(expression.func) == "super"
+def _stores_of(owner: Class) -> dict[str, list[tuple[Function, list[Binding]]]]:
+    found: dict[str, list[tuple[Function, list[Binding]]]] = {}
+    for method in owner.methods.values():
+        for path, written in bindings_of(method).items():
+            if path.startswith("self."):
+                found.setdefault(path[len("self.") :], []).append((method, written))
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.code.classes import subclasses_in
 from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
 from amplint.code.definitions import plain_annotation
 from amplint.code.expressions import last_name, path_text
@@ -124,7 +123,7 @@ def _scopes_filling(origins: Origins, path: str, function: Function) -> list[Fun
     root = path.partition(".")[0].partition("[")[0]
     owner = enclosing_class(function)
     if root in ("self", "cls") and owner is not None:
-        family = [*origins.objects.ancestry(owner), *subclasses_in(owner.module, owner)]
+        family = origins.objects.family(owner)
         return [method for item in family for method in item.methods.values()]
     for scope in scopes(function, function.module):
         if root in parameters(scope) or root in bindings_of(scope):
