@@ -24,7 +24,7 @@ from amplint.values.provenance import (
 from amplint.values.wrappers import SAME_OBJECT
 
 #: A call of these gives an object, not what they return.
-_MAKERS = frozenset(("__init__", "forward"))
+_MAKERS = frozenset(("__init__", "__new__", "forward"))
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import bindings_of, parameters, scopes
-from amplint.code.definitions import plain_annotation
+from amplint.code.definitions import class_fields, plain_annotation
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.values.provenance import Activation, Origin
@@ -49,6 +49,13 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """A class of the project or one of its subclasses: `cls`, `type(self)`."""
+
+    owner: Class
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """A method that is bound to an object."""
 
@@ -70,7 +77,7 @@ class Chain:
 
 
 #: A value that a call can lead into the project through.
-Kind = Instance | Method | Function | Class | Chain
+Kind = Instance | Family | Method | Function | Class | Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,7 @@ def _kinds_of(
     return joined(sorted_)
 
 
-def _receiver(name: ast.Name, function: Function) -> Instance | Class | None:
+def _receiver(name: ast.Name, function: Function) -> Instance | Family | None:
     """What `self` or `cls` is inside a method, or in a function within one."""
     scope: Function | None = function
     while scope is not None:
@@ -150,7 +157,7 @@ def _receiver(name: ast.Name, function: Function) -> Instance | Class | None:
     if not names or names[0] != name.id or is_decorated(scope, "staticmethod"):
         return None
     if is_decorated(scope, "classmethod") or scope.name in ("__new__", "__init_subclass__"):
-        return scope.owner
+        return Family(scope.owner)
     return Instance(scope.owner, exact=False)
 
 
@@ -206,12 +213,41 @@ def _bound(origins: Origins, kind: Kind, name: str) -> Kinds:
     if isinstance(kind, Class):
         method = origins.objects.method(kind, name)
         return Kinds((method,)) if method is not None else _out_of_sight(origins, kind, name)
+    if isinstance(kind, Family):
+        inherited = methods_of(origins, Instance(kind.owner, exact=False), name)
+        return Kinds(inherited.functions, inherited.unknown)
     if not isinstance(kind, Instance):
         return Kinds((), f"`{name}` of a function")
     found = methods_of(origins, kind, name)
     if any(is_decorated(item, *PROPERTIES) for item in found.functions):
         return Kinds((), f"`{name}` is a property")
-    return Kinds(tuple(Method(item, kind) for item in found.functions), found.unknown)
+    if not found.functions:
+        return Kinds((), found.unknown)
+    bound = Kinds(tuple(Method(item, kind) for item in found.functions), found.unknown)
+    return joined((bound, *_hiding(origins, kind, name)))
+
+
+def _hiding(origins: Origins, receiver: Instance, name: str) -> Iterator[Kinds]:
+    """What attributes of the same name are that stand before a method, or in its place."""
+    objects = origins.objects
+    order = objects.ancestry(receiver.owner)
+    for item in order if receiver.exact else objects.family(receiver.owner):
+        for binding in class_fields(item).get(name, ()):
+            if binding.value is not None:
+                values = kinds_of(origins, binding.value, item.module.body)
+                yield Kinds(
+                    tuple(
+                        Method(each, receiver) if isinstance(each, Function) else each
+                        for each in values.known
+                    ),
+                    values.unknown,
+                )
+        for method, written in objects.stores(item, name):
+            for binding in written:
+                if binding.value is None:
+                    yield Kinds((), f"`{name}` is set by a statement")
+                else:
+                    yield kinds_of(origins, binding.value, method)
 
 
 def _out_of_sight(origins: Origins, owner: Class, name: str) -> Kinds:
@@ -220,6 +256,11 @@ def _out_of_sight(origins: Origins, owner: Class, name: str) -> Kinds:
 
 def methods_of(origins: Origins, receiver: Instance, name: str) -> Targets:
     """The methods that a call by name can run on an object, overriding ones included."""
+    key = ("methods", receiver, name)
+    return origins.once(key, lambda: _methods_of(origins, receiver, name), Targets((), "circular"))
+
+
+def _methods_of(origins: Origins, receiver: Instance, name: str) -> Targets:
     own = origins.objects.method(receiver.owner, name)
     found = [own] if own is not None else []
     if not receiver.exact:
@@ -241,16 +282,44 @@ def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
     name = last_name(call.func)
     if name == "super" and isinstance(call.func, ast.Name):
         return Kinds((), "super()")
+    made_of = _class_made(call)
+    if made_of is not None:
+        return joined(_made(kinds_of(origins, made_of, function, origin.activation)))
+    if name == "type" and len(call.args) == 1 and isinstance(call.func, ast.Name):
+        return joined(_types(kinds_of(origins, call.args[0], function, origin.activation)))
     inner = same_object(call)
     if inner is None and name in PARTIALS and call.args:
         inner = call.args[0]
     if inner is not None:
         return kinds_of(origins, inner, function, origin.activation)
     built = kinds_of(origins, call.func, function, origin.activation)
-    made = tuple(Instance(kind, exact=True) for kind in built.known if isinstance(kind, Class))
-    if made and len(made) == len(built.known):
-        return Kinds(made, built.unknown)
-    return Kinds(made, f"what `{name or 'a call'}` returns is not in sight")
+    made = joined(_made(built))
+    if made.known and len(made.known) == len(built.known):
+        return made
+    return Kinds(made.known, f"what `{name or 'a call'}` returns is not in sight")
+
+
+def _class_made(call: ast.Call) -> ast.expr | None:
+    """`cls` of `object.__new__(cls)` and `super().__new__(cls)`."""
+    return call.args[0] if last_name(call.func) == "__new__" and call.args else None
+
+
+def _made(built: Kinds) -> Iterator[Kinds]:
+    """The objects that calls of classes make."""
+    for kind in built.known:
+        if isinstance(kind, (Class, Family)):
+            owner = kind if isinstance(kind, Class) else kind.owner
+            yield Kinds((Instance(owner, exact=isinstance(kind, Class)),))
+    yield Kinds((), built.unknown)
+
+
+def _types(values: Kinds) -> Iterator[Kinds]:
+    """The classes of objects."""
+    for kind in values.known:
+        if isinstance(kind, Instance):
+            yield Kinds((kind.owner if kind.exact else Family(kind.owner),))
+    known = all(isinstance(kind, Instance) for kind in values.known)
+    yield Kinds((), values.unknown or ("" if known else "a type"))
 
 
 def _chained(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
@@ -282,7 +351,7 @@ def targets_of(
     """
     callee = call.func
     if isinstance(callee, ast.Attribute) and _is_super(callee.value):
-        return _inherited(origins, callee.attr, function)
+        return _inherited(origins, callee, function)
     direct = origins.objects.symbol(callee, function)
     if direct is not None:
         return _run_by(origins, [direct], "")
@@ -299,27 +368,22 @@ def _targets_of_method(
 ) -> Targets | None:
     """Methods of what the receiver can be; None where an attribute is called that is none."""
     owner = kinds_of(origins, callee.value, function, activation)
-    found: dict[Function, None] = {}
+    found: dict[Kind, None] = {}
     unknown = owner.unknown
     for kind in owner.known:
         bound = _bound(origins, kind, callee.attr)
         if not bound.known:
             return None
-        for item in bound.known:
-            found[item.function if isinstance(item, Method) else item] = None  # type: ignore[index]
+        found.update(dict.fromkeys(bound.known))
         unknown = unknown or bound.unknown
     return _run_by(origins, found, unknown) if found else None
 
 
 def _run_by(origins: Origins, kinds: Iterable[Kind], unknown: str) -> Targets:
-    functions: dict[Function, None] = {}
-    for kind in kinds:
-        found = _entered(origins, kind)
-        functions.update(dict.fromkeys(found.functions))
-        unknown = unknown or found.unknown
-    if not functions and not unknown:
-        unknown = "nothing that can be called is in sight"
-    return Targets(tuple(functions), unknown)
+    found = _any_of((Targets((), unknown), *(_entered(origins, kind) for kind in kinds)))
+    if not found.functions and not found.unknown:
+        return Targets((), "nothing that can be called is in sight")
+    return found
 
 
 def _entered(origins: Origins, kind: Kind) -> Targets:
@@ -329,17 +393,45 @@ def _entered(origins: Origins, kind: Kind) -> Targets:
     if isinstance(kind, Function):
         return decorated(kind)
     if isinstance(kind, Class):
-        init = origins.objects.method(kind, "__init__")
-        if init is None:
-            return Targets((), f"`{kind.name}` has no `__init__` in sight")
-        return decorated(init)
+        return _construction(origins, kind)
+    if isinstance(kind, Family):
+        return _any_of(
+            _construction(origins, item)
+            for item in (kind.owner, *origins.objects.subclasses(kind.owner))
+        )
     if isinstance(kind, Chain):
         return _run_by(origins, kind.parts, kind.unknown)
     for name in ("__call__", "forward"):
         found = methods_of(origins, kind, name)
         if found.functions:
-            return found
+            return _any_of(map(decorated, found.functions))
     return Targets((), f"objects of `{kind.owner.name}` are called out of sight")
+
+
+def _construction(origins: Origins, owner: Class) -> Targets:
+    """What the call of a class runs: of a metaclass, `__new__`, and `__init__`."""
+    order = origins.objects.ancestry(owner)
+    found = [
+        origins.objects.method(meta, "__call__")
+        for item in order
+        for word in item.node.keywords
+        if word.arg == "metaclass"
+        and isinstance(meta := origins.objects.symbol(word.value, item.module.body), Class)
+    ]
+    found += [origins.objects.method(owner, name) for name in ("__new__", "__init__")]
+    functions = [item for item in found if item is not None]
+    if not functions:
+        return Targets((), f"`{owner.name}` has no `__init__` in sight")
+    return _any_of(map(decorated, functions))
+
+
+def _any_of(results: Iterable[Targets]) -> Targets:
+    functions: dict[Function, None] = {}
+    unknown = ""
+    for item in results:
+        functions.update(dict.fromkeys(item.functions))
+        unknown = unknown or item.unknown
+    return Targets(tuple(functions), unknown)
 
 
 def decorated(function: Function) -> Targets:
@@ -363,15 +455,20 @@ def _is_super(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Call) and last_name(expression.func) == "super"
 
 
-def _inherited(origins: Origins, name: str, function: Function) -> Targets:
+def _inherited(origins: Origins, callee: ast.Attribute, function: Function) -> Targets:
     """The methods that `super().name(...)` can run: which one depends on the object's class."""
+    name = callee.attr
     own = enclosing_class(function)
     if own is None:
         return Targets((), "super() outside of a class")
+    given = callee.value.args if isinstance(callee.value, ast.Call) else []
+    start = origins.objects.symbol(given[0], function) if given else own
+    if not isinstance(start, Class):
+        return Targets((), "super() of a class that is not in sight")
     found: dict[Function, None] = {}
     for family in (own, *origins.objects.subclasses(own)):
         order = origins.objects.ancestry(family)
-        behind = order[order.index(own) + 1 :] if own in order else []
+        behind = order[order.index(start) + 1 :] if start in order else []
         method = next((item.methods[name] for item in behind if name in item.methods), None)
         if method is not None:
             found[method] = None
