@@ -96,6 +96,51 @@ def _fills(node: ast.AST) -> Iterator[tuple[ast.expr, Fill]]:
                 yield target.value, Fill(node.value, True)
 
 
+def outside_stores(module: Module) -> dict[str, list[tuple[ast.expr, Binding]]]:
+    """By attribute, what it is stored on in a file, `self` excluded, and how."""
+    found: dict[str, list[tuple[ast.expr, Binding]]] = {}
+    for function in module.functions:
+        for node in function.nodes:
+            for target, value in _targets(node):
+                if isinstance(target, ast.Attribute) and path_text(target.value) != "self":
+                    stored = (target.value, Binding(node, value, function))
+                    found.setdefault(target.attr, []).append(stored)
+    return found
+
+
+def values_read(module: Module) -> frozenset[str]:
+    """Names that a file reads as values: not to call them, to annotate, or to derive from them."""
+    found: set[str] = set()
+    pending: list[ast.AST] = [module.tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        pending += _values_in(node)
+    return frozenset(found)
+
+
+def _values_in(node: ast.AST) -> Iterator[ast.AST]:
+    """The children of a node that are no mere mentions of what they name."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "bases", "decorator_list", "type"):
+            continue
+        if name == "func" or (isinstance(node, ast.Attribute) and name == "value"):
+            if isinstance(value, ast.Name):
+                continue
+            if isinstance(value, ast.Attribute):
+                yield value.value
+                continue
+        if isinstance(node, ast.Call) and name == "args" and _asks_for_type(node):
+            value = value[:1]
+        items = value if isinstance(value, list) else [value]
+        yield from (item for item in items if isinstance(item, ast.AST))
+
+
+def _asks_for_type(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in ("isinstance", "issubclass")
+
+
 def bound_in(function: Function, node: ast.AST) -> set[str]:
     """Root names that a part of the function binds, `self` excluded."""
     layout = layout_of(function)

@@ -24,7 +24,7 @@ Question = tuple[str, ...]
 #: The question for the state of all Python files below a folder, as one stamp.
 FILES = "files"
 #: Questions that search all Python files below a folder.
-SEARCHES = frozenset({"mentioning", "importing", "deriving"})
+SEARCHES = frozenset({"mentioning", "importing", "deriving", "storing"})
 
 
 class Lookups:
@@ -56,6 +56,10 @@ class Lookups:
     def deriving(self, root: str, base: str) -> list[str]:
         """Python files below a folder with a class that may have a base of that name, sorted."""
         return self._search("deriving", root, base)
+
+    def storing(self, root: str, name: str) -> list[str]:
+        """Python files below a folder that may store an attribute of that name, sorted."""
+        return self._search("storing", root, name)
 
     def requirement_files(self, folder: str) -> list[str]:
         """Files of a folder that can say which torch the project needs, sorted."""

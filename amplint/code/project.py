@@ -117,8 +117,21 @@ class Project:
                 return self.named(other, function, depth - 1)
             if not meaning.imports:
                 return None
+            if any(bound.node in module.definitions for bound in meaning.bounds):
+                return None
         dotted = module.resolve(expression)
         return self.definition(dotted, module) if dotted is not None else None
+
+    def choices(self, name: ast.Name, function: Function) -> tuple[Function | Class, ...]:
+        """The functions and classes that several bindings of a name stand for, if they all do."""
+        module = function.module
+        meaning = module.scopes.resolve(name, function.node)
+        found = [module.definitions.get(bound.node) for bound in meaning.bounds]
+        if len(meaning.imports) == 1:
+            dotted = module.scopes.dotted_of(meaning)
+            found.append(self.definition(dotted, module) if dotted is not None else None)
+        known = tuple(item for item in found if item is not None)
+        return known if 1 < len(known) == len(meaning.bounds) else ()
 
     def definition(self, dotted: str, importer: Module) -> Function | Class | None:
         """The function or class of a dotted name as `importer` would import it.
@@ -302,6 +315,24 @@ class Project:
         if path:
             root = self._root or self._project_root(os.path.dirname(path))
             yield from self._loaded(path, root, self.lookups.deriving(root, base))
+
+    def storing(self, home: Module, name: str) -> Iterator[Module]:
+        """Other modules of the project around `home` that may store an attribute of that name.
+
+        None at all in a project with more than `_SEARCH_LIMIT` files.
+        """
+        path = self._paths.get(home, "")
+        if path:
+            root = self._root or self._project_root(os.path.dirname(path))
+            yield from self._loaded(path, root, self.lookups.storing(root, name))
+
+    def beside(self, module: Module, filename: str) -> Iterator[Module]:
+        """The modules of a file name in the folder of a module and those above, nearest first."""
+        for folder in self.folders_up(module):
+            path = self.lookups.file(os.path.join(folder, filename))
+            found = self._module_at(path, "") if path else None
+            if found is not None:
+                yield found
 
     def _loaded(self, path: str, root: str, found: list[str]) -> Iterator[Module]:
         for other in found:

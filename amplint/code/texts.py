@@ -30,6 +30,8 @@ _IDENTIFIER = re.compile(rb"\w+")
 #: What stands behind the name of a class, up to the first colon; its bases, at least.
 _BASES = re.compile(rb"^[ \t]*class\s+\w+\s*\(([^:]*)", re.MULTILINE)
 
+#: `net.forward = ...`: the attribute; not that of `self.forward = ...`.
+_STORE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
 _RENAMED = re.compile(rb"\b(\w+)\s+as\s+(\w+)")
 
 #: What is searched for: a name of `Texts.find`, and words.
@@ -111,13 +113,14 @@ class Texts:
         self._text = {path: _head(path) for path in paths}
         self._importers: dict[_Part, list[str]] | None = None
         self._heirs: dict[bytes, list[str]] | None = None
+        self._stores: dict[bytes, list[str]] | None = None
         self._holders: dict[bytes, list[str]] = {}
 
     def find(self, search: Search) -> list[str]:
         """The files that a search finds, in their order.
 
         Args:
-            search: "mentioning", "importing" or "deriving", and what the method takes.
+            search: "mentioning", "importing", "deriving" or "storing", and what the method takes.
 
         Raises:
             LookupError: there is no such search.
@@ -126,7 +129,12 @@ class Texts:
         kind, *words = search
         if kind == "mentioning":
             return self.holding(words)
-        return {"importing": self.importing, "deriving": self.deriving}[kind](*words)
+        searches = {
+            "importing": self.importing,
+            "deriving": self.deriving,
+            "storing": self.storing,
+        }
+        return searches[kind](*words)
 
     def holding(self, words: Sequence[str]) -> list[str]:
         """Files that hold all the words, whole identifiers as far as they are some."""
@@ -159,6 +167,15 @@ class Texts:
         if self._heirs is None:
             self._heirs = self._index_bases()
         return list(self._heirs.get(_encoded(base), ()))
+
+    def storing(self, name: str) -> list[str]:
+        """Files that may store an attribute of that name, other than of `self`."""
+        if self._stores is None:
+            self._stores = {}
+            for path, text in self._text.items():
+                for word in set(_STORE.findall(text)):
+                    self._stores.setdefault(word, []).append(path)
+        return list(self._stores.get(_encoded(name), ()))
 
     def _holding(self, word: bytes) -> list[str]:
         if word not in self._holders:

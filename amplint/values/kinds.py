@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import bindings_of, parameters, scopes
-from amplint.code.definitions import class_fields, plain_annotation
+from amplint.code.definitions import class_fields, plain_annotation, returned
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.values.provenance import Activation, Origin
@@ -137,10 +137,17 @@ def _kinds_of(
         own = _receiver(expression, function)
         if own is not None:
             return Kinds((own,))
+        choices = origins.objects.project.choices(expression, function)
+        if choices:
+            return Kinds(choices)
     found = origins.of(expression, function, activation)
     sorted_ = [_kinds_of_origin(origins, item) for item in found.origins]
     if not found.complete or not found.origins:
         sorted_.append(Kinds((), f"`{last_name(expression) or 'it'}` is set out of sight"))
+    entered = {step.into for item in found.origins for step in item.steps if step.into is not None}
+    for callee in entered:
+        if origins.objects.may_have_other_callers(callee):
+            sorted_.append(Kinds((), f"`{callee.name}` may be called out of sight"))
     return joined(sorted_)
 
 
@@ -205,7 +212,30 @@ def _annotated(origins: Origins, name: ast.Name, function: Function) -> Kinds:
             owner = origins.objects.symbol(plain_annotation(annotation), scope)
             known = (Instance(owner, exact=False),) if isinstance(owner, Class) else ()
             return Kinds(known, f"nobody in sight passes `{name.id}`")
-    return Kinds((), f"nothing in sight sets `{name.id}`")
+    return _fixture(origins, name, function)
+
+
+def _fixture(origins: Origins, name: ast.Name, function: Function) -> Kinds:
+    """What pytest passes to a test: the value of the nearest fixture of the parameter's name."""
+    unknown = Kinds((), f"nothing in sight sets `{name.id}`")
+    scope = next(
+        (item for item in scopes(function, function.module) if name.id in parameters(item)), None
+    )
+    if scope is None or not (scope.name.startswith("test") or is_decorated(scope, "fixture")):
+        return unknown
+    modules = (scope.module, *origins.objects.project.beside(scope.module, "conftest.py"))
+    methods = scope.owner.methods.get(name.id) if scope.owner is not None else None
+    found = [methods, *(module.body.nested.get(name.id) for module in modules)]
+    for item in found:
+        if item is not None and item is not scope and is_decorated(item, "fixture"):
+            values = [
+                node.value
+                for node in item.nodes
+                if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None
+            ]
+            filled = Kinds((), f"a fixture gives `{name.id}`")
+            return joined([*(kinds_of(origins, value, item) for value in values), filled])
+    return unknown
 
 
 def _bound(origins: Origins, kind: Kind, name: str) -> Kinds:
@@ -222,7 +252,8 @@ def _bound(origins: Origins, kind: Kind, name: str) -> Kinds:
     if any(is_decorated(item, *PROPERTIES) for item in found.functions):
         return Kinds((), f"`{name}` is a property")
     if not found.functions:
-        return Kinds((), found.unknown)
+        stored = joined(_outside(origins, kind, name))
+        return stored if stored.known else Kinds((), found.unknown)
     bound = Kinds(tuple(Method(item, kind) for item in found.functions), found.unknown)
     return joined((bound, *_hiding(origins, kind, name)))
 
@@ -248,6 +279,18 @@ def _hiding(origins: Origins, receiver: Instance, name: str) -> Iterator[Kinds]:
                     yield Kinds((), f"`{name}` is set by a statement")
                 else:
                     yield kinds_of(origins, binding.value, method)
+    yield from _outside(origins, receiver, name)
+
+
+def _outside(origins: Origins, receiver: Instance, name: str) -> Iterator[Kinds]:
+    """What other code may store in an attribute: known where it stores it on the class."""
+    family = origins.objects.family(receiver.owner)
+    for place, stored in origins.objects.outside_stores(receiver.owner.module, name):
+        owner = origins.objects.symbol(place, stored.function)
+        if owner in family and stored.value is not None:
+            yield kinds_of(origins, stored.value, stored.function)
+        if owner in family or stored.function.module.resolve(place) is None:
+            yield Kinds((), f"`{name}` is stored from outside")
 
 
 def _out_of_sight(origins: Origins, owner: Class, name: str) -> Kinds:
@@ -296,7 +339,21 @@ def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
     made = joined(_made(built))
     if made.known and len(made.known) == len(built.known):
         return made
+    if not made.known and origin.activation is not None:
+        return _returned_to_anybody(origins, call, origin)
     return Kinds(made.known, f"what `{name or 'a call'}` returns is not in sight")
+
+
+def _returned_to_anybody(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
+    """What a call gives that is too deep to follow for itself: what any call of it does."""
+    found = targets_of(origins, call, origin.function, origin.activation)
+    unknown = f"what `{last_name(call.func) or 'a call'}` returns is not in sight"
+    values = [(value, callee) for callee in found.functions for value in returned(callee)]
+    if not values or any(
+        isinstance(item, ast.Yield) for each in found.functions for item in each.nodes
+    ):
+        return Kinds((), unknown)
+    return joined([*(kinds_of(origins, *each) for each in values), Kinds((), unknown)])
 
 
 def _class_made(call: ast.Call) -> ast.expr | None:
@@ -354,6 +411,8 @@ def targets_of(
         return _inherited(origins, callee, function)
     direct = origins.objects.symbol(callee, function)
     if direct is not None:
+        if isinstance(direct, Function) and origins.objects.is_replaced(direct, function):
+            return _run_by(origins, [direct], f"`{direct.name}` is replaced somewhere")
         return _run_by(origins, [direct], "")
     if isinstance(callee, ast.Attribute):
         found = _targets_of_method(origins, callee, function, activation)

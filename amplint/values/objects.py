@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from amplint.code.arguments import Bound, bind, parameters
 from amplint.code.classes import ancestry, classes_of, method_of
-from amplint.code.dataflow import Binding, bindings_of, scopes
+from amplint.code.dataflow import Binding, bindings_of, outside_stores, scopes, values_read
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Class, Function, Module
@@ -66,6 +66,7 @@ class Objects:
         self._stores: dict[Class, dict[str, list[tuple[Function, list[Binding]]]]] = {}
         self._targets: dict[ast.Call, Targets] = {}
         self._calls: dict[Function, list[CallSite]] = {}
+        self._is_open: dict[Function, bool] = {}
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -205,6 +206,46 @@ class Objects:
                     continue
                 if function in self.targets(site.node, site.function).functions:
                     yield site
+
+    def may_have_other_callers(self, function: Function) -> bool:
+        """Whether somebody may call it whose call `calls_of` does not list: it is a value, too."""
+        if function not in self._is_open:
+            self._is_open[function] = True  # a circle ends here
+            self._is_open[function] = self._find_other_callers(function)
+        return self._is_open[function]
+
+    def _find_other_callers(self, function: Function) -> bool:
+        name = function.name
+        if name == "__init__" and function.owner is not None:
+            name = function.owner.name
+        for module in dict.fromkeys((function.module, *self.project.users(function))):
+            if name in module.once(values_read):
+                return True
+            for site in module.calls:
+                if site.method == function.name and isinstance(site.node.func, ast.Attribute):
+                    found = self.targets(site.node, site.function)
+                    if found.unknown and function not in found.functions:
+                        return True
+        return False
+
+    def is_replaced(self, function: Function, caller: Function) -> bool:
+        """Whether some file stores another value under the name of a global function."""
+        if function.parent is not None or function.owner is not None:
+            return False
+        homes = (function.module, caller.module)
+        return any(
+            self.project.module_named(dotted, stored.function.module) in homes
+            for receiver, stored in self.outside_stores(function.module, function.name)
+            if (dotted := stored.function.module.resolve(receiver)) is not None
+        )
+
+    def outside_stores(self, home: Module, name: str) -> list[tuple[ast.expr, Binding]]:
+        """What an attribute is stored on in the project, `self` excluded, and how."""
+        return [
+            item
+            for module in (home, *self.project.storing(home, name))
+            for item in module.once(outside_stores).get(name, ())
+        ]
 
     def arguments(self, function: Function, name: str) -> Arguments:
         """What the known callers pass for a parameter."""

@@ -36,12 +36,19 @@ def back_of_parameter(
         return _passed(origins, function, name, default, activation)
     known = origins.objects.arguments(function, name)
     places = [
-        Before(value, site.function, None, steps=(passing_step(site.node, site.function, name),))
+        Before(
+            value,
+            site.function,
+            None,
+            steps=(replace(passing_step(site.node, site.function, name), into=function),),
+        )
         for value, site in known.given
     ]
     if default is not None and known.omitted:
         site = known.omitted[0]
-        places.append(left_out(default, function, name, site.node, site.function))
+        left = left_out(default, function, name, site.node, site.function)
+        steps = tuple(replace(step, into=function) for step in left.steps)
+        places.append(replace(left, steps=steps))
     if known.given or known.omitted:
         return Back(tuple(places), not known.unclear)
     if default is not None:

@@ -127,8 +127,21 @@ def _scopes_filling(origins: Origins, path: str, function: Function) -> list[Fun
         return [method for item in family for method in item.methods.values()]
     for scope in scopes(function, function.module):
         if root in parameters(scope) or root in bindings_of(scope):
-            return [scope]
+            return [scope] if scope is not scope.module.body else _seeing_global(root, scope)
     return []
+
+
+def _seeing_global(name: str, body: Function) -> list[Function]:
+    """The module body and the functions that do not bind its name for themselves."""
+    others = (item for item in body.module.functions if item is not body)
+    return [
+        body,
+        *(
+            item
+            for item in others
+            if name not in parameters(item) and name not in bindings_of(item)
+        ),
+    ]
 
 
 def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Function) -> Found:

@@ -34,12 +34,14 @@ class Step:
 
     Args:
         passes: whether it is a call that hands the value to a parameter.
+        into: the function whose parameter is what all its known callers pass; None else.
     """
 
     node: ast.AST
     module: Module
     words: str
     passes: bool = False
+    into: Function | None = None
 
 
 @dataclass(frozen=True, slots=True)
