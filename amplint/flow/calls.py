@@ -56,6 +56,9 @@ class Calls:
         transitions: applies protocol events.
         evaluate: evaluates an expression that may hold calls itself.
         run: interprets a function body.
+
+    Attributes:
+        unfollowed: functions that some call runs, by the values in sight, without being followed.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Calls:
         self.libraries = LibraryCalls(self.events)
         self.escapes = Escapes(reader)
         self.functions = Functions(reader, run, self.events.havoc, scope=lambda: self.events.scope)
+        self.unfollowed: set[Function] = set()
         self._loss_calls: dict[Function, frozenset[int]] = {}
 
     def call(self, node: ast.Call, state: State, frame: Frame) -> Valued:
@@ -139,6 +143,7 @@ class Calls:
             or self._is_variable(call)
             or (only.owner is not None and not is_decorated(only, "staticmethod"))
         ):
+            self.unfollowed.update(found.functions)
             return self.events.havoc(call.state)
         return self.functions.invoke(only, call)
 

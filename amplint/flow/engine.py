@@ -89,6 +89,7 @@ class _Engine:
         self._diagnosticians: dict[Module, Diagnostician] = {}
         self.inlined: set[Function] = set()
         self.called: set[Function] = set()
+        self.unfollowed: set[Function] = set()
         self.entries = Entries(program, unit)
         self._others: dict[Module, tuple[_Engine, list[Found]]] = {}
 
@@ -125,10 +126,23 @@ class _Engine:
         """
         heirs = self._completing(function)
         if not heirs:
-            return self._judge(function, self.entries.states(function))
+            states = self.entries.states(function)
+            if function in self.unfollowed:
+                self._give_arguments(function, states)
+            return self._judge(function, states)
         found = [self._judge(function, self.entries.states(function, heir)) for heir in heirs]
         shared = set.intersection(*({item.site.node for item in items} for items in found))
         return [item for item in found[0] if item.site.node in shared and self._decided_here(item)]
+
+    def _give_arguments(self, function: Function, states: list[State]) -> None:
+        """Fill, in place, the parameters for which all calls pass one and the same constant."""
+        for name in parameters(function):
+            possible = self.program.values.of(ast.Name(name, ast.Load()), function)
+            contents = {item.content for item in possible.values}
+            content = contents.pop() if possible.complete and len(contents) == 1 else None
+            if isinstance(content, (bool, int, float, str)):
+                for state in states:
+                    state.values[f"{function.label}:{name}"] = ("const", content)
 
     def _decided_here(self, item: Found) -> bool:
         """Whether no test in another file leads to a misuse: else it is that file's."""
@@ -317,6 +331,7 @@ class _Engine:
         if crowded:
             found, interpreter = self._attempt(function, entries, crowded)
         self.called |= interpreter.calls.functions.inlined
+        self.unfollowed |= interpreter.calls.unfollowed
         self.inlined |= interpreter.calls.functions.inlined | {function}
         return found
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from amplint.code.arguments import first_parameter
+from amplint.code.arguments import first_parameter, parameters
+from amplint.code.dataflow import bindings_of
 from amplint.code.module import Function
 from amplint.flow.conditions import mentions
 from amplint.flow.diagnosis import AMP_GUARD
@@ -14,6 +15,7 @@ from amplint.flow.interpreter import Interpreter
 from amplint.flow.program import Unit
 from amplint.flow.slice import blocks_of
 from amplint.flow.state import State, merge
+from amplint.flow.values import Value, kind_of
 
 SELF_CONTAINED = frozenset({BACKWARD, SCALE, STEP, ZERO_GRAD})
 
@@ -76,13 +78,25 @@ def next_call(
         state.note("again", function.node, function, None)
         keep = f"{function.label}:{first_parameter(function)}"
         instance = state.values.get(keep) if function.owner is not None else None
-        lasting = _lasting_facts(state, function)
+        lasting, given = _lasting_facts(state, function), _given(state, function)
         drop_locals(state, f"{function.label}:")
         state.facts.update(lasting)
+        state.values.update(given)
         if instance is not None:
             state.values[keep] = instance
         following.append(state)
     return merge(following, unit.slicer.lasting_names)
+
+
+def _given(state: State, function: Function) -> dict[str, Value]:
+    """The constants that all calls pass, for parameters that the function leaves as they are."""
+    places = {
+        f"{function.label}:{name}"
+        for name in parameters(function).keys() - bindings_of(function).keys()
+    }
+    return {
+        place: value for place in places if kind_of(value := state.values.get(place)) == "const"
+    }
 
 
 def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:
