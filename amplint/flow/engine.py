@@ -7,8 +7,10 @@ nothing in the file calls, then those that no call reached.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
@@ -23,6 +25,7 @@ from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
 from amplint.flow.functions import is_stub
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
+from amplint.flow.leads import leading_functions, leading_words
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
@@ -46,11 +49,14 @@ def find_misuses(
     unit = program.add(module, roles)
     if not any(found.reach for found in unit.facts.values()):
         return ()
-    program.judged[module] = []
-    found = _Engine(program, unit).follow()
+    found = _Engine(program, unit, _Judged({module})).follow()
     return tuple(misuse_of(item, place_of) for item in distinct(found))
 
 
+#: What a question is about.
+Key = TypeVar("Key")
+#: What is found, and the functions that some path reached.
+Answer = tuple[list[Found], AbstractSet[Function]]
 #: What a scaler lacks altogether -> (code, slug of what torch does then).
 NEVER = {SCALE: ("AMP101", "step-uninitialised"), UPDATE: ("AMP105", "step-twice")}
 
@@ -72,18 +78,61 @@ def _takes_its_loss(step: Step) -> bool:
     return isinstance(loss, ast.Name) and loss.id in parameters(step[2])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Followed:
+    """What somebody else was asked about a function.
+
+    Args:
+        called: functions that some path has reached.
+        complete: whether all paths were followed to their end. Half of an answer neither
+            confirms nor refutes a finding.
+    """
+
+    found: tuple[Found, ...]
+    called: AbstractSet[Function]
+    complete: bool
+
+    def confirms(self, item: Found) -> bool:
+        """Whether the same is found in a whole answer."""
+        return self.complete and any(other.site.node is item.site.node for other in self.found)
+
+
+@dataclass(slots=True, eq=False)
+class _Judged:
+    """What other files do wrong by themselves.
+
+    Args:
+        asking: modules that this is being found out about.
+        known: by the function that does it.
+    """
+
+    asking: set[Module]
+    known: dict[Function, _Followed] = field(default_factory=dict)
+
+
 class _Engine:
     """Runs the interpreter from every entry of one module.
 
     Args:
+        judged: what is known of other files.
         home: the module whose findings are wanted, if not that of the entries.
+        about: the function that the findings are about, if not any: only entries that may
+            lead to it are followed.
     """
 
-    def __init__(self, program: Program, unit: Unit, home: Module | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        unit: Unit,
+        judged: _Judged,
+        home: Module | None = None,
+        about: Function | None = None,
+    ) -> None:
         self.program = program
         self.unit = unit
         self.module = unit.module
         self.home = home or unit.module
+        self.about = about
         self.roles = unit.roles
         self.facts = unit.facts
         self._diagnosticians: dict[Module, Diagnostician] = {}
@@ -91,7 +140,21 @@ class _Engine:
         self.called: set[Function] = set()
         self.unfollowed: set[Function] = set()
         self.entries = Entries(program, unit)
-        self._others: dict[Module, tuple[_Engine, list[Found]]] = {}
+        self._leading = None if about is None else self._leading_to(about)
+        self._judged = judged
+        self._callers: dict[tuple[Function, Module], _Followed] = {}
+        self._heirs: dict[tuple[Function, Class], _Followed] = {}
+
+    def _leading_to(self, about: Function) -> frozenset[Function]:
+        """Functions of the file from which a path may lead to a function, in whatever file."""
+        family = [about.owner, *self.program.subclasses(about.owner)] if about.owner else []
+        words = leading_words(about.module, (about.name, *(item.name for item in family)))
+        return leading_functions(self.module, leading_words(self.module, words))
+
+    def _leads(self, function: Function) -> bool:
+        """Whether an entry is to be followed; one of another file always is."""
+        leading = self._leading
+        return leading is None or function in leading or function.module is not self.module
 
     def follow(self) -> list[Found]:
         """Everything found from every entry."""
@@ -105,6 +168,7 @@ class _Engine:
             for function in self.module.functions
             if function is not body
             and self.facts[function].reach
+            and self._leads(function)
             and not _is_context_manager(function)
         ]
         for function in candidates:
@@ -115,9 +179,17 @@ class _Engine:
                 found += self._judge_entry(function)
         found += self._judge_inherited()
         found += self._judge_split_classes()
+        found = [item for item in found if self._is_wanted(item)]
         found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
         found = [item for item in found if not self._callers_refute(item)]
-        return found + list(self._never_done({item.site.node for item in found}))
+        found += self._never_done({item.site.node for item in found})
+        return [item for item in found if self._is_wanted(item)]
+
+    def _is_wanted(self, item: Found) -> bool:
+        """Whether a finding is about what the engine was asked about."""
+        if self.about is None or self.home is not self.module:
+            return True
+        return item.site.function is self.about
 
     def _judge_entry(self, function: Function) -> list[Found]:
         """Follow an entry; one of an abstract class as the objects of its subclasses run it.
@@ -186,32 +258,49 @@ class _Engine:
         for unit in self.program.callers(entry):
             if unit.module is self.module:  # of an inherited method; followed already
                 continue
-            caller, found = self._followed(unit)
-            if entry not in caller.called:
-                continue
-            seen = True
-            if any(other.site.node is item.site.node for other in found):
+            answer = self._followed(unit, entry)
+            reached = entry in answer.called
+            if reached and answer.confirms(item):
                 return False
+            seen = seen or reached or not answer.complete
         return seen or self._subclasses_refute(item)
 
-    def _followed(self, unit: Unit) -> tuple[_Engine, list[Found]]:
-        """Another file followed for findings in this one, once."""
-        if unit.module not in self._others:
-            caller = _Engine(self.program, unit, home=self.module)
-            self._others[unit.module] = (caller, caller.follow())
-        return self._others[unit.module]
+    def _followed(self, unit: Unit, entry: Function) -> _Followed:
+        """What another file shows about a function of this one."""
+
+        def follow() -> Answer:
+            caller = _Engine(self.program, unit, self._judged, home=self.module, about=entry)
+            return caller.follow(), caller.called
+
+        return self._ask(self._callers, (entry, unit.module), follow)
+
+    def _ask(self, known: dict[Key, _Followed], key: Key, ask: Callable[[], Answer]) -> _Followed:
+        """What `ask` finds; asked once, and what rests on half an answer is half of one."""
+        if key in known:
+            self.program.cuts += not known[key].complete
+            return known[key]
+        cuts = self.program.cuts
+        found, called = ask()
+        known[key] = _Followed(tuple(found), called, complete=self.program.cuts == cuts)
+        return known[key]
 
     def _subclasses_refute(self, item: Found) -> bool:
         """Whether every subclass of an abstract class completes it so that the path is gone."""
-        owner = item.entry.owner
-        if owner is None or not self._is_abstract(owner):
+        entry = item.entry
+        if entry.owner is None or not self._is_abstract(entry.owner):
             return False
-        subclasses = self.program.subclasses(owner)
-        for subclass in subclasses:
-            found = self._judge(item.entry, self.entries.states(item.entry, subclass))
-            if any(other.site.node is item.site.node for other in found):
-                return False
-        return bool(subclasses)
+        heirs = self.program.subclasses(entry.owner)
+        return bool(heirs) and not any(
+            self._completed(entry, heir).confirms(item) for heir in heirs
+        )
+
+    def _completed(self, entry: Function, heir: Class) -> _Followed:
+        """What an entry does to the objects of a subclass."""
+
+        def judge() -> Answer:
+            return self._judge(entry, self.entries.states(entry, heir)), frozenset()
+
+        return self._ask(self._heirs, (entry, heir), judge)
 
     def _is_abstract(self, owner: Class) -> bool:
         """Whether a class uses attributes of `self` that only its subclasses can have."""
@@ -255,7 +344,7 @@ class _Engine:
             own = {name for name, method in owner.methods.items() if self.facts[method].reach}
             for base in self.program.ancestry(owner)[1:] if own else ():
                 for method in base.methods.values():
-                    if self._needs(own, method, owner):
+                    if self._leads(method) and self._needs(own, method, owner):
                         found += self._judge(method, self.entries.states(method, owner))
         return found
 
@@ -282,7 +371,7 @@ class _Engine:
             if not {SCALE, STEP, CLIP} <= reach or reach & {BACKWARD, UNSCALE}:
                 continue
             for method in owner.methods.values():
-                if {STEP, CLIP} <= self.facts[method].words:
+                if {STEP, CLIP} <= self.facts[method].words and self._leads(method):
                     found += self._judge_stepper(owner, method)
         return found
 
@@ -307,7 +396,7 @@ class _Engine:
             try:
                 outcome = interpreter.run(frame, self.entries.states(method))
             except BudgetExceeded:
-                self.program.unfinished.add(method)
+                self.program.leave(method)
                 continue
             for _, value in outcome.returns:
                 if (
@@ -372,7 +461,7 @@ class _Engine:
                 self.entries.leave_module(after)
         except BudgetExceeded:
             # What was found until here stands; silence about the rest means nothing.
-            self.program.unfinished.add(function)
+            self.program.leave(function)
         return found, interpreter
 
     def _diagnostician(self, module: Module) -> Diagnostician:
@@ -414,19 +503,27 @@ class _Engine:
             return False
         steps = relevant_steps(item.state.trail, item.slug, item.origin)
         functions = {step[2] for step in steps if step[0] == "event"} | {item.origin.function}
-        return not any(
-            other.site.function in functions
-            for module in {function.module for function in functions}
-            for other in self._judged_alone(module)
-        )
+        ordered = sorted(functions, key=lambda function: function.label)
+        answers = (self._judged_alone(function) for function in ordered)
+        return not any(answer.found or not answer.complete for answer in answers)
 
-    def _judged_alone(self, module: Module) -> list[Found]:
-        """What another file does wrong by itself; nothing where that question is being asked."""
-        known = self.program.judged.get(module)
-        if known is None:
-            known = self.program.judged[module] = []
-            known += _Engine(self.program, self.program.unit(module.body)).follow()
-        return known
+    def _judged_alone(self, function: Function) -> _Followed:
+        """What a function of another file does wrong by itself.
+
+        Nothing where its file is being asked already.
+        """
+        judged, home = self._judged, function.module
+        if function not in judged.known and home in judged.asking:
+            return _Followed((), frozenset(), complete=True)
+
+        def follow() -> Answer:
+            judged.asking.add(home)
+            engine = _Engine(self.program, self.program.unit(function), judged, about=function)
+            found = engine.follow()
+            judged.asking.discard(home)
+            return found, engine.called
+
+        return self._ask(judged.known, function, follow)
 
 
 def _is_context_manager(function: Function) -> bool:

@@ -111,7 +111,7 @@ class Entries:
         try:
             outcome = interpreter.run(frame, states)
         except BudgetExceeded:
-            self.program.unfinished.add(constructor)
+            self.program.leave(constructor)
             return [self._constants()]
         after = [*outcome.normal, *(state for state, _ in outcome.returns)]
         for state in after:

@@ -78,7 +78,7 @@ class Program:
     Attributes:
         budget: what the checked file may still cost.
         unfinished: functions that were begun, and were not followed to their end.
-        judged: what files do wrong by themselves, as far as the engine asked.
+        cuts: how often that happened, or an answer rested on it.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Program:
     ) -> None:
         self.budget = Budget()
         self.unfinished: set[Function] = set()
-        self.judged: dict[Module, list] = {}
+        self.cuts = 0
         self._project = project or Project()
         self.objects = objects or Objects(self._project)
         self.values = values or Values(self.objects)
@@ -102,6 +102,11 @@ class Program:
         self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
         self._tested: set[str] = set()
         self._handed: set[str] = set()
+
+    def leave(self, function: Function) -> None:
+        """Note that a function is left half-way: silence about the rest means nothing."""
+        self.unfinished.add(function)
+        self.cuts += 1
 
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
