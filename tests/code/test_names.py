@@ -89,11 +89,10 @@ CASES = {
         TOOLS,
         "try:\n    from tools import limit\nexcept ImportError:\n    limit = None\nREAD(limit)",
     ),
-    "fallback function": (
-        TOOLS,
-        "try:\n    from tools import limit\nexcept ImportError:\n    def limit(): pass\nREAD(limit)",
-    ),
 }
+FALLBACK = (
+    "try:\n    from tools import limit\nexcept ImportError:\n    def limit(): pass\nREAD(limit)"
+)
 
 
 @pytest.mark.parametrize(("files", "source"), CASES.values(), ids=CASES)
@@ -109,6 +108,7 @@ UNKNOWN = {
     "bound again": "from tools import limit\nlimit = print(limit)\nREAD(limit)",
     "builtin": "READ(print)",
     "another library": "import json\nREAD(json.dumps)",
+    "fallback function": FALLBACK,
     "nothing": "READ(limit)",
 }
 
@@ -117,6 +117,18 @@ UNKNOWN = {
 def test_nothing_that_may_be_something_else(source: str, tmp_path: Path) -> None:
     write(tmp_path, {**TOOLS, "run.py": source})
     assert asked(tmp_path) is None
+
+
+def test_a_fallback_is_one_of_two(tmp_path: Path) -> None:
+    write(tmp_path, {**TOOLS, "run.py": FALLBACK})
+    project = Project(str(tmp_path))
+    module = project.add("run.py", FALLBACK, ast.parse(FALLBACK), str(tmp_path / "run.py"))
+    (site,) = [site for site in module.calls if site.method == "READ"]
+    name = site.node.args[0]
+    assert isinstance(name, ast.Name)
+    found = {item.module.name or "__main__" for item in project.choices(name, site.function)}
+    assert found == {"tools", "__main__"}
+    assert executed(tmp_path).startswith("tools.")
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
