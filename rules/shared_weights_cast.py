@@ -5,7 +5,8 @@ The model that is being trained is cast to half for evaluation or export, and no
 ## What it does
 Flags `model.half()` and `model.to(torch.float16)` inside a training loop, or in a function or
 method that a training loop calls with the trained model, if nothing casts it back to float32
-afterwards.
+afterwards. It is a warning where unknown code is given the model behind the cast, and may cast it
+back, and where an option chooses the dtype.
 
 ## Why is this bad?
 `half()` on a module works in place and returns the same module: the parameters that the optimizer
@@ -78,8 +79,9 @@ Executing two epochs raises the exception in the second one.
 No fix. Evaluate under autocast, or cast a copy (`copy.deepcopy(model).half()`).
 
 ## Known limits
-A cast back anywhere behind the cast, also on some paths only, counts. The trained model is known
-by its name in the loop: it is given to the optimizer or to a function that trains.
+A cast back anywhere in the function or in the loop, also on some paths only, counts. The trained
+model is the one whose `parameters()` the code around the backward uses, or else one that it calls;
+a loop that hands its model to unknown code for training is not judged.
 
 ## References
 - `torch.nn.Module.half`: "This method modifies the module in-place"
@@ -89,19 +91,20 @@ by its name in the loop: it is given to the optimizer or to a function that trai
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from amplint.amp.halves import cast_of
+from amplint.amp.halves import Cast, cast_of
+from amplint.amp.model_uses import casts_to, is_trained, renewals, same_model, uses_of
 from amplint.code.arguments import bind
 from amplint.code.dataflow import parameters
 from amplint.code.expressions import last_name, path_text
-from amplint.code.layout import Layout, layout_of
+from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Activation, Origin, Step
+from amplint.values.provenance import Activation, Origin, Standing, Step
 from amplint.view import FileView
 
 RULE = Rule(
@@ -114,15 +117,26 @@ RULE = Rule(
 )
 
 CAST = (
-    "`{cast}` casts the trained model in place, and nothing casts it back: the next training step "
-    "finds float16 parameters"
+    "`{cast}` casts the trained model in place{when}, and nothing casts it back{unless}: the next "
+    "training step finds float16 parameters"
 )
 HELP = "cast a copy (`copy.deepcopy({model}).half()`), or evaluate under autocast"
 
-#: Calls that train.
-_TRAINS = re.compile(r"train|fit|backward|optimi[sz]e|update", re.IGNORECASE)
-_DTYPE = re.compile(r"16|half|type|prec", re.IGNORECASE)
-_TRAINS_NOT = re.compile(r"load|log|save|print|progress|meter|metric|pbar|trainer$", re.IGNORECASE)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Training:
+    """A loop that trains the model that is cast.
+
+    Args:
+        function: holds the loop.
+        path: what that function calls the model.
+        steps: from the loop's call to the cast.
+    """
+
+    loop: ast.AST
+    function: Function
+    path: str
+    steps: tuple[Step, ...]
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -130,22 +144,16 @@ def check(view: FileView) -> Iterator[Finding]:
     for site in view.module.calls:
         if site.method not in ("half", "to") or not isinstance(site.node.func, ast.Attribute):
             continue
-        path = path_text(site.node.func.value)
-        if path is None or site.node not in layout_of(site.function):
+        written = path_text(site.node.func.value)
+        if written is None or site.node not in layout_of(site.function):
             continue
-        if site.method == "to" and not _names_a_dtype(site.node):
-            continue
+        path = same_model(written, site.function)
         cast = cast_of(view, site.node, Origin(site.node, site.function))
         if cast is None or cast.dtype != "float16" or _cast_back(view, site, path):
             continue
-        steps = next(_in_training(view, site, path), None)
-        if steps is not None:
-            yield _finding(view, site, path, steps)
-
-
-def _names_a_dtype(call: ast.Call) -> bool:
-    """Whether `.to(...)` may be about more than a device, by its words."""
-    return any(_DTYPE.search(ast.unparse(item)) for item in (*call.args, *call.keywords))
+        training = next(_in_training(view, site, path), None)
+        if training is not None:
+            yield _finding(view, site, cast, training)
 
 
 def _cast_back(view: FileView, site: CallSite, path: str) -> bool:
@@ -154,54 +162,60 @@ def _cast_back(view: FileView, site: CallSite, path: str) -> bool:
     functions = [site.function]
     if owner is not None and path.startswith("self."):
         functions = [item for item in view.module.functions if enclosing_class(item) is owner]
-    for function in functions:
-        for node in layout_of(function).nodes:
-            if node is site.node or not isinstance(node, ast.Call):
-                continue
-            if isinstance(node.func, ast.Attribute) and path_text(node.func.value) == path:
-                cast = cast_of(view, node, Origin(node, function))
-                if cast is not None and cast.dtype != "float16":
-                    return True
-            elif last_name(node.func) == "deepcopy" and path in map(path_text, node.args):
-                return True
-    return False
+    return any(_casts_back(view, path, item, layout_of(item).nodes) for item in functions)
 
 
-def _in_training(view: FileView, site: CallSite, path: str) -> Iterator[tuple[Step, ...]]:
-    """The ways on which a training loop reaches the cast with the model that it trains."""
-    module, function = site.function.module, site.function
-    step = Step(site.node, module, "the parameters become float16")
-    loop = _training_loop(layout_of(function), site.node, path)
-    if loop is not None:
-        yield (step, Step(loop, module, "the loop trains the same model again"))
-        return
+def _casts_back(view: FileView, path: str, function: Function, nodes: list[ast.AST]) -> bool:
+    """Whether a cast among some nodes makes the model another dtype, or a copy keeps it."""
+    return any(
+        last_name(use.call.func) == "deepcopy" or casts_to(view, use) not in (None, "float16")
+        for use in uses_of(view, path, function, nodes)
+    )
+
+
+def _in_training(view: FileView, site: CallSite, path: str) -> Iterator[_Training]:
+    """The loops that reach the cast with the model that they train."""
+    function = site.function
+    step = Step(site.node, function.module, "the parameters become float16")
+    yield from _loops(view, path, function, site.node, (step,))
     for call in view.objects.calls_of(function):
-        outer = _passed(function, call, path)
+        outer = _passed(site, call, path)
         if outer is None or not _may_run(view, site, function, call):
             continue
-        layout = layout_of(call.function)
-        if call.node not in layout:
-            continue
-        loop = _training_loop(layout, call.node, outer)
-        if loop is not None:
-            there = call.function.module
-            words = f"`{function.name}` is called with the trained model"
-            yield (
-                Step(call.node, there, words),
-                step,
-                Step(loop, there, "the loop trains the same model again"),
-            )
+        words = f"`{function.name}` is called with the trained model"
+        steps = (Step(call.node, call.function.module, words), step)
+        yield from _loops(view, outer, call.function, call.node, steps)
 
 
-def _passed(function: Function, call: CallSite, path: str) -> str | None:
+def _loops(
+    view: FileView, path: str, function: Function, node: ast.AST, steps: tuple[Step, ...]
+) -> Iterator[_Training]:
+    """The loops around a node that train the model round after round, and never cast it back."""
+    layout = layout_of(function)
+    for loop in layout.loops(node) if node in layout else ():
+        if any(layout.holds(loop, statement) for statement in renewals(path, function)):
+            return
+        nodes = layout.inside(loop)
+        if is_trained(view, path, function, nodes):
+            if not _casts_back(view, path, function, nodes):
+                last = Step(loop, function.module, "the loop trains the same model again")
+                yield _Training(loop, function, path, (*steps, last))
+            return
+
+
+def _passed(site: CallSite, call: CallSite, path: str) -> str | None:
     """What the caller calls the model; None where the callee does not share it."""
+    function, layout = site.function, layout_of(site.function)
+    if any(layout.reaches(statement, site.node) for statement in renewals(path, function)):
+        return None
     if path.startswith("self."):
         receiver = call.node.func.value if isinstance(call.node.func, ast.Attribute) else None
         return path if receiver is not None and path_text(receiver) == "self" else None
     if path not in parameters(function):
         return None
     argument = bind(call.node, function).given.get(path)
-    return path_text(argument) if argument is not None else None
+    text = path_text(argument) if argument is not None else None
+    return same_model(text, call.function) if text is not None else None
 
 
 def _may_run(view: FileView, site: CallSite, function: Function, call: CallSite) -> bool:
@@ -213,32 +227,32 @@ def _may_run(view: FileView, site: CallSite, function: Function, call: CallSite)
     )
 
 
-def _training_loop(layout: Layout, node: ast.AST, path: str) -> ast.AST | None:
-    """A loop around a node that also trains the model of this name."""
-    for loop in layout.loops(node):
-        for other in layout.inside(loop):
-            if isinstance(other, ast.Call) and other is not node and _trains(other, path, layout):
-                return loop
-    return None
+def _unknown_code(view: FileView, site: CallSite, path: str, training: _Training) -> str:
+    """What is given the model behind the cast and is not in sight; "" for nothing."""
+    layout, function = layout_of(site.function), site.function
+    later = [node for node in layout.nodes if layout.reaches(site.node, node)]
+    around = layout_of(training.function).inside(training.loop)
+    places = ((path, function, later), (training.path, training.function, around))
+    found = (use for place in places for use in uses_of(view, *place) if not use.followed)
+    return next((view.source_of(use.call.func) for use in found), "")
 
 
-def _trains(call: ast.Call, path: str, layout: Layout) -> bool:
-    name = last_name(call.func)
-    if path in map(path_text, [*call.args, *(item.value for item in call.keywords)]):
-        return bool(_TRAINS.search(name)) and not _TRAINS_NOT.search(name)
-    if isinstance(call.func, ast.Attribute) and path_text(call.func.value) == "self":
-        return path.startswith("self.") and bool(_TRAINS.search(name))
-    if name != "backward":
-        return False
-    return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == "parameters"
-        and path_text(node.value) == path
-        for node in layout.nodes
+def _finding(view: FileView, site: CallSite, cast: Cast, training: _Training) -> Finding:
+    assert isinstance(site.node.func, ast.Attribute)
+    written = path_text(site.node.func.value) or ""
+    unknown = _unknown_code(view, site, same_model(written, site.function), training)
+    chosen = cast.value is not None and cast.value.standing is Standing.CHOICE
+    tests = [view.source_of(item.test) for item in conditions_at(site.node, site.function)[:1]]
+    message = CAST.format(
+        cast=view.source_of(site.node),
+        when=f" (it depends on `{tests[0]}`)" if tests else "",
+        unless=f" unless `{unknown}(...)` does" if unknown else "",
     )
-
-
-def _finding(view: FileView, site: CallSite, path: str, steps: tuple[Step, ...]) -> Finding:
-    places = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    message = CAST.format(cast=view.source_of(site.node))
-    return view.finding(RULE, site.node, message, HELP.format(model=path), path=places)
+    return view.finding(
+        RULE,
+        site.node,
+        message,
+        HELP.format(model=written),
+        path=tuple(view.step(step.node, step.module, step.words) for step in training.steps),
+        severity=Severity.WARNING if unknown or chosen else None,
+    )
