@@ -7,12 +7,17 @@ Flags `loss.backward()`, `scaler.scale(loss).backward()`, `torch.autograd.backwa
 backward of training libraries inside an autocast region, also where the region calls a function, of
 this or another file, that runs it. An inner `autocast(enabled=False)` is respected.
 
+It is a warning where something that computes in float32 is in sight: products of the model under
+`autocast(enabled=False)`, a layer that runs before the region, an autograd function with products in
+a backward without `custom_bwd`, or one of torch's own such as `torch.cdist`. Else it is `info`.
+
 ## Why is this bad?
 Autograd runs each operation's backward in the dtype of its forward by itself. With autocast on, the
 backward formulas are cast once more: layers that were kept in float32 on purpose get half precision
 matrix products in their gradients (relative error 2.5e-3 in the measured model), and so do custom
-autograd functions. Layers that ran under autocast get the same gradients, so nothing looks wrong.
-PyTorch's documentation says that backward passes under autocast are not recommended.
+autograd functions. Layers that ran under autocast get the same gradients, bit for bit, so nothing
+looks wrong until somebody adds such a layer. PyTorch's documentation says that backward passes under
+autocast are not recommended.
 
 ## Example
 ```python
@@ -79,6 +84,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
+from amplint.regions.islands import Island, island_of
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import anchor, backwards, ending_words, path_to
 from amplint.rule import Rule
@@ -93,9 +99,13 @@ RULE = Rule(
     facts=("B16", "B16b"),
 )
 
-MESSAGE = (
-    "the backward pass runs under the autocast of line {row}: layers and autograd functions that "
-    "computed in float32 get their gradients in half precision"
+SUFFERS = (
+    "the backward pass runs under the autocast of line {row}: `{island}` {words}, and its gradients "
+    "are computed in half precision"
+)
+HARMLESS = (
+    "the backward pass runs under the autocast of line {row}, which is harmless here as far as can "
+    "be seen: only what computes in float32 gets other gradients"
 )
 
 
@@ -122,13 +132,28 @@ def _nearest(pair: tuple[Region, list[Inside]]) -> tuple[int, int]:
 def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
     first = items[0]
     node = anchor(view, first)
-    message = MESSAGE.format(row=region.opened.lineno)
-    help = ending_words(view, region, node, first)
-    return view.finding(RULE, node, message, help, path=_path(view, region, items))
+    island = island_of(view.regions, region, first)
+    message = HARMLESS.format(row=region.opened.lineno)
+    if island is not None:
+        words = {"island": view.source_of(island.node), "words": island.words}
+        message = SUFFERS.format(row=region.opened.lineno, **words)
+    return view.finding(
+        RULE,
+        node,
+        message,
+        ending_words(view, region, node, first),
+        path=_path(view, region, items, island),
+        severity=None if island is not None else Severity.INFO,
+    )
 
 
-def _path(view: FileView, region: Region, items: list[Inside]) -> tuple[PathStep, ...]:
+def _path(
+    view: FileView, region: Region, items: list[Inside], island: Island | None
+) -> tuple[PathStep, ...]:
     found = path_to(view, region, items[0], "the backward pass runs with autocast still on")
+    if island is not None:
+        step = view.step(island.node, island.function.module, f"this {island.words}")
+        found = (*found[:1], step, *found[1:])
     others = (item for item in items[1:] if not item.trail and not items[0].trail)
     again = (
         view.step(item.call, item.function.module, "another backward pass of the region")

@@ -90,11 +90,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.half_tensors import LOWERED
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.findings import Finding, Severity
 from amplint.regions.callers import Callers
+from amplint.regions.islands import AUTOGRAD_FUNCTIONS, applied_function
 from amplint.regions.regions import Inside, Region, Regions, Trail
 from amplint.regions.training import path_to
 from amplint.rule import Rule
@@ -109,12 +111,6 @@ RULE = Rule(
     facts=("A12", "A12b", "B16b"),
 )
 
-BASES = frozenset(("torch.autograd.Function", "torch.autograd.function.Function"))
-#: Operations that autocast casts and that need operands of one dtype.
-PRODUCTS = frozenset(
-    ("mm", "bmm", "matmul", "addmm", "baddbmm", "addbmm", "mv", "einsum", "linear", "bilinear")
-    + ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-)
 #: A function that does one of these looks after its dtypes.
 LOOKS_AFTER = frozenset(
     ("to", "type_as", "type", "float", "half", "bfloat16", "double", "autocast", "custom_fwd")
@@ -137,7 +133,7 @@ def check(view: FileView) -> Iterator[Finding]:
         return
     regions = view.regions
     for owner in view.module.classes.values():
-        if not view.objects.base_names(owner) & BASES or not _needs_one_dtype(owner):
+        if not view.objects.base_names(owner) & AUTOGRAD_FUNCTIONS or not _needs_one_dtype(owner):
             continue
         for region, item in _applied(view, regions, owner):
             yield _finding(view, owner, region, item)
@@ -170,7 +166,7 @@ def _needs_one_dtype(owner: Class) -> bool:
 def _multiplies(function: Function) -> bool:
     return any(
         (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult))
-        or (isinstance(node, ast.Call) and last_name(node.func) in PRODUCTS)
+        or (isinstance(node, ast.Call) and last_name(node.func) in LOWERED)
         for node in function.nodes
     )
 
@@ -181,22 +177,10 @@ def _applied(view: FileView, regions: Regions, owner: Class) -> Iterator[tuple[R
     modules: list[Module] = [view.module, *view.project.mentioning(view.module, owner.name)]
     for module in modules:
         for site in module.calls:
-            if not _is_apply(view, site.node, site.function, owner):
+            if site.node not in layout_of(site.function):
+                continue
+            if applied_function(regions, site.node, site.function) is not owner:
                 continue
             trail: Trail
             for region, trail in callers.regions_around(site.node, site.function):
                 yield region, Inside(site.node, site.function, trail)
-
-
-def _is_apply(view: FileView, call: ast.Call, function: Function, owner: Class) -> bool:
-    """Whether a call is `Owner.apply(...)`, or calls a name for `Owner.apply`."""
-    if call not in layout_of(function):
-        return False
-    callee: ast.expr | None = call.func
-    if isinstance(callee, ast.Name):
-        found = view.objects.bindings(callee, function) or []
-        values = [(item.value, item.function) for item in found if item.value is not None]
-        callee, function = values[0] if len(values) == 1 else (None, function)
-    if not isinstance(callee, ast.Attribute) or callee.attr != "apply":
-        return False
-    return view.objects.symbol(callee.value, function) is owner

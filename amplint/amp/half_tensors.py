@@ -24,7 +24,7 @@ from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
 
 #: Operations that autocast runs in float16, by the name of the function or method.
-_LOWERED = frozenset(
+LOWERED = frozenset(
     ("matmul", "mm", "bmm", "mv", "addmm", "addmv", "addbmm", "baddbmm", "einsum", "linear")
     + ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
     + ("scaled_dot_product_attention", "chain_matmul")
@@ -140,7 +140,7 @@ def _of_call(view: AmpView, call: ast.Call, function: Function, depth: int) -> a
     dotted = function.module.resolve(call.func) or ""
     is_torch = dotted.startswith("torch.")
     is_method = isinstance(call.func, ast.Attribute) and not dotted
-    if name in _LOWERED and (is_torch or is_method):
+    if name in LOWERED and (is_torch or is_method):
         return call
     if name == "half" and is_method:
         return call

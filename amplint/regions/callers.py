@@ -38,6 +38,11 @@ class Callers:
 
     def regions_around(self, node: ast.AST, function: Function) -> Iterator[tuple[Region, Trail]]:
         """Regions that `node` runs in, each with the calls that lead from it to `function`."""
+        for region, trail in self._regions_around(node, function):
+            if not self.regions.is_excluded(region, node, function, trail):
+                yield region, trail
+
+    def _regions_around(self, node: ast.AST, function: Function) -> Iterator[tuple[Region, Trail]]:
         if self._is_off(node, function):
             return
         around = self.regions.around(node, function)

@@ -321,9 +321,10 @@ def _either(
     resolve: Callable[[ast.expr, Function], Alternatives],
 ) -> Alternatives:
     """Both sides of a conditional expression, each under its condition."""
-    test = ast.unparse(expression.test)
+    test = expression.test
     found: list[Cast | None] = []
-    for side, text in ((expression.body, test), (expression.orelse, f"not {test}")):
+    sides = ((expression.body, ast.unparse(test)), (expression.orelse, _negated(test)))
+    for side, text in sides:
         for item in resolve(side, function):
             if item is not None and not item.condition:
                 item = replace(item, condition=text)
@@ -337,10 +338,13 @@ def _test_around(value: ast.expr, function: Function) -> str:
         return ""
     for node in layout.ancestors(value):
         if isinstance(node, ast.If):
-            text = ast.unparse(node.test)
             within = any(layout.holds(statement, value) for statement in node.body)
-            return text if within else f"not {text}"
+            return ast.unparse(node.test) if within else _negated(node.test)
     return ""
+
+
+def _negated(test: ast.expr) -> str:
+    return ast.unparse(ast.UnaryOp(ast.Not(), test))
 
 
 def is_property(binding: Binding) -> bool:

@@ -17,6 +17,8 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, Module
 from amplint.regions.contexts import Alternatives, Cast, Contexts
+from amplint.values.assumptions import Assumptions
+from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.values import Values
 
@@ -86,6 +88,7 @@ class Regions:
         self.contexts = Contexts(objects, values)
         self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
         self._inside: dict[Region, list[Inside]] = {}
+        self._switches: dict[Cast, ast.expr] = {}
 
     # -- the regions of one function ---------------------------------------------------------
 
@@ -150,8 +153,33 @@ class Regions:
         Each function is entered once, and not at all where autocast is off.
         """
         if region not in self._inside:
-            self._inside[region] = list(self._walk(region))
+            self._inside[region] = [
+                item
+                for item in self._walk(region)
+                if not self.is_excluded(region, item.call, item.function, item.trail)
+            ]
         return self._inside[region]
+
+    def is_excluded(
+        self, region: Region, node: ast.AST, function: Function, trail: Trail = ()
+    ) -> bool:
+        """Whether a node runs only where what switches the region on is false."""
+        if not region.cast.condition:
+            return False
+        ways = (*trail, (node, function))
+        facts = Assumptions.of(
+            self.values, (test for call, where in ways for test in conditions_at(call, where))
+        )
+        return (
+            bool(facts.known)
+            and facts.decides(self._switch(region.cast), region.cast.function) is False
+        )
+
+    def _switch(self, cast: Cast) -> ast.expr:
+        """The condition of an autocast as an expression, always the same one."""
+        if cast not in self._switches:
+            self._switches[cast] = ast.parse(cast.condition, mode="eval").body
+        return self._switches[cast]
 
     def _walk(self, region: Region) -> Iterator[Inside]:
         seen = {region.function}
