@@ -24,9 +24,14 @@ def is_record(owner: Class) -> bool:
     decorators = (
         item.func if isinstance(item, ast.Call) else item for item in owner.node.decorator_list
     )
-    if any(last_name(item) in _DECORATORS for item in decorators):
+    if any(_word(item, owner) in _DECORATORS for item in decorators):
         return True
-    return any(last_name(base) in _BASES for base in owner.bases)
+    return any(_word(base, owner) in _BASES for base in owner.bases)
+
+
+def _word(expression: ast.expr, owner: Class) -> str:
+    """The last name of an expression, under whatever name it was imported."""
+    return (owner.module.resolve(expression) or last_name(expression)).rpartition(".")[2]
 
 
 def fields_of(owner: Class) -> list[str]:
@@ -34,7 +39,7 @@ def fields_of(owner: Class) -> list[str]:
     return [
         target.id
         for statement in owner.node.body
-        for target in _targets(statement)
+        for target in _targets(statement, owner)
         if isinstance(target, ast.Name) and not _is_no_parameter(statement)
     ]
 
@@ -54,7 +59,7 @@ def keeps_values(owner: Class) -> bool:
     for statement in owner.node.body:
         decorators = getattr(statement, "decorator_list", ())
         calls = [item.func if isinstance(item, ast.Call) else item for item in decorators]
-        if any(last_name(item) in _VALIDATORS for item in calls):
+        if any(_word(item, owner) in _VALIDATORS for item in calls):
             return False
         value = getattr(statement, "value", None)
         if isinstance(value, ast.Call) and any(word.arg == "converter" for word in value.keywords):
@@ -62,13 +67,13 @@ def keeps_values(owner: Class) -> bool:
     return True
 
 
-def _targets(statement: ast.stmt) -> list[ast.expr]:
+def _targets(statement: ast.stmt, owner: Class) -> list[ast.expr]:
     """What a statement declares: `amp: bool`, or `amp = attr.ib()` without a type."""
     if isinstance(statement, ast.AnnAssign):
         return [statement.target]
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return []
-    return statement.targets if last_name(statement.value.func) in _DECLARERS else []
+    return statement.targets if _word(statement.value.func, owner) in _DECLARERS else []
 
 
 def _is_no_parameter(statement: ast.stmt) -> bool:

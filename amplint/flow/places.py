@@ -73,7 +73,9 @@ class Places:
 
     def locate(self, node: ast.expr, state: State, function: Function) -> str | None:
         """Canonical location of a name, attribute or subscript; aliases are followed."""
-        if isinstance(node, ast.Name):
+        if (imported := self.program.imported_place(node, function)) is not None:
+            location = imported
+        elif isinstance(node, ast.Name):
             location = self.name_location(node.id, function)
         elif isinstance(node, ast.Attribute):
             base = self.locate(node.value, state, function)
@@ -129,7 +131,20 @@ class Places:
         if location is None:
             return None
         value = state.values.get(location)
+        if value is None and self._is_outside(node, state, function):
+            value = self.program.constant(node, function)
         return value if value is not None else ("path", location)
+
+    def _is_outside(self, node: ast.expr, state: State, function: Function) -> bool:
+        """Whether a place belongs to a module, and the path has not put anything else there."""
+        root = node
+        while isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value
+        if not isinstance(root, ast.Name) or self.program.imported_place(root, function):
+            return isinstance(root, ast.Name)
+        home = function.module.body
+        place = self.name_location(root.id, function)
+        return function is not home and place == f"{home.label}:{root.id}"
 
     def _function_named(self, name: ast.Name, function: Function) -> Function | None:
         """The function of the same file that a name stands for."""

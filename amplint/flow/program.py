@@ -33,7 +33,7 @@ from amplint.flow.facts import (
     facts_of_lambda,
 )
 from amplint.flow.slice import Slice, Slicer, tested_beside_events
-from amplint.flow.values import Value
+from amplint.flow.values import NONE, Value
 from amplint.values.kinds import Targets
 from amplint.values.objects import Objects
 from amplint.values.values import Values
@@ -100,6 +100,7 @@ class Program:
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
         self._partakers: dict[Module, bool] = {}
         self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
+        self._imported_places: dict[ast.expr, str | None] = {}
         self._tested: set[str] = set()
         self._handed: set[str] = set()
 
@@ -228,6 +229,30 @@ class Program:
                 not self._tested.isdisjoint(fields_of(item)) for item in self.ancestry(owner)
             )
         return constructor is not None and self.settles_test(constructor)
+
+    def imported_place(self, node: ast.expr, function: Function) -> str | None:
+        """Where a variable of another file lives, under whatever name it is imported."""
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return None
+        if node not in self._imported_places:
+            self._imported_places[node] = self._find_imported(node, function)
+        return self._imported_places[node]
+
+    def _find_imported(self, node: ast.Name | ast.Attribute, function: Function) -> str | None:
+        dotted = function.module.resolve(node)
+        found = self.objects.bindings(node, function) if dotted is not None else None
+        if not found or found[0].function.module is function.module:
+            return None
+        home = found[0].function.module.body
+        name = dotted.rpartition(".")[2]
+        return f"{home.label}:{name}" if found[0].function is home else None
+
+    def constant(self, node: ast.expr, function: Function) -> Value:
+        """The constant that a place outside of all functions always is; None if there is none."""
+        content = self.values.of(node, function).only()
+        if content is None:
+            return NONE
+        return ("const", content) if isinstance(content, (bool, int, float, str)) else None
 
     def knows(self, function: Function) -> bool:
         """Whether the module of a function is part of the program."""

@@ -18,7 +18,7 @@ from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.state import State
-from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none
+from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none, is_truthy, kind_of
 from amplint.flow.windows import Windows, literal_of
 
 #: Stable calls whose result is a bool; of any other the value itself is unknown.
@@ -301,6 +301,8 @@ class Reader(Windows):
         value = self.raw(node, state, function)
         if value is not None and value[0] == "formula":
             return value[1]
+        if kind_of(value) in ("const", "none") and (known := is_truthy(value)) is not None:
+            return known
         location = self.locate(node, state, function)
         if location is None:
             return None
@@ -482,15 +484,17 @@ class Reader(Windows):
             text = self.value(left, state, function)
             if text is not None and text[0] == "text":
                 return text[1] if literal == "True" else negate(text[1])
+        known = self.raw(left, state, function) if _is_place(left) else None
+        if literal is not None and kind_of(known) == "const":
+            return known[1] == literal
         location = self.locate(left, state, function)
         if literal is not None and location is not None:
             if literal is True or literal is False:
                 truth = self.formula(left, state, function)
                 return truth if literal else negate(truth)
             if literal == 0:
-                rest = self.raw(left, state, function) if _is_place(left) else None
-                if rest is not None and rest[0] == "formula":
-                    return negate(rest[1])
+                if kind_of(known) == "formula":
+                    return negate(known[1])
                 return negate(("positive", location))
             if literal == 1 and _COUNT_NAME.search(last_name(left)):
                 return negate(("other", f"1<{location}", frozenset({location})))
@@ -510,9 +514,9 @@ class Reader(Windows):
 
     def _order(self, left, operator, right, state: State, function: Function) -> Formula:
         number = right.value if isinstance(right, ast.Constant) else None
-        fraction = self._fraction(left, state, function)
-        if fraction is not None and isinstance(number, (int, float)):
-            return _ORDERS[type(operator)](fraction, number)
+        known = self._number(left, state, function)
+        if known is not None and isinstance(number, (int, float)):
+            return _ORDERS[type(operator)](known, number)
         text = self.text(left, state, function)
         if isinstance(left, ast.Call) and callee_name(left) == "len" and left.args:
             text = self.locate(left.args[0], state, function) or text
@@ -530,11 +534,11 @@ class Reader(Windows):
             return negate(self._generic("<", left, right, state, function))
         return negate(self._generic("<", right, left, state, function))
 
-    def _fraction(self, node: ast.expr, state: State, function: Function) -> float | None:
-        """A number that is known and no whole one: of the others, `x >= 1` says `x > 0`."""
+    def _number(self, node: ast.expr, state: State, function: Function) -> float | None:
+        """The number that a place is known to hold."""
         value = self.raw(node, state, function) if _is_place(node) else None
         number = value[1] if value is not None and value[0] == "const" else None
-        return number if isinstance(number, float) and not number.is_integer() else None
+        return number if isinstance(number, (int, float)) else None
 
     def _generic(self, operator: str, left, right, state: State, function: Function) -> Formula:
         one, two = self.text(left, state, function), self.text(right, state, function)
