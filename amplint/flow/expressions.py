@@ -12,7 +12,7 @@ from amplint.flow.events import Transitions
 from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
-from amplint.flow.state import State
+from amplint.flow.state import SWITCH, State
 from amplint.flow.values import FOREIGN, KEEPER, POSITIVE, ZERO, Value, is_truthy, kind_of
 
 Valued = list[tuple[State, Value]]
@@ -75,9 +75,7 @@ class Expressions:
                 self.transitions.renew(state, location)
             if value[0] == "scaler":
                 self.transitions.fresh_scaler(state, location)
-                state.values[f"{location}.<enabled>"] = settle(
-                    ("formula", enabled), location, state
-                )
+                state.values[location + SWITCH] = settle(("formula", enabled), location, state)
             value = (value[0], location)
         if value[0] == "library" and value[2].startswith("new@"):
             value = (*value[:2], location)

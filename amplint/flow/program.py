@@ -32,7 +32,7 @@ from amplint.flow.facts import (
     collect_facts,
     facts_of_lambda,
 )
-from amplint.flow.slice import Slice, Slicer, tested_beside_events
+from amplint.flow.slice import NESTED, Slice, Slicer, tested_beside_events
 from amplint.flow.values import NONE, Value
 from amplint.values.kinds import Targets
 from amplint.values.objects import Objects
@@ -242,6 +242,8 @@ class Program:
         dotted = function.module.resolve(node)
         found = self.objects.bindings(node, function) if dotted is not None else None
         if not found or found[0].function.module is function.module:
+            return None
+        if any(isinstance(item.statement, NESTED) for item in found):
             return None
         home = found[0].function.module.body
         name = dotted.rpartition(".")[2]

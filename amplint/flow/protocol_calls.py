@@ -13,7 +13,7 @@ from amplint.flow.conditions import assume, evaluate, is_under
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
 from amplint.flow.reader import Reader
-from amplint.flow.state import EVERY, State
+from amplint.flow.state import EVERY, SWITCH, State
 from amplint.flow.values import Value, kind_of
 
 Valued = list[tuple[State, Value]]
@@ -77,18 +77,20 @@ class ProtocolCalls:
 
     def _enabled_or_not(self, scaler: str, call: Call) -> list[State]:
         """Split on whether the scaler is enabled, where the code makes it depend on something."""
-        place = f"{scaler}.<enabled>"
+        place = scaler + SWITCH
         value = call.state.values.get(place)
         switch = value[1] if value is not None and value[0] == "formula" else ("true", place)
         if value is None and not self.reader.program.asks_is_enabled(call.function):
             return [call.state]
-        if switch is None or evaluate(switch, call.state) is not None:
+        if switch is None or isinstance(switch, bool) or kind_of(value) == "const":
             return [call.state]
         results = []
         for truth in (True, False):
             for after in assume(switch, truth, call.state):
                 after = after.copy()
-                after.values[place] = ("const", truth)
+                after.facts[switch] = truth  # as a whole: `State.key` keeps the two apart
+                if value is None:
+                    after.values[place] = ("const", truth)
                 results.append(after)
         return results
 
@@ -130,7 +132,7 @@ class ProtocolCalls:
         return [(call.state, None)]
 
     def _is_disabled(self, scaler: str, state: State) -> bool:
-        return evaluate(("true", f"{scaler}.<enabled>"), state) is False
+        return evaluate(("true", scaler + SWITCH), state) is False
 
     # -- backward and the optimizer ----------------------------------------------------------
 

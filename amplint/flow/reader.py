@@ -17,7 +17,7 @@ from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
-from amplint.flow.state import State
+from amplint.flow.state import SWITCH, State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none, is_truthy, kind_of
 from amplint.flow.windows import Windows, literal_of
 
@@ -318,7 +318,7 @@ class Reader(Windows):
         if name == "is_enabled" and isinstance(node.func, ast.Attribute):
             value = self.value(node.func.value, state, function)
             if value is not None and value[0] == "scaler":
-                place = f"{value[1]}.<enabled>"
+                place = value[1] + SWITCH
                 known = state.values.get(place)
                 return known[1] if known is not None and known[0] == "formula" else ("true", place)
         if name == "any" and _asks_for_gradients(node):

@@ -122,7 +122,7 @@ class Slicer:
             for part in walk(node.test)
             if isinstance(part, ast.Attribute)
         }
-        return frozenset(scalers | tested | {"<enabled>"})
+        return frozenset(scalers | tested)
 
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""

@@ -7,7 +7,7 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
 #: More states than this at one point are widened: guard values leave the key first.
 STATE_LIMIT = 64
 
+SWITCH = ".<enabled>"  # of a scaler: under which condition it is on
 EVERY = "*"  # every optimizer that has not been named yet
 
 #: A step of a witness: (kind, node, function, data), read by amplint.flow.witness.
@@ -106,7 +107,13 @@ class State:
         last = frozenset(
             [atom for atom, truth in self.facts.items() if atom[0] == "last" and truth]
         )
-        return (frozenset(self.typestate.items()), kept, last)
+        return (frozenset(self.typestate.items()), kept, last, frozenset(self._switches()))
+
+    def _switches(self) -> Iterator[tuple[str, Any]]:
+        """Whether each scaler is on: what an object is, no path takes back."""
+        for location, value in self.values.items():
+            if value is not None and location.endswith(SWITCH):
+                yield location, self.facts.get(value[1], value[1])
 
 
 @lru_cache(maxsize=65536)
