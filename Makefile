@@ -19,9 +19,9 @@ if [ $$status -ne 1 ]; then \
 fi
 endef
 
-## test: run the whole suite.
+## test: run the whole suite, a process for each processor, and say why anything is skipped.
 test: $(VENV)/.dev-installed
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -rs --numprocesses auto --dist worksteal
 
 ## clean: remove the environment and everything built.
 clean:

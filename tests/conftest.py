@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+#: Tests run beside each other: a program of one test must not take every processor, and how
+#: long an example takes says nothing on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+hypothesis.settings.register_profile("amplint", deadline=None)
+hypothesis.settings.load_profile("amplint")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

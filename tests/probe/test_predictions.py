@@ -31,7 +31,12 @@ def test_every_code_is_a_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    "expected", [item for items in EXPECTATIONS.values() for item in items], ids=str
+    "expected",
+    [
+        pytest.param(item, id=f"{code}-{number}")
+        for code, items in EXPECTATIONS.items()
+        for number, item in enumerate(items)
+    ],
 )
 def test_an_expectation_is_torch_s_own_error(expected: Expectation) -> None:
     for slug in expected.slugs:
