@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,15 @@ from amplint.code.index import forget
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding, Incomplete
-from amplint.inspection import FileResult, Task, inspect, place, unreadable
+from amplint.inspection import OUT_OF_MEMORY, FileResult, Task, inspect, place, unreadable
 from amplint.selection import Selection
-from amplint.source.discovery import STDIN, Discovered, discover
-from amplint.source.reading import SourceFile, decode, read_bytes
+from amplint.source.discovery import NOTEBOOK, STDIN, Discovered, discover
+from amplint.source.reading import SourceFile, decode, is_notebook, read_bytes
 from amplint.source.screen import mentions_amp
 
 if TYPE_CHECKING:
     from amplint.cache import Cache
+    from amplint.workers import Died
 
 #: Starting worker processes costs about as much as analysing half as many characters (measured
 #: with two of them).
@@ -34,6 +36,9 @@ WORTH_PROCESSES = 50_000
 _LARGEST = 16
 
 CRASHED = "the analysis crashed; please report it with the file"
+TOO_LONG = "takes longer to be analysed than a file may"
+KILLED = "was ended by the system while it was analysed, perhaps for want of memory"
+ALONE = "no other process can be started here, so that one process did all the work"
 
 Progress = Callable[[int, int], None]
 
@@ -53,6 +58,7 @@ class Report:
         seconds: wall time of the run.
         fixed: findings that were there before fixes were applied.
         unsafe_fixes: whether fixes that change what the program does count as fixes, too.
+        notes: remarks about the run, for the person who started it.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -64,6 +70,7 @@ class Report:
     seconds: float = 0.0
     fixed: tuple[Finding, ...] = ()
     unsafe_fixes: bool = False
+    notes: tuple[str, ...] = ()
 
     def is_fixable(self, finding: Finding) -> bool:
         """Whether `--fix` would try the fix of a finding."""
@@ -107,7 +114,8 @@ def check_paths(
         cache.keep_searches(results)
     if progress is not None and results:
         progress(len(results), len(results))
-    return _report(results, preparation.errors, time.perf_counter() - started)
+    report = _report(results, preparation.errors, time.perf_counter() - started)
+    return replace(report, notes=tuple(preparation.notes))
 
 
 def check_source(filename: str, data: bytes, settings: Settings) -> FileResult:
@@ -134,12 +142,14 @@ class _Preparation:
         files: how many there are, known from the first task on.
         results: of files in which there is nothing left to inspect.
         errors: of paths that are no files.
+        notes: of the report.
     """
 
     def __init__(self, settings: Settings, stdin: bytes | None, cache: Cache | None) -> None:
         self.files = 0
         self.results: list[FileResult] = []
         self.errors: list[FileError] = []
+        self.notes: list[str] = []
         self._settings = settings
         self._selection = Selection(settings)
         self._stdin = stdin
@@ -173,6 +183,8 @@ class _Preparation:
             source = decode(data, found.filename, max_file_size=limit)
         except UnreadableFile as error:
             return FileResult(found.filename, errors=(unreadable(found.filename, error),))
+        if found.explicit and is_notebook(source.text):
+            return FileResult(found.filename, errors=(FileError(found.filename, NOTEBOOK),))
         # What the user names is parsed in any case: a broken file must not look checked.
         if not found.explicit and not mentions_amp(data):
             return FileResult(found.filename, screened_out=True)
@@ -233,11 +245,20 @@ def _inspect_all(
     from amplint import workers
 
     processes = min(jobs or workers.available_processors(), preparation.files)
-    for task, result in workers.run(inspect, chain(first, tasks), processes):
+    alone = partial(preparation.notes.append, ALONE)
+    for task, result in workers.run(inspect, chain(first, tasks), processes, alone=alone):
         if isinstance(result, workers.Died):
             filename = task.source.filename
-            result = FileResult(filename, errors=(FileError(filename, CRASHED),))
+            result = FileResult(filename, errors=(FileError(filename, _words_of(result)),))
         yield task, result
+
+
+def _words_of(died: Died) -> str:
+    if died.of_time:
+        return TOO_LONG
+    if died.of_memory:
+        return OUT_OF_MEMORY
+    return KILLED if died.was_killed else CRASHED
 
 
 def _report(results: Iterable[FileResult], errors: Iterable[FileError], seconds: float) -> Report:

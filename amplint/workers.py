@@ -1,8 +1,8 @@
-"""Run a function over many inputs in several processes, and survive one that dies.
+"""Run a function over many inputs in several processes, and survive each that dies.
 
-A worker that is killed (a native crash, no memory left) breaks the whole
-`ProcessPoolExecutor`: every unfinished input fails, whichever was to blame. They are run
-again, one at a time, so that only the input in flight at the second death is lost.
+A worker has a pipe of its own and one input at a time. So it is known which input a worker died
+of, the others are finished, and no thread is needed, which some systems refuse. Workers end with
+this process, whatever ends it: the kernel ends them, and an idle one sees that its pipe is closed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,59 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
-from typing import TypeVar
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeVar
 
 from amplint import collector
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: What a platform raises that has no semaphores, or a folder that is gone.
-_NO_PROCESSES = (BrokenExecutor, OSError, NotImplementedError, ImportError)
+#: Processor time that a worker may spend on one input, in seconds.
+SECONDS = 600
+#: Bytes of data that a worker may hold. More than that is no program's analysis.
+BYTES = 8 << 30
+
+#: What a system raises that has no pipes or processes left, or a folder that is gone.
+_NO_PROCESSES = (OSError, NotImplementedError, ImportError, MemoryError)
+#: The exit status of a worker that has no memory left, and that of one that lost its parent.
+_NO_MEMORY, _NO_PARENT = 71, 72
+_PR_SET_PDEATHSIG = 1
 
 
-class Died(Exception):
-    """The worker process died while it worked on an input."""
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The worker process died while it worked on an input.
+
+    Args:
+        status: of the process: a negative one is that of the signal which ended it.
+    """
+
+    status: int
+
+    @property
+    def of_time(self) -> bool:
+        """Whether the input took more processor time than it may."""
+        return hasattr(signal, "SIGXCPU") and self.status == -signal.SIGXCPU
+
+    @property
+    def of_memory(self) -> bool:
+        """Whether there was no memory left for the worker."""
+        return self.status == _NO_MEMORY
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether something ended the worker, as systems do that have no memory left."""
+        return hasattr(signal, "SIGKILL") and self.status == -signal.SIGKILL
+
+
+class WorkerTraceback(Exception):
+    """The cause of an exception that a worker raised: the traceback there, as text."""
 
 
 def available_processors() -> int:
@@ -38,7 +76,10 @@ def available_processors() -> int:
 
 
 def run(
-    function: Callable[[T], R], inputs: Iterable[T], processes: int
+    function: Callable[[T], R],
+    inputs: Iterable[T],
+    processes: int,
+    alone: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[T, R | Died]]:
     """Yield each input with its result, or with `Died`, in order of completion.
 
@@ -48,89 +89,155 @@ def run(
         function: of a module's top level.
         inputs: picklable values.
         processes: how many at once; where none can be started, the work is done here.
+        alone: called before the first input that is worked on here.
 
     Raises:
         Exception: whatever `function` or the making of `inputs` raises.
     """
-    remaining = iter(inputs)
-    taken: list[T] = []
-    finished: set[int] = set()
-    for index, result in _all_at_once(function, _keeping(remaining, taken), processes):
-        finished.add(index)
-        yield taken[index], result
-    taken += remaining
-    rest = [item for index, item in enumerate(taken) if index not in finished]
-    if not rest:
-        return
-    if _can_start_processes():
-        yield from _one_at_a_time(function, rest)
-    else:
-        yield from ((item, function(item)) for item in rest)
-
-
-def _keeping(items: Iterator[T], taken: list[T]) -> Iterator[T]:
-    for item in items:
-        taken.append(item)
-        yield item
-
-
-def _all_at_once(
-    function: Callable[[T], R], inputs: Iterable[T], processes: int
-) -> Iterator[tuple[int, R]]:
-    """Results of a shared pool; those that a dead worker took along are missing."""
-    others = set(multiprocessing.active_children())
+    pool: _Pool[T, R] = _Pool(function, processes)
+    told = False
     try:
-        pool = _open(processes)
-    except _NO_PROCESSES:
-        return
-    try:
-        index_of = _submit(pool, function, inputs)
-        for future in as_completed(index_of):
-            if not isinstance(future.exception(), BrokenExecutor):
-                yield index_of[future], future.result()
+        for item in pool.results(iter(inputs)):
+            if isinstance(item, _Left):
+                if not told:
+                    alone()
+                    told = True
+                yield item.input, function(item.input)
+            else:
+                yield item
     except BaseException:  # an interrupt, too, must not wait for what is still running
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.terminate()
+        pool.kill()
         raise
-    pool.shutdown()
+    pool.close()
 
 
-def _one_at_a_time(function: Callable[[T], R], inputs: Sequence[T]) -> Iterator[tuple[T, R | Died]]:
-    rest = list(inputs)
-    while rest:
-        finished: set[int] = set()
-        for index, result in _all_at_once(function, rest, 1):
-            finished.add(index)
-            yield rest[index], result
-        missing = [item for index, item in enumerate(rest) if index not in finished]
-        if missing:
-            # A single worker takes the inputs in their order: it died at the first missing.
-            yield missing[0], Died()
-        rest = missing[1:]
+@dataclass(frozen=True, slots=True)
+class _Left(Generic[T]):
+    """An input that no worker takes."""
+
+    input: T
 
 
-def _can_start_processes() -> bool:
-    """Whether an idle worker survives; it does not where `__main__` is no importable script."""
-    return list(_all_at_once(abs, [-1], 1)) == [(0, 1)]
+class _Worker(Generic[T]):
+    """A process with its pipe.
+
+    Attributes:
+        ready: whether it has said that it is there.
+        working: on the input in `input`.
+    """
+
+    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+        self.process = process
+        self.pipe = pipe
+        self.ready = False
+        self.working = False
+        self.input: T | None = None
 
 
-def _open(processes: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context(_start_method())
-    return ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_begin, initargs=(os.getcwd(),)
-    )
+class _Pool(Generic[T, R]):
+    """Up to `processes` workers, started when there is something to do."""
+
+    def __init__(self, function: Callable[[T], R], processes: int) -> None:
+        self._function = function
+        self._most = processes
+        self._workers: list[_Worker[T]] = []
+
+    def results(self, inputs: Iterator[T]) -> Iterator[tuple[T, R | Died] | _Left[T]]:
+        """Inputs with their results; those for which there is no worker as they are."""
+        waiting: deque[T] = deque()
+        more = True
+        while more or waiting or any(worker.working for worker in self._workers):
+            for item in inputs if more else ():
+                waiting.append(item)
+                break
+            else:
+                more = False
+            self._hand_out(waiting)
+            if waiting and not self._workers:
+                yield _Left(waiting.popleft())
+            elif self._workers:
+                yield from self._collect(0 if more else None, waiting)
+
+    def close(self) -> None:
+        """Let the workers end: they have nothing to do."""
+        for worker in self._workers:
+            worker.pipe.close()
+        for worker in self._workers:
+            worker.process.join()
+
+    def kill(self) -> None:
+        """End the workers, whatever they do."""
+        for worker in self._workers:
+            worker.process.kill()
+        self.close()
+
+    def _hand_out(self, waiting: deque[T]) -> None:
+        for worker in [each for each in self._workers if each.ready and not each.working]:
+            if waiting:
+                worker.input, worker.working = waiting.popleft(), True
+                with contextlib.suppress(OSError):  # it is dead: `_collect` notices
+                    worker.pipe.send(worker.input)
+        starting = sum(not worker.ready for worker in self._workers)
+        while len(waiting) > starting and len(self._workers) < self._most:
+            try:
+                self._workers.append(self._start())
+            except _NO_PROCESSES:
+                self._most = len(self._workers)
+            starting += 1
+
+    def _start(self) -> _Worker[T]:
+        method = _start_method()
+        context = multiprocessing.get_context(method)
+        here, there = context.Pipe()
+        # A forked process holds this end of the other pipes, too, and would keep them open.
+        others = [here, *(each.pipe for each in self._workers)] if method == "fork" else []
+        process = context.Process(  # type: ignore[attr-defined]
+            target=_work, args=(there, others, self._function, os.getcwd()), daemon=True
+        )
+        try:
+            with there, _in_a_trusted_folder():
+                process.start()
+        except BaseException:
+            here.close()
+            raise
+        return _Worker(process, here)
+
+    def _collect(self, timeout: float | None, waiting: deque[T]) -> Iterator[tuple[T, R | Died]]:
+        by_pipe = {worker.pipe: worker for worker in self._workers}
+        for pipe in wait(list(by_pipe), timeout):
+            worker = by_pipe[pipe]  # type: ignore[index]
+            try:
+                message = worker.pipe.recv()
+            except (EOFError, OSError):
+                died = self._bury(worker)
+                if worker.working:
+                    yield worker.input, died  # type: ignore[misc]
+                elif not worker.ready:  # so would the next one
+                    self._most = len(self._workers)
+                continue
+            if not worker.ready:
+                worker.ready = True
+                continue
+            worker.working = False
+            yield worker.input, _opened(message)  # type: ignore[misc]
+
+    def _bury(self, worker: _Worker[T]) -> Died:
+        self._workers.remove(worker)
+        worker.pipe.close()
+        worker.process.join()
+        return Died(worker.process.exitcode or 0)
 
 
-def _submit(
-    pool: ProcessPoolExecutor, function: Callable[[T], R], inputs: Iterable[T]
-) -> dict[Future[R], int]:
-    """The futures, each with the index of its input; what a broken pool refuses has none."""
-    index_of = {}
-    for index, item in enumerate(inputs):
-        with contextlib.suppress(*_NO_PROCESSES), _in_a_trusted_folder():
-            index_of[pool.submit(function, item)] = index
-    return index_of
+def _opened(message: tuple[Any, str]) -> Any:
+    """The result in a worker's message.
+
+    Raises:
+        Exception: the one that it holds.
+    """
+    result, trace = message
+    if trace:
+        raise result from WorkerTraceback(trace)
+    return result
 
 
 def _start_method() -> str:
@@ -155,12 +262,90 @@ def _in_a_trusted_folder() -> Iterator[None]:
         os.chdir(before)
 
 
+# -- in the worker ---------------------------------------------------------------------------
+
+
+def _work(
+    pipe: Connection, others: Iterable[Connection], function: Callable[[Any], Any], folder: str
+) -> None:
+    """Answer each input with its result until the pipe is closed."""
+    try:
+        _begin(folder)
+        for other in others:
+            other.close()
+        pipe.send(None)
+        while True:
+            pipe.send(_message(function, pipe.recv()))
+    except MemoryError:
+        os._exit(_NO_MEMORY)
+    except (EOFError, OSError):
+        os._exit(_NO_PARENT)
+
+
+def _message(function: Callable[[Any], Any], item: Any) -> tuple[Any, str]:
+    _limit_time()
+    try:
+        return function(item), ""
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is raised again in the parent
+        return error, traceback.format_exc()
+
+
 def _begin(folder: str) -> None:
     """Prepare a new process: its relative paths start in `folder`, its imports never do.
 
     Ctrl-C reaches every process of the terminal; only the parent shall act on it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    _end_with_parent()
+    _limit_memory()
     collector.spare()
     sys.path[:] = [entry for entry in sys.path if entry]
     os.chdir(folder)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process with its parent; elsewhere a thread watches for that."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0:
+            if os.getppid() != parent.pid:  # it was too late for that
+                os._exit(_NO_PARENT)
+            return
+    with contextlib.suppress(RuntimeError):  # no thread left: the pipe is still watched
+        threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(_NO_PARENT)
+
+
+def _limit_memory() -> None:
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if soft == resource.RLIM_INFINITY or soft > BYTES:
+            resource.setrlimit(resource.RLIMIT_DATA, (BYTES, hard))
+
+
+def _limit_time() -> None:
+    """Allow the next input its share of processor time, counted from now."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + SECONDS
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        if hard == resource.RLIM_INFINITY or limit < hard:
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))

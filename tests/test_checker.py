@@ -373,9 +373,7 @@ def test_a_worker_that_dies_costs_one_file(tmp_path: Path, monkeypatch: pytest.M
     write("src/deadly.py", MARK)
     report = check_paths(["src"], Settings(jobs=2))
     sys.modules.pop("odd_inspect")
-    assert [(e.filename, e.message) for e in report.errors] == [
-        ("src/deadly.py", "the analysis crashed; please report it with the file")
-    ]
+    assert [(e.filename, e.message) for e in report.errors] == [("src/deadly.py", checker.KILLED)]
     assert len({f.filename for f in report.findings}) == 6
     assert report.files == 7
 
@@ -424,7 +422,9 @@ def test_processes_are_started_only_where_they_pay(
 ) -> None:
     started: list[int] = []
 
-    def run(function: object, tasks: list[inspection.Task], processes: int) -> Iterator[object]:
+    def run(
+        function: object, tasks: list[inspection.Task], processes: int, **options: object
+    ) -> Iterator[object]:
         started.append(processes)
         return iter([(task, FileResult(task.source.filename)) for task in tasks])
 

@@ -62,11 +62,129 @@ def test_an_exception_reaches_the_caller() -> None:
 
 
 def test_without_processes_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_semaphores(*args: object, **options: object) -> None:
-        raise OSError(38, "Function not implemented")
+    def no_process(*args: object, **options: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", no_semaphores)
-    assert outcomes(operator.neg, [1, 2]) == [(1, "-1"), (2, "-2")]
+    told: list[bool] = []
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", no_process)
+    results = run(operator.neg, [1, 2, 3], 2, alone=lambda: told.append(True))
+    assert sorted(results) == [(1, -1), (2, -2), (3, -3)]
+    assert told == [True]
+
+
+def test_one_process_of_two_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = multiprocessing.process.BaseProcess.start
+    left = [1]
+
+    def one_process(self: multiprocessing.process.BaseProcess) -> None:
+        if not left.pop():
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        left.append(0)
+        start(self)
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", one_process)
+    told: list[bool] = []
+    results = run(operator.neg, range(10), 2, alone=lambda: told.append(True))
+    assert sorted(results) == sorted((n, -n) for n in range(10))
+    assert not told
+
+
+def _spin(seconds: float) -> float:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return seconds
+
+
+@needs_signals
+def test_an_input_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the processor's time, which the system counts; a spawned worker has its own limit."""
+    if workers._start_method() == "spawn":
+        pytest.skip("the limit is changed in this process, which only forked workers inherit")
+    monkeypatch.setattr(workers, "SECONDS", 1)
+    found = dict(run(_spin, [0.0, 1000.0, 0.1, 0.2], 2))
+    died = found.pop(1000.0)
+    assert isinstance(died, Died)
+    assert died.of_time
+    assert found == {0.0: 0.0, 0.1: 0.1, 0.2: 0.2}
+
+
+def _fill(size: int) -> int:
+    return len(bytearray(size))
+
+
+def test_an_input_that_takes_too_much_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    if workers._start_method() == "spawn" or sys.platform != "linux":
+        pytest.skip("the limit is changed in this process, which only forked workers inherit")
+    monkeypatch.setattr(workers, "BYTES", 1 << 29)
+    found = dict(run(_fill, [1, 1 << 30, 2], 2))
+    died = found.pop(1 << 30)
+    assert isinstance(died, Died)
+    assert died.of_memory
+    assert found == {1: 1, 2: 2}
+
+
+def test_an_exception_tells_where_in_the_worker(tmp_path: Path) -> None:
+    with pytest.raises(TypeError) as raised:
+        list(run(_spin, ["no number"], 2))  # type: ignore[list-item]
+    assert "in _spin" in str(raised.value.__cause__)
+
+
+_WITHOUT_THREADS = """
+import operator, resource, sys
+from amplint import workers
+if __name__ == "__main__":
+    pages = int(open("/proc/self/statm").read().split()[0])
+    # Less than the stack of a thread is left.
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (6 << 20),) * 2)
+    print(sorted(result for _, result in workers.run(operator.neg, [1, 2, 3], 2)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_where_no_thread_can_start(tmp_path: Path) -> None:
+    script = tmp_path / "limited.py"
+    script.write_text(_WITHOUT_THREADS)
+    assert _run_script(script) == "[-3, -2, -1]\n"
+
+
+_ABANDONED = """
+import sys, time
+from amplint import workers
+workers._start_method = lambda: sys.argv[1]
+
+def inputs():
+    yield 0.0
+    yield 0.0
+    yield float(sys.argv[2])
+    yield float(sys.argv[2])
+    print("ready", flush=True)
+    time.sleep(1000)
+
+if __name__ == "__main__":
+    list(workers.run(time.sleep, inputs(), 2))
+"""
+
+
+@needs_signals
+@pytest.mark.parametrize("seconds", ["0.1", "1000"], ids=["idle", "busy"])
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGHUP", "SIGKILL"])
+def test_workers_end_with_their_parent(tmp_path: Path, ending: str, seconds: str) -> None:
+    """They hold its standard output: only when the last one is gone does it end."""
+    script = tmp_path / "abandoned.py"
+    script.write_text(_ABANDONED)
+    running = subprocess.Popen(
+        [sys.executable, str(script), workers._start_method(), seconds],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    running.send_signal(getattr(signal, ending))
+    assert running.communicate(timeout=60)[0] == ""
+    assert running.returncode == -getattr(signal, ending)
 
 
 def test_a_script_without_a_main_guard(tmp_path: Path) -> None:

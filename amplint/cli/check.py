@@ -152,6 +152,8 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     aside = sys.stderr if settings.fix and stdin is not None else None
     output.write(lines, options["output_file"], aside)
     _tell(report, settings, verbose=options["verbose"])
+    for note in () if options["quiet"] else report.notes:
+        click.echo(f"note: {note}", err=True)
     if cache is not None:
         _tell_of_cache(cache, report, options)
     status = exit_status(report, settings.fail_on, exit_zero=options["exit_zero"])

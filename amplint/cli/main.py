@@ -7,6 +7,7 @@ needs it.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -28,6 +29,12 @@ from amplint.errors import AmplintError
 EXIT_ERROR = 2
 #: 128 + SIGINT, what a shell reports for a program that Ctrl-C ended.
 EXIT_INTERRUPTED = 130
+#: They end a run as Ctrl-C does: workers are ended, and no half-written file stays.
+_ENDING = ("SIGTERM", "SIGHUP")
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal that asks the program to end; its number is the only argument."""
 
 
 class _Cli(click.Group):
@@ -61,8 +68,9 @@ class _Cli(click.Group):
             return _complain(error.format_message(), hint, EXIT_ERROR)
         except click.ClickException as error:
             return _complain(error.format_message(), None, EXIT_ERROR)
-        except (click.Abort, KeyboardInterrupt):
-            return EXIT_INTERRUPTED
+        except (click.Abort, KeyboardInterrupt) as error:
+            cause = error if isinstance(error, Terminated) else error.__cause__
+            return 128 + cause.args[0] if isinstance(cause, Terminated) else EXIT_INTERRUPTED
         except Exception as error:
             if os.environ.get("AMPLINT_DEBUG") == "1":
                 raise
@@ -123,5 +131,14 @@ for _command in (check, probe, rule, protocol, problem_matcher, clean):
 
 
 def main() -> NoReturn:
-    """The console script: never returns, exits with 0, 1, 2 or 130."""
+    """The console script: never returns, exits with 0, 1, 2, or 128 and the signal's number."""
+    for name in _ENDING:
+        number = getattr(signal, name, None)
+        # `nohup` has a signal ignored: it stays so.
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _end)
     cli.main()
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    raise Terminated(number)

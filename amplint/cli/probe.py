@@ -138,17 +138,22 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
     path, _, function = target.partition("::")
     settings = build_settings({**unset_options(), **options})
     report = _check(path, settings)
-    chosen = [finding for finding in report.findings if _is_in(finding, function, settings)]
+    rows = _rows_of(function, path, settings) if function and not report.errors else None
+    chosen = [finding for finding in report.findings if rows is None or _touches(finding, rows)]
     if explain is not None:
         chosen = [finding for finding in chosen if _matches(finding, explain)]
         if not chosen:
             raise UsageError(
                 f"there is no finding `{explain}` in {path}", f"run `amplint check {path}`"
             )
+    elsewhere = len(report.findings) - len(chosen)
     report = replace(report, findings=tuple(chosen))
     found = _probe(report, settings, options)
     report = replace(report, findings=tuple(probed.finding for probed in found))
-    write_lines(_render(report, settings, color=color_for("auto", None), quiet=options["quiet"]))
+    silent = options["quiet"] or (elsewhere and not chosen)
+    write_lines(_render(report, settings, color=color_for("auto", None), quiet=silent))
+    if elsewhere and not chosen and not options["quiet"]:
+        click.echo(f"No finding in `{function}`, but {elsewhere} elsewhere in {path}.")
     if explain is not None:
         for probed in found:
             write_lines(timeline(probed.verdict, probed.finding))
@@ -175,21 +180,36 @@ def _render(report: Report, settings: Settings, *, color: bool, quiet: bool) -> 
     )
 
 
-def _is_in(finding: Finding, function: str, settings: Settings) -> bool:
-    """Whether a finding is in the function of this name, or in a method of this class."""
-    if not function:
-        return True
+def _rows_of(name: str, path: str, settings: Settings) -> frozenset[int]:
+    """The 1-based rows of the function, or of the class and its methods, with this name.
+
+    Raises:
+        UsageError: the file has none.
+    """
     from amplint.code.module import build_module
+    from amplint.errors import did_you_mean
     from amplint.source.parsing import parse
     from amplint.source.reading import read_source
 
-    source = read_source(finding.filename, finding.filename, max_file_size=settings.max_file_size)
-    row = finding.span.start.row
-    return any(
-        (known.qualname == function or known.qualname.startswith(function + "."))
-        and known.node.lineno <= row <= (known.node.end_lineno or row)  # type: ignore[union-attr]
-        for known in build_module(finding.filename, source.text, parse(source)).functions[1:]
-    )
+    source = read_source(path, path, max_file_size=settings.max_file_size)
+    module = build_module(path, source.text, parse(source))
+    known = module.definitions.values()
+    rows = {
+        row
+        for each in known
+        if each.qualname == name
+        for row in range(each.node.lineno, each.node.end_lineno + 1)  # type: ignore
+    }
+    if not rows:
+        hint = did_you_mean(name, [each.qualname for each in known])
+        raise UsageError(f"there is no function or class `{name}` in {path}", hint)
+    return frozenset(rows)
+
+
+def _touches(finding: Finding, rows: frozenset[int]) -> bool:
+    """Whether a finding is in these rows, or in what they call: its path leads through them."""
+    here = (step.row for step in finding.path if step.filename == finding.filename)
+    return not rows.isdisjoint((finding.span.start.row, *here))
 
 
 def _matches(finding: Finding, wanted: str) -> bool:

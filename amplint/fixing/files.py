@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from typing import BinaryIO
 
 from amplint.source.reading import SourceFile, reason
 
@@ -27,7 +28,7 @@ def encoded(source: SourceFile, text: str, original: bytes) -> bytes:
         raise Unwritable(f"the fix cannot be written as {source.encoding}") from error
 
 
-def replace_file(path: str, data: bytes, original: bytes) -> None:
+def replace_file(path: str, data: bytes, original: bytes, inside: str = "") -> None:
     """Write a new version beside the file, then put it in its place.
 
     Whoever reads the file sees the old or the new version, also after a crash. Links are
@@ -37,13 +38,19 @@ def replace_file(path: str, data: bytes, original: bytes) -> None:
         path: of the file.
         data: its new content.
         original: what was read from it; a file that has changed since is left alone.
+        inside: the folder that no link may lead out of, "" for anywhere.
 
     Raises:
-        Unwritable: the file is read-only, has changed, or its folder cannot be written.
+        Unwritable: the file is read-only, has changed, has other names or is elsewhere, or its
+            folder cannot be written.
     """
     target = os.path.realpath(path)
+    if inside and not _is_below(target, os.path.realpath(inside)):
+        raise Unwritable(f"it is a link that leads out of {inside}")
     try:
         status = os.stat(target)
+        if status.st_nlink > 1:  # the other names would keep the old text
+            raise Unwritable("it is hard-linked to another name")
         if not status.st_mode & 0o222 or not os.access(target, os.W_OK):
             raise Unwritable("it is read-only")
         with open(target, "rb") as stream:
@@ -58,10 +65,12 @@ def _replace(target: str, data: bytes, status: os.stat_result) -> None:
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.tmp")
     try:
-        with open(temporary, "xb") as stream:
+        with _nameless(folder) or open(temporary, "xb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+            if not os.path.lexists(temporary):
+                _name(stream, temporary)
         if hasattr(os, "chown"):
             with contextlib.suppress(OSError):  # only root may give a file away
                 os.chown(temporary, status.st_uid, status.st_gid)
@@ -72,6 +81,31 @@ def _replace(target: str, data: bytes, status: os.stat_result) -> None:
             os.remove(temporary)
         raise
     _sync_folder(folder)
+
+
+def _nameless(folder: str) -> BinaryIO | None:
+    """A new file that goes with this process, until it gets a name; None if there are no such
+    files here. A run that is killed while it writes then leaves nothing in the folder."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600), "wb")
+    except OSError:
+        return None
+
+
+def _name(stream: BinaryIO, path: str) -> None:
+    folder, name = os.path.split(path)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        # Only with a folder's descriptor does Python follow the link that leads to the file.
+        os.link(f"/proc/self/fd/{stream.fileno()}", name, dst_dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return os.path.join(path, "").startswith(os.path.join(folder, ""))
 
 
 def _sync_folder(folder: str) -> None:

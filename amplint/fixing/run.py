@@ -29,12 +29,14 @@ class FixedFile:
         source: as it was.
         original: its bytes.
         outcome: its new text, and what became of each fix.
+        inside: the folder that a link to it may not lead out of, "" for anywhere.
     """
 
     path: str
     source: SourceFile
     original: bytes
     outcome: Fixed
+    inside: str = ""
 
     def encoded(self) -> bytes:
         """The bytes of the fixed file.
@@ -50,7 +52,7 @@ class FixedFile:
         Raises:
             Unwritable: the file stays as it is.
         """
-        replace_file(self.path, self.encoded(), self.original)
+        replace_file(self.path, self.encoded(), self.original, self.inside)
 
     def diff(self) -> Iterator[str]:
         """The lines of a unified diff, without their "\\n"; a "\\r" before it stays."""
@@ -78,15 +80,15 @@ def fix_files(
         return []
     selection = Selection(settings)
     work = [
-        (found.path, task)
+        (found, task)
         for found in discover(paths, settings)
         if isinstance(found, Discovered) and found.filename in wanted
         for task in _task(found, settings, selection, stdin)
     ]
     outcomes = _fix_all([task for _, task in work], settings.jobs)
     return [
-        FixedFile(path, work_item.task.source, work_item.original, outcome)
-        for (path, work_item), outcome in zip(work, outcomes)
+        FixedFile(found.path, work_item.task.source, work_item.original, outcome, found.folder)
+        for (found, work_item), outcome in zip(work, outcomes)
         if outcome is not None
     ]
 

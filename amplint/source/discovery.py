@@ -20,6 +20,7 @@ from amplint.source.reading import reason
 
 SUFFIXES = (".py", ".pyi")
 STDIN = "-"
+NOTEBOOK = "notebooks are not supported yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,14 @@ class Discovered:
         filename: as findings print it: relative to the working directory, forward slashes.
         explicit: whether the user named the file itself, not a folder that holds it.
         size: in bytes; 0 for standard input.
+        folder: the walked folder that holds it, "" if it is explicit.
     """
 
     path: str
     filename: str
     explicit: bool
     size: int = 0
+    folder: str = ""
 
 
 def discover(paths: Sequence[str], settings: Settings) -> Iterator[Discovered | FileError]:
@@ -83,6 +86,9 @@ def relative(path: str) -> str:
 def _expand(path: str, settings: Settings, excluded: Patterns) -> Iterator[Discovered | FileError]:
     if path == STDIN:
         name = settings.stdin_filename
+        if name and name.endswith(".ipynb"):
+            yield FileError(relative(name), NOTEBOOK)
+            return
         yield Discovered(STDIN, relative(name) if name else "<stdin>", True)
         return
     try:
@@ -95,7 +101,7 @@ def _expand(path: str, settings: Settings, excluded: Patterns) -> Iterator[Disco
     if stat.S_ISDIR(state.st_mode):
         yield from _walk(path, settings, excluded.without_those_matching(path))
     elif path.endswith(".ipynb"):
-        yield FileError(relative(path), "notebooks are not supported yet")
+        yield FileError(relative(path), NOTEBOOK)
     else:
         yield Discovered(path, relative(path), True, state.st_size)
 
@@ -112,7 +118,7 @@ def _walk(top: str, settings: Settings, excluded: Patterns) -> Iterator[Discover
     while pending:
         path, is_folder = pending.pop()
         if not is_folder:
-            yield from _file_in_folder(path)
+            yield from _file_in_folder(path, top)
             continue
         if ignores is not None:
             ignores.enter(path)
@@ -145,7 +151,7 @@ def _not_ignored(
         yield entry.path, is_folder
 
 
-def _file_in_folder(path: str) -> Iterator[Discovered | FileError]:
+def _file_in_folder(path: str, top: str) -> Iterator[Discovered | FileError]:
     try:
         state = os.stat(path)
     except OSError as error:
@@ -153,4 +159,4 @@ def _file_in_folder(path: str) -> Iterator[Discovered | FileError]:
         return
     # A pipe or a socket would block; a link to a folder is not followed.
     if stat.S_ISREG(state.st_mode):
-        yield Discovered(path, relative(path), False, state.st_size)
+        yield Discovered(path, relative(path), False, state.st_size, top)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -101,6 +102,17 @@ def decode(data: bytes, filename: str, *, max_file_size: int = MAX_FILE_SIZE) ->
         newline.group().decode() if newline else "\n",
         bom,
     )
+
+
+def is_notebook(text: str) -> bool:
+    """Whether a text is a Jupyter notebook: most of them are also a Python expression."""
+    if not text.lstrip().startswith("{") or '"nbformat"' not in text:
+        return False
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and "cells" in document
 
 
 def _declared_encoding(data: bytes) -> str:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from amplint import checker
@@ -11,6 +19,7 @@ from amplint.config import FAIL_LEVELS
 from amplint.errors import AmplintError
 from amplint.findings import FileError, Incomplete
 
+ROOT = Path(__file__).resolve().parents[2]
 BROKEN = FileError("broken.py", "invalid syntax")
 
 
@@ -163,3 +172,85 @@ def test_a_real_mistake(run, empty_folder) -> None:
     (line,) = result.stdout.splitlines()
     assert line.startswith("train.py:8:9: error AMP104 ")
     assert run("check", "-q", "--ignore", "step-twice").stdout == ""
+
+
+NOTEBOOK = json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-",), ("-", "--stdin-filename", "a.ipynb"), ("a.txt",), ("a.ipynb",)]
+)
+def test_a_notebook_is_not_called_clean(run, empty_folder, arguments) -> None:
+    """Without outputs it is a Python expression, too."""
+    for name in ("a.txt", "a.ipynb"):
+        (empty_folder / name).write_text(NOTEBOOK)
+    result = run("check", *arguments, input=NOTEBOOK)
+    assert result.exit_code == 2
+    assert "notebooks are not supported yet" in result.stdout
+
+
+_SLOW = """
+import signal, sys, time
+# Jobs in the background of a shell inherit that interrupts are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from amplint import checker
+from amplint.cli.main import main
+
+def inspect(task):
+    print("working", flush=True)
+    time.sleep(1000)
+
+checker.inspect = inspect
+main()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="ends a process by a signal")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_ends_the_run(empty_folder, ending, jobs) -> None:
+    """Its workers hold its output: when that ends, all of them are gone."""
+    for name in ("a.py", "b.py", "c.py"):
+        (empty_folder / name).write_text("scaler = 1\n")
+    running = subprocess.Popen(
+        [sys.executable, "-c", _SLOW, "check", "--jobs", jobs, "."],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "working\n"
+    running.send_signal(getattr(signal, ending))
+    rest = running.communicate(timeout=60)[0]
+    assert rest.replace("working", "").strip() == ""
+    assert running.returncode == 128 + getattr(signal, ending)
+
+
+def test_what_ignores_a_signal_goes_on_ignoring_it() -> None:
+    """As `nohup` wants it."""
+    program = "import signal; from amplint.cli.main import main; signal.signal(1, signal.SIG_IGN)\n"
+    program += "try: main()\nfinally: print(signal.getsignal(1) == signal.SIG_IGN)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--version"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "True"
+
+
+def test_without_other_processes_the_run_says_so(run, empty_folder, monkeypatch) -> None:
+    def refused(*args: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refused)
+    for name in ("a.py", "b.py", "c.py"):
+        (empty_folder / name).write_text("scaler = 1\n")
+    result = run("check", "--jobs", "2", ".")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "No AMP misuse found in 3 files (0 without AMP).\n",
+    )
+    assert result.stderr == f"note: {checker.ALONE}\n"

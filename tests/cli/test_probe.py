@@ -62,8 +62,47 @@ def test_a_finding_that_is_not_there(run: Callable[..., Any], train: Path) -> No
 
 
 def test_a_function_without_findings(run: Callable[..., Any], train: Path) -> None:
+    train.write_text(MISSING_UPDATE + "\ndef other():\n    pass\n")
     done = run("probe", "train.py::other")
-    assert done.exit_code == 0
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "No finding in `other`, but 1 elsewhere in train.py.\n",
+    )
+
+
+@pytest.mark.parametrize("name", ["tain", "train.", "Trainer", "<module>x"])
+def test_a_function_that_is_not_there(run: Callable[..., Any], train: Path, name: str) -> None:
+    done = run("probe", f"train.py::{name}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"there is no function or class `{name}` in train.py" in done.stderr
+
+
+IN_A_HELPER = """\
+import torch
+
+def finish(model, scaler, optimizer):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+
+def train(model, optimizer, loader, scaler):
+    for inputs in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(inputs).sum()).backward()
+        finish(model, scaler, optimizer)
+
+def report():
+    print("done")
+"""
+
+
+def test_a_finding_in_what_the_function_calls(run: Callable[..., Any], train: Path) -> None:
+    """It happens when `train` runs, so it is a finding of `train`, too."""
+    train.write_text(IN_A_HELPER)
+    for name in ("train", "finish"):
+        done = run("probe", f"train.py::{name}", "--probe-timeout", "60")
+        assert "error[AMP110]" in done.stdout, done.stderr
+    assert run("probe", "train.py::report").stdout.startswith("No finding in `report`, but 1 ")
 
 
 def test_evidence_in_json(run: Callable[..., Any], train: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,49 @@ def test_a_link_stays_and_its_file_is_replaced(path: Path, tmp_path: Path) -> No
     assert link.is_symlink()
     assert path.read_bytes() == b"new"
     assert only(link)
+
+
+def test_a_link_does_not_lead_out_of_the_folder(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "links"
+    folder.mkdir()
+    (folder / "link.py").symlink_to(path)
+    (folder / "inner.py").write_bytes(b"old\r\n")
+    (folder / "near.py").symlink_to("inner.py")
+    with pytest.raises(Unwritable, match="leads out of"):
+        replace_file(str(folder / "link.py"), b"new", b"old\r\n", str(folder))
+    replace_file(str(folder / "near.py"), b"new", b"old\r\n", str(folder))
+    assert path.read_bytes() == b"old\r\n"
+    assert (folder / "inner.py").read_bytes() == b"new"
+
+
+def test_a_hard_linked_file_stays(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    os.link(path, other)
+    with pytest.raises(Unwritable, match="hard-linked"):
+        replace_file(str(path), b"new", b"old\r\n")
+    assert path.samefile(other)
+    assert path.read_bytes() == b"old\r\n"
+
+
+_KILLED = """
+import os, signal, sys
+from amplint.fixing import files
+os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+files.replace_file(sys.argv[1], b"new", b"old\\r\\n")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="no files without a name here")
+def test_a_kill_leaves_nothing_beside_the_file(path: Path) -> None:
+    """While it is written: a name exists only between two calls of the system."""
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"old\r\n"
+    assert only(path)
 
 
 def test_a_read_only_file_stays(path: Path) -> None:
