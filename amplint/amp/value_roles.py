@@ -7,7 +7,7 @@ what that returns. Names and annotations say nothing here: they are the last res
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from amplint.amp.roles import Role, Roles, roles_of
 from amplint.code.module import Class, Function, Module
@@ -17,6 +17,36 @@ from amplint.values.provenance import Origin
 
 #: Roles that decide how a value is treated; of several that a place can have, the first counts.
 _PARTICIPANTS = (Role.SCALER, Role.OPTIMIZER, Role.SCHEDULER, Role.AUTOCAST)
+
+
+@dataclass(slots=True)
+class _Search:
+    """What one question has found: every place is looked at once, however many ways lead there.
+
+    Args:
+        asked: places that were looked at.
+        pending: those of them that the present one is reached through.
+        roles: what was found.
+        settled: whether all of it is known.
+    """
+
+    asked: set[tuple[ast.expr, Function]] = field(default_factory=set)
+    pending: set[tuple[ast.expr, Function]] = field(default_factory=set)
+    roles: set[Role] = field(default_factory=set)
+    settled: bool = True
+
+    def add(self, role: Role | None) -> None:
+        """Note what something is; None for unknown."""
+        if role is None:
+            self.settled = False
+        else:
+            self.roles.add(role)
+
+    @property
+    def role(self) -> Role | None:
+        """A participant if there is one; else another thing if that is sure."""
+        found = next((role for role in _PARTICIPANTS if role in self.roles), None)
+        return found or (Role.OTHER if self.settled else None)
 
 
 class ValueRoles:
@@ -29,6 +59,7 @@ class ValueRoles:
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self._roles: dict[Module, Roles] = {}
+        self._answers: dict[tuple[ast.expr, Function], Role | None] = {}
 
     def of(self, module: Module) -> Roles:
         """The roles of a module, which ask here where the module itself says nothing."""
@@ -42,44 +73,56 @@ class ValueRoles:
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
         """What the values are that reach an expression; None if that is not known."""
-        return self._role_of(expression, function, frozenset())
+        place = (expression, function)
+        if place not in self._answers:
+            search = _Search()
+            self._collect(expression, function, search)
+            self._answers[place] = search.role
+        return self._answers[place]
 
-    def _role_of(
-        self, expression: ast.expr, function: Function, asked: frozenset[ast.expr]
-    ) -> Role | None:
-        """See `role_of`.
-
-        Args:
-            asked: what is being asked already: `model = model.half()` is made of itself.
-        """
-        if expression in asked:
-            return None
+    def _collect(self, expression: ast.expr, function: Function, search: _Search) -> None:
+        """Add the roles of everything that an expression is made of, each place once."""
+        place = (expression, function)
+        if place in search.asked:
+            if place in search.pending:  # `model = model.half()` is made of itself
+                search.settled = False
+            return
+        search.asked.add(place)
+        search.pending.add(place)
         found = self.objects.origins.of(expression, function)
-        asked |= {expression}
-        roles = [self._role_of_origin(item, asked) for item in found.origins if not _is_none(item)]
-        for role in _PARTICIPANTS:
-            if role in roles:
-                return role
-        settled = found.complete and roles and None not in roles
-        return Role.OTHER if settled else None
+        origins = [item for item in found.origins if not _is_none(item)]
+        if not found.complete or not origins:
+            search.settled = False
+        for item in origins:
+            self._collect_origin(item, search)
+        search.pending.discard(place)
 
-    def _role_of_origin(self, origin: Origin, asked: frozenset[ast.expr]) -> Role | None:
+    def _collect_origin(self, origin: Origin, search: _Search) -> None:
+        node, function = origin.expression, origin.function
+        if isinstance(node, ast.BoolOp):  # none of its operands is all that it can be
+            search.settled = False
+            for operand in node.values:
+                self._collect(operand, function, search)
+            return
+        role = self._role_of_origin(origin)
+        inner = same_object(node) if role is None and isinstance(node, ast.Call) else None
+        if inner is not None:
+            self._collect(inner, function, search)
+        else:
+            search.add(role)
+
+    def _role_of_origin(self, origin: Origin) -> Role | None:
+        """What an expression makes; None if it hands on, or nothing is known about it."""
         node = origin.expression
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             return None
-        if isinstance(node, ast.BoolOp):
-            operands = [self._role_of(item, origin.function, asked) for item in node.values]
-            return next((role for role in _PARTICIPANTS if role in operands), None)
         if not isinstance(node, ast.Call):
             return Role.OTHER
         declared = roles_of(origin.function.module).call_role(node, origin.function)
         if declared is not None:
             return declared
         symbol = self.objects.symbol(node.func, origin.function)
-        if isinstance(symbol, Class):
-            return self._role_of_class(symbol)
-        inner = same_object(node)
-        return self._role_of(inner, origin.function, asked) if inner is not None else None
+        return self._role_of_class(symbol) if isinstance(symbol, Class) else None
 
     def _role_of_class(self, owner: Class) -> Role | None:
         """The role of the objects of a project class, by all of its bases in whatever file."""

@@ -139,3 +139,25 @@ def test_role(name: str) -> None:
     expected, program = PROGRAMS[name]
     assert expected in (None, role_when_run(program))
     assert answer(program) == expected
+
+
+def test_many_ways_to_one_value_cost_no_more_than_its_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rungs = 14
+    steps = [f"t{n + 1} = deepcopy(t{n}) if weights else t{n}.to('cpu')" for n in range(rungs)]
+    source = HEAD + "\n".join(["t0 = built()", *steps, f"ask(t{rungs})"])
+    project = Project()
+    module = project.add("main.py", source, ast.parse(source), "main.py")
+    site = next(site for site in module.calls if site.method == "ask")
+    objects = Objects(project)
+    asked: list[ast.expr] = []
+    find = objects.origins.of
+
+    def count(expression: ast.expr, *where: object) -> object:
+        asked.append(expression)
+        return find(expression, *where)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(objects.origins, "of", count)
+    assert ValueRoles(objects).role_of(site.node.args[0], site.function) is OPTIMIZER
+    assert len(asked) < 20 * rungs
