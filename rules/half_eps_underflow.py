@@ -65,7 +65,8 @@ No fix. Compute the guarded expression in float32 (`y.float() + 1e-8`), or use a
 or more, or a function made for it (`logsigmoid`, `log_softmax`, `F.normalize`).
 
 ## Known limits
-A tensor is taken to be float16 only where its computation is in sight. Operations that autocast
+A tensor is taken to be float16 only where its computation is in sight. Where a float16 region trains
+something that is not in sight, and the project builds the module, the finding is only `info`. Operations that autocast
 runs in float32 on CUDA (softmax, norms, sums, exponentials) end it.
 
 ## References
@@ -79,13 +80,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.amp.half_tensors import HalfTensor, half_tensor
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.ownership import is_fused, owned_modules
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, Severity
+from amplint.regions.float16 import HalfTensor, half_tensor
 from amplint.rule import Rule
 from amplint.values.provenance import Origin, Standing, Step
 from amplint.view import FileView
@@ -103,7 +104,6 @@ VANISHES = (
     "`{eps}` is zero in float16, and `{tensor}` is float16{why}: {operation} is not guarded and "
     "yields infinity or NaN where `{tensor}` is zero"
 )
-UNDER_AUTOCAST = " under autocast"
 HELP = "compute in float32 (`{tensor}.float()`), or use an epsilon of at least 1e-6"
 OPTIMIZER = (
     "`{optimizer}` divides by `sqrt(v) + {eps:g}` in float16, where that epsilon is zero: float16 "
@@ -130,7 +130,7 @@ def check(view: FileView) -> Iterator[Finding]:
             if guarded is None:
                 continue
             tensor, eps = guarded
-            half = half_tensor(view, tensor, function)
+            half = half_tensor(view, view.regions, tensor, function)
             if half is not None:
                 yield _finding(view, node, function, tensor, eps, operation, half)
     yield from _optimizers(view)
@@ -191,20 +191,18 @@ def _finding(
     operation: str,
     half: HalfTensor,
 ) -> Finding:
-    steps = [Step(half.operation, function.module, "the result is float16")]
-    if half.region is not None:
-        words = "autocast runs the forward in float16"
-        steps.insert(0, Step(half.region.node, half.region.function.module, words))
+    steps = [*half.steps(function.module)]
     steps.append(Step(node, function.module, f"`{view.source_of(eps)}` is zero in float16"))
     name = view.source_of(tensor)
     message = VANISHES.format(
         eps=view.source_of(eps),
         tensor=name,
-        why=UNDER_AUTOCAST if half.region is not None else "",
+        why=half.why,
         operation=operation,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    return view.finding(RULE, node, message, HELP.format(tensor=name), path=path)
+    severity = None if half.sure else Severity.INFO
+    return view.finding(RULE, node, message, HELP.format(tensor=name), path=path, severity=severity)
 
 
 # -- optimizers ------------------------------------------------------------------------------------

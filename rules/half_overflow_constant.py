@@ -66,7 +66,8 @@ row is masked completely: its softmax is NaN.
 
 ## Known limits
 A tensor is taken to be float16 only where its computation is in sight: a parameter of the function
-is unknown. Operations that autocast runs in float32 on CUDA (softmax, norms, sums) end it.
+is unknown. Where a float16 region trains something that is not in sight, and the project builds the
+module, the finding is only `info`. Operations that autocast runs in float32 on CUDA (softmax, norms, sums) end it.
 `torch.where` and indexed assignment are not flagged: they store infinity instead of raising.
 
 ## References
@@ -80,10 +81,10 @@ import ast
 import math
 from collections.abc import Iterator
 
-from amplint.amp.half_tensors import HalfTensor, half_tensor
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
+from amplint.regions.float16 import HalfTensor, half_tensor
 from amplint.rule import Rule
 from amplint.values.provenance import Step
 from amplint.values.values import Value
@@ -102,8 +103,7 @@ OVERFLOWS = (
     "`{constant}` does not fit into float16 (largest 65504) and `{tensor}` is float16{why}: "
     "`{name}` raises `RuntimeError: value cannot be converted to type c10::Half without overflow`"
 )
-UNDER_AUTOCAST = " under autocast"
-HELP = "use `torch.finfo({tensor}.dtype).min`, or a constant that float16 can hold"
+HELP = "use `torch.finfo({tensor}.dtype).{end}`, or a constant that float16 can hold"
 
 #: The first value that rounds to infinity.
 _FIRST_TOO_LARGE = 65520.0
@@ -144,7 +144,7 @@ def check(view: FileView) -> Iterator[Finding]:
         value = next(filter(None, (_too_large(view, item, site) for item in numbers)), None)
         if value is None:
             continue
-        half = half_tensor(view, tensor, site.function)
+        half = half_tensor(view, view.regions, tensor, site.function)
         if half is not None:
             yield _finding(view, site, tensor, value, half)
 
@@ -176,20 +176,20 @@ def _finding(
     view: FileView, site: CallSite, tensor: ast.expr, value: Value, half: HalfTensor
 ) -> Finding:
     here = site.function.module
-    steps = [Step(half.operation, here, "the result is float16")]
-    if half.region is not None:
-        words = "autocast runs the forward in float16"
-        steps.insert(0, Step(half.region.node, half.region.function.module, words))
+    steps = [*half.steps(here)]
     steps.append(Step(site.node, here, f"`{_number(value)}` does not fit"))
     name = view.source_of(tensor)
     message = OVERFLOWS.format(
         constant=_number(value),
         tensor=name,
-        why=UNDER_AUTOCAST if half.region is not None else "",
+        why=half.why,
         name=site.method,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    return view.finding(RULE, site.node, message, HELP.format(tensor=name), path=path)
+    assert isinstance(value.content, (int, float))
+    help = HELP.format(tensor=name, end="min" if value.content < 0 else "max")
+    severity = None if half.sure else Severity.INFO
+    return view.finding(RULE, site.node, message, help, path=path, severity=severity)
 
 
 def _number(value: Value) -> str:

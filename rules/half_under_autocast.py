@@ -73,7 +73,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.amp.half_tensors import is_float16_region
+from amplint.amp.half_tensors import is_float16_autocast
 from amplint.amp.halves import cast_of, halves_of
 from amplint.amp.names import AUTOCASTS
 from amplint.amp.ownership import is_fused, owned_modules
@@ -121,7 +121,7 @@ def _is_training_region(view: FileView, site: CallSite) -> bool:
         return False
     if site.node not in layout_of(site.function) or without_gradient(site.node, site.function):
         return False
-    return is_float16_region(view, site) and _runs_backward(site.function)
+    return is_float16_autocast(view, site.node, site.function) and _runs_backward(site.function)
 
 
 def _runs_backward(function: Function) -> bool:

@@ -1,4 +1,4 @@
-"""Which tensors are float16 where autocast runs a forward, and where a project does that.
+"""Which tensors are float16 where autocast runs a forward.
 
 Under autocast, matrix products and convolutions return float16; views, products with numbers
 and activations keep it; softmax, norms, sums, logarithms and powers go to float32 on CUDA
@@ -9,17 +9,13 @@ added promotes to float32. What is not one of these is unknown, and unknown is n
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from amplint.amp import names
-from amplint.amp.scaling import evaluates
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import Binding, bindings_of, constant_of
 from amplint.code.expressions import last_name
-from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function, Module, enclosing_class
+from amplint.code.module import Function
 from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
 
@@ -41,35 +37,16 @@ _KEEPING = frozenset(
     + ("triu", "tril", "flip", "roll", "narrow", "select", "relu_", "sigmoid_", "neg", "cuda")
 )
 _NUMBERS = frozenset(("sqrt", "int", "float", "len", "size", "pow", "dim", "numel", "max", "min"))
-_OPTS_OUT = re.compile(r"custom_fwd|force_fp32|autocast|float32|no_amp", re.IGNORECASE)
 _DEPTH = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HalfTensor:
-    """Why a tensor is float16.
-
-    Args:
-        operation: the operation that makes it so.
-        region: the autocast call around it, in whatever file; None for an explicit cast.
-    """
-
-    operation: ast.expr
-    region: CallSite | None
+def half_operation(view: AmpView, tensor: ast.expr, function: Function) -> ast.expr | None:
+    """The operation that makes a tensor float16, there under autocast; None where none is known."""
+    return _half_operation(view, tensor, function, _DEPTH)
 
 
-def half_tensor(view: AmpView, tensor: ast.expr, function: Function) -> HalfTensor | None:
-    """Why a tensor is float16 where a function computes with it; None where it may not be."""
-    operation = _half_operation(view, tensor, function, _DEPTH)
-    if operation is None:
-        return None
-    if _is_cast(operation):
-        return HalfTensor(operation, None)
-    region = float16_region(view, operation, function)
-    return HalfTensor(operation, region) if region is not None else None
-
-
-def _is_cast(operation: ast.expr) -> bool:
+def is_cast(operation: ast.expr) -> bool:
+    """Whether an operation makes its result float16 without any autocast."""
     return isinstance(operation, ast.Call) and last_name(operation.func) in ("half", "to")
 
 
@@ -200,69 +177,23 @@ def _is_number(view: AmpView, node: ast.expr, function: Function, depth: int = 3
     )
 
 
-# -- where autocast runs ---------------------------------------------------------------------------
-
-
-def float16_region(view: AmpView, node: ast.AST, function: Function) -> CallSite | None:
-    """A float16 autocast that runs a node: around it, or around the forward of its module."""
-    around = _lexical_region(view, node, function)
-    if around is not None:
-        return around if is_float16_region(view, around) else None
-    decorators = " ".join(ast.unparse(d) for d in getattr(function.node, "decorator_list", ()))
-    if _OPTS_OUT.search(decorators):
-        return None
-    owner = enclosing_class(function)
-    if owner is None or not view.objects.is_module(owner):
-        return None
-    return view.once(_project_region)
-
-
-def _lexical_region(view: AmpView, node: ast.AST, function: Function) -> CallSite | None:
-    layout = layout_of(function)
-    for outer in layout.ancestors(node):
-        if not isinstance(outer, (ast.With, ast.AsyncWith)):
-            continue
-        for item in outer.items:
-            for site in function.module.calls:
-                if site.node is item.context_expr and site.dotted in names.AUTOCASTS:
-                    return site
-    return None
-
-
-def is_float16_region(view: AmpView, site: CallSite) -> bool:
-    """Whether an autocast call may run in float16 on a GPU."""
-    given = {item.arg: item.value for item in site.node.keywords}
-    is_device_form = site.dotted in names.DEVICE_AUTOCASTS
-    arguments = site.node.args if is_device_form else site.node.args[1:]
+def is_float16_autocast(view: AmpView, call: ast.expr, function: Function) -> bool:
+    """Whether an expression builds an autocast of torch that may run in float16 on a GPU."""
+    dotted = function.module.resolve(call.func) if isinstance(call, ast.Call) else None
+    if not isinstance(call, ast.Call) or dotted not in names.AUTOCASTS:
+        return False
+    given = {item.arg: item.value for item in call.keywords}
+    is_device_form = dotted in names.DEVICE_AUTOCASTS
+    arguments = call.args if is_device_form else call.args[1:]
     enabled = given.get("enabled")
     if enabled is None and is_device_form and arguments:
         enabled = arguments[0]
-    if enabled is not None and view.values.of(enabled, site.function).only() is False:
+    if enabled is not None and view.values.of(enabled, function).only() is False:
         return False
     dtype = given.get("dtype")
     if dtype is None and not is_device_form and arguments:
         dtype = arguments[0]
     if dtype is None:  # float16 on GPUs, bfloat16 on the CPU
-        device = given.get("device_type") or (
-            None if is_device_form else (*site.node.args, None)[0]
-        )
-        return constant_of(device) != "cpu" and ".cpu." not in (site.dotted or "")
-    possible = view.values.of(dtype, site.function)
-    return any(possible.with_dtype("float16"))
-
-
-def _project_region(view: AmpView) -> CallSite | None:
-    """A float16 autocast around a training step, in this file or anywhere in the project."""
-    for module in (view.module, *view.project.mentioning(view.module, "autocast")):
-        for site in _training_regions(module):
-            if is_float16_region(view, site):
-                return site
-    return None
-
-
-def _training_regions(module: Module) -> Iterator[CallSite]:
-    if "backward" not in module.source or re.search(r"(?:^|/)tests?(?:/|_)", module.filename):
-        return
-    for site in module.calls:
-        if site.dotted in names.AUTOCASTS and not evaluates(site.function):
-            yield site
+        device = given.get("device_type") or (None if is_device_form else (*call.args, None)[0])
+        return constant_of(device) != "cpu" and ".cpu." not in dotted
+    return any(view.values.of(dtype, function).with_dtype("float16"))

@@ -43,7 +43,7 @@ class Callers:
                 yield region, trail
 
     def _regions_around(self, node: ast.AST, function: Function) -> Iterator[tuple[Region, Trail]]:
-        if self._is_off(node, function):
+        if self.is_off(node, function):
             return
         around = self.regions.around(node, function)
         if around is not None:
@@ -54,7 +54,7 @@ class Callers:
         while pending and len(seen) < FUNCTION_LIMIT:
             inner, trail = pending.pop(0)
             for call, caller in self.callers(inner):
-                if self._is_off(call, caller):
+                if self.is_off(call, caller):
                     continue
                 longer = ((call, caller), *trail)
                 around = self.regions.around(call, caller)
@@ -64,7 +64,22 @@ class Callers:
                     seen.add(caller)
                     pending.append((caller, longer))
 
-    def _is_off(self, node: ast.AST, function: Function) -> bool:
+    def is_open(self, node: ast.AST, function: Function) -> bool:
+        """Whether code out of sight may call what holds a node, with an autocast of its own.
+
+        Nobody in sight calls the module's `forward`, or that of a module that runs it.
+        """
+        seen, pending = {function}, [] if self.is_off(node, function) else [function]
+        while pending and len(seen) < FUNCTION_LIMIT:
+            inner = pending.pop(0)
+            callers = [place for call, place in self.callers(inner) if not self.is_off(call, place)]
+            if not callers and inner.owner is not None and self.objects.is_module(inner.owner):
+                return True
+            pending += (place for place in callers if place not in seen)
+            seen |= set(callers)
+        return False
+
+    def is_off(self, node: ast.AST, function: Function) -> bool:
         """Whether the innermost autocast around a node of a function is off on accelerators."""
         for _, found in reversed(self.regions.spans_around(node, function)):
             if not is_off(found):

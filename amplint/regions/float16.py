@@ -1,0 +1,153 @@
+"""Which tensors are float16 because an autocast region runs their forward, in whatever file.
+
+A module runs under autocast because somebody builds it and a region runs it. Where both are
+there and the way between them is not in sight, it may: that is less than a proof.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amplint.amp.half_tensors import half_operation, is_cast, is_float16_autocast
+from amplint.amp.scaling import evaluates
+from amplint.amp.view import AmpView
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function, Module, enclosing_class
+from amplint.regions.callers import Callers
+from amplint.regions.regions import Inside, Region, Regions, Trail, call_words
+from amplint.values.kinds import KEEPING, PROPERTIES
+from amplint.values.provenance import Step
+
+#: Files that name a class, beyond which nobody is looked for who builds it.
+_FILE_LIMIT = 40
+_TESTS = re.compile(r"(?:^|/)tests?(?:/|_)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HalfTensor:
+    """Why a tensor is float16.
+
+    Args:
+        operation: the operation that makes it so.
+        region: the autocast region that runs it; None for an explicit cast.
+        trail: the calls that lead from the region there.
+        sure: whether it is known that the region runs it.
+    """
+
+    operation: ast.expr
+    region: Region | None
+    trail: Trail = ()
+    sure: bool = True
+
+    @property
+    def why(self) -> str:
+        """What makes the tensor float16, in words that go on behind "is float16"."""
+        if self.region is None:
+            return ""
+        if self.sure:
+            return " under autocast"
+        row, name = self.region.opened.lineno, self.region.function.module.filename
+        return f" if the autocast of `{name.rpartition('/')[2]}`, line {row}, runs this module"
+
+    def steps(self, module: Module) -> Iterator[Step]:
+        """From the region to the operation, which stands in `module`."""
+        if self.region is not None:
+            words = "autocast runs the forward in float16"
+            yield Step(self.region.opened, self.region.function.module, words)
+        for call, function in self.trail:
+            yield Step(call, function.module, f"{call_words(call)} runs inside")
+        yield Step(self.operation, module, "the result is float16")
+
+
+def half_tensor(
+    view: AmpView, regions: Regions, tensor: ast.expr, function: Function
+) -> HalfTensor | None:
+    """Why a tensor is float16 where a function computes with it; None where it may not be."""
+    operation = half_operation(view, tensor, function)
+    if operation is None:
+        return None
+    if is_cast(operation):
+        return HalfTensor(operation, None)
+    if _is_decorated(function):
+        return None
+    callers = Callers(regions)
+    for region, trail in callers.regions_around(operation, function):
+        if is_float16_autocast(view, region.cast.call, region.cast.function):
+            return HalfTensor(operation, region, trail)
+    owner = enclosing_class(function)
+    if owner is None or not view.objects.is_module(owner) or not _is_built(view, owner, set()):
+        return None
+    region = view.once(_open_region, regions) if callers.is_open(operation, function) else None
+    return HalfTensor(operation, region, sure=False) if region is not None else None
+
+
+def _is_decorated(function: Function) -> bool:
+    """Whether a decorator may change the dtype of what a function gets, or switch autocast off."""
+    decorators = getattr(function.node, "decorator_list", ())
+    names = {last_name(item.func if isinstance(item, ast.Call) else item) for item in decorators}
+    return bool(names - KEEPING - PROPERTIES) or "custom_fwd" in names
+
+
+def _is_built(view: AmpView, owner: Class, seen: set[Class]) -> bool:
+    """Whether a class is built, or handed on as a value, by code that is not itself a dead class.
+
+    Tests build everything: they do not count.
+    """
+    seen.add(owner)
+    family = {owner, *view.objects.subclasses(owner)}
+    if any(item.node.decorator_list for item in family):
+        return True  # a registry may build it
+    for name in dict.fromkeys(item.name for item in family):
+        naming = [owner.module, *view.project.mentioning(owner.module, name)][:_FILE_LIMIT]
+        for module in naming:
+            for function in _readers(module, name):
+                around = enclosing_class(function)
+                if around in family or around in seen:
+                    continue
+                if around is None or not view.objects.is_module(around):
+                    return True
+                if _is_built(view, around, seen):
+                    return True
+    return False
+
+
+def _readers(module: Module, name: str) -> Iterator[Function]:
+    """The functions of a file that name a class other than to import it or derive from it."""
+    if _TESTS.search(module.filename):
+        return
+    for function in (module.body, *module.functions):
+        bases = {
+            base for node in function.nodes if isinstance(node, ast.ClassDef) for base in node.bases
+        }
+        if any(
+            last_name(node) == name and isinstance(node.ctx, ast.Load) and node not in bases
+            for node in function.nodes
+            if isinstance(node, (ast.Name, ast.Attribute))
+        ):
+            yield function
+
+
+def _open_region(view: AmpView, regions: Regions) -> Region | None:
+    """A float16 region of a training step in the project that runs something out of sight."""
+    for module in (view.module, *view.project.mentioning(view.module, "autocast")):
+        if "backward" not in module.source or _TESTS.search(module.filename):
+            continue
+        for region in regions.opened(module):
+            if evaluates(region.function):
+                continue
+            if not is_float16_autocast(view, region.cast.call, region.cast.function):
+                continue
+            if any(_is_open(view, item) for item in regions.inside(region)):
+                return region
+    return None
+
+
+def _is_open(view: AmpView, item: Inside) -> bool:
+    """Whether a call may run any module: it is of something whose values are not all known."""
+    if item.function.module.resolve(item.call.func) is not None:
+        return False
+    found = view.objects.targets(item.call, item.function)
+    return not found.functions and bool(found.unknown)
