@@ -142,30 +142,48 @@ def source_tree(name: str) -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
+def report(
+    tree: Path, checkout: Path, options: Sequence[str], seconds: float | None = None
+) -> dict[str, Any]:
+    """The JSON report of a source tree's amplint on a checkout.
+
+    Args:
+        seconds: wall time after which it is stopped.
+
+    Raises:
+        EcosystemError: it does not deliver a report.
+    """
+    command = [sys.executable, "-m", "amplint", "check", "--isolated", "--no-cache"]
+    try:
+        done = subprocess.run(
+            [*command, "--output-format", "json", *options, str(checkout)],
+            # `python -m` imports from the working directory: that must not be the checked code.
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree)},
+            capture_output=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise EcosystemError(f"did not end in {seconds:g} s") from None
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        words = done.stderr.decode(errors="replace").strip() or "no output"
+        raise EcosystemError(
+            f"amplint of {tree} ended with status {done.returncode}: {words.splitlines()[-1]}"
+        ) from None
+
+
 def findings(tree: Path, checkout: Path, options: Sequence[str]) -> Counter[Finding]:
     """What the amplint of a source tree reports on a checkout.
 
     Raises:
         EcosystemError: it does not deliver a report.
     """
-    command = [sys.executable, "-m", "amplint", "check", "--isolated", "--no-cache"]
-    done = subprocess.run(
-        [*command, "--output-format", "json", *options, str(checkout)],
-        # `python -m` imports from the working directory: that must not be the checked code.
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        capture_output=True,
-        check=False,
-    )
-    try:
-        report = json.loads(done.stdout)
-    except ValueError:
-        words = done.stderr.decode(errors="replace").strip() or "no output"
-        raise EcosystemError(
-            f"amplint of {tree} ended with status {done.returncode}: {words.splitlines()[-1]}"
-        ) from None
-    records = [*report["findings"], *({**error, "severity": "error"} for error in report["errors"])]
-    return Counter(_finding(record, tree, checkout) for record in records)
+    answer = report(tree, checkout, options)
+    records = [*answer["findings"], *({**error, "severity": "error"} for error in answer["errors"])]
+    return Counter(finding_of(record, tree, checkout) for record in records)
 
 
 def compare(
@@ -282,7 +300,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_status(differences)
 
 
-def _finding(record: dict[str, Any], tree: Path, checkout: Path) -> Finding:
+def finding_of(record: dict[str, Any], tree: Path, checkout: Path) -> Finding:
+    """One record of a report, its file relative to the checkout."""
     # Reports name files relative to the directory amplint ran in.
     absolute = os.path.normpath(os.path.join(tree, record["filename"]))
     filename = os.path.relpath(absolute, checkout).replace(os.sep, "/")
