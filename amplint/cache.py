@@ -28,10 +28,12 @@ from amplint.findings import (
     Evidence,
     Finding,
     Fix,
+    Link,
     PathStep,
     Position,
     Severity,
     Span,
+    Standing,
 )
 from amplint.inspection import FileResult
 from amplint.protocol import Event
@@ -351,7 +353,7 @@ def _dumped(value: object) -> bytes:
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, Severity):
+    if isinstance(value, (Severity, Standing)):
         return value.value
     if isinstance(value, Event):
         return value.name
@@ -360,7 +362,7 @@ def _plain(value: object) -> str:
 
 def _finding(value: Any) -> Finding:
     code, name, severity, message, help_, filename, span, path, *rest = _list(value)
-    cell, evidence, fix, fingerprint = rest
+    cell, evidence, fix, fingerprint, links = rest
     return Finding(
         code=_text(code),
         name=_text(name),
@@ -374,7 +376,13 @@ def _finding(value: Any) -> Finding:
         evidence=_evidence(evidence),
         fix=None if fix is None else _fix(fix),
         fingerprint=_text(fingerprint),
+        links=tuple(map(_link, _list(links))),
     )
+
+
+def _link(value: Any) -> Link:
+    kind, standing, subject, claim = _list(value)
+    return Link(_text(kind), Standing(standing), _text(subject), _text(claim))
 
 
 def _span(value: Any) -> Span:

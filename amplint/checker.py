@@ -59,6 +59,7 @@ class Report:
         fixed: findings that were there before fixes were applied.
         unsafe_fixes: whether fixes that change what the program does count as fixes, too.
         notes: remarks about the run, for the person who started it.
+        explain: whether people want to read what each finding rests on.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -71,6 +72,7 @@ class Report:
     fixed: tuple[Finding, ...] = ()
     unsafe_fixes: bool = False
     notes: tuple[str, ...] = ()
+    explain: bool = False
 
     def is_fixable(self, finding: Finding) -> bool:
         """Whether `--fix` would try the fix of a finding."""

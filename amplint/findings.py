@@ -109,6 +109,40 @@ class Evidence:
     assumptions: tuple[str, ...] = ()
 
 
+class Standing(enum.Enum):
+    """How it is known that a link holds; `amplint.levels` says what that lets a finding be."""
+
+    CODE = "code"  # code in sight makes it so
+    LIBRARY = "library"  # a row about a library says so
+    USE = "use"  # the way it is used leaves nothing else
+    OPTION = "option"  # where an option of the user is not left at its default
+    GUESS = "guess"  # a name, an annotation, or nothing in sight
+
+
+#: What a link can be about: that a value is the scaler, the optimizer, the trained model
+#: ("object"); that two places hold one object or fact ("identity"); that somebody builds, calls
+#: or takes this path ("reach"); that autocast or a grad mode is on here ("region"); what a
+#: switch, a dtype or a number is ("value"); what a call did ("effect"); what torch then does
+#: to training ("damage").
+LINK_KINDS = ("object", "identity", "reach", "region", "value", "effect", "damage")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Link:
+    """One of the statements that a finding is a conclusion from.
+
+    Args:
+        kind: one of `LINK_KINDS`.
+        subject: what it is about, as the code writes it ("scaler", "args.clip").
+        claim: what is said of it, in words ("is the gradient scaler").
+    """
+
+    kind: str
+    standing: Standing
+    subject: str
+    claim: str
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One misuse at one place.
@@ -116,12 +150,13 @@ class Finding:
     Args:
         code: "AMP101".
         name: the rule's name, "step-without-scaled-backward".
-        severity: of this finding (a rule may lower it for one shape).
+        severity: of this finding: its rule's, or what its links let it be.
         message: what is wrong and what it does to training; one line.
         help: the edit to make; one line.
         filename: path relative to the working directory, forward slashes.
         span: the offending expression.
         path: the witness, in order of execution; empty for shape rules.
+        links: what it rests on, sorted; empty where the text alone decides.
     """
 
     code: str
@@ -136,6 +171,7 @@ class Finding:
     evidence: Evidence = field(default_factory=Evidence)
     fix: Fix | None = None
     fingerprint: str = ""
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

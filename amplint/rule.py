@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amplint.code.module import Function
-from amplint.findings import PathStep, Severity
+from amplint.findings import Link, PathStep, Severity
 from amplint.protocol import Violation
 
 
@@ -52,6 +52,7 @@ class Misuse:
         scaler: the scaler as the code writes it ("self.scaler"), "" if none is involved.
         optimizer: the optimizer as the code writes it, "" if none is involved.
         path: the witness.
+        links: what it rests on.
         details: extra words for the message, by name; each rule documents its own.
     """
 
@@ -62,4 +63,5 @@ class Misuse:
     scaler: str = ""
     optimizer: str = ""
     path: tuple[PathStep, ...] = ()
+    links: tuple[Link, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)

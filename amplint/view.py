@@ -8,14 +8,15 @@ followed.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amplint.amp.view import AmpView
 from amplint.code.module import Function
 from amplint.code.project import Project
-from amplint.findings import Finding, Fix, PathStep, Severity
+from amplint.findings import Finding, Fix, Link, PathStep, Severity
+from amplint.levels import level, naming_options
 from amplint.rule import Misuse, Rule
 
 if TYPE_CHECKING:
@@ -108,18 +109,21 @@ class FileView(AmpView):
         path: tuple[PathStep, ...] = (),
         severity: Severity | None = None,
         fix: Fix | None = None,
+        links: Iterable[Link] = (),
     ) -> Finding:
-        """Build a finding of `rule` at `node`."""
+        """Build a finding of `rule` at `node`; its links decide how severe it is."""
+        links = tuple(sorted(set(links), key=lambda link: (link.kind, link.subject, link.claim)))
         return Finding(
             code=rule.code,
             name=rule.name,
-            severity=severity or rule.severity,
-            message=message,
+            severity=level(severity or rule.severity, links),
+            message=naming_options(message, links),
             help=help,
             filename=self.module.filename,
             span=self.span_of(node),
             path=path,
             fix=fix,
+            links=links,
         )
 
 

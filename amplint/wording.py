@@ -53,6 +53,7 @@ def report(
             choose(messages, misuse).format_map(words),
             choose(helps, misuse).format_map(words),
             path=misuse.path,
+            links=misuse.links,
             fix=fix(view, misuse) if fix is not None else None,
         )
 

@@ -33,10 +33,12 @@ from amplint.findings import (
     Finding,
     Fix,
     Incomplete,
+    Link,
     PathStep,
     Position,
     Severity,
     Span,
+    Standing,
 )
 from amplint.inspection import FileResult
 from amplint.protocol import Event
@@ -745,6 +747,7 @@ VALUES = {
     ),
     "fix": st.none() | st.builds(Fix, TEXT, tuples(EDITS)),
     "fingerprint": TEXT,
+    "links": tuples(st.builds(Link, TEXT, st.sampled_from(Standing), TEXT, TEXT)),
 }
 LOOKUPS = st.dictionaries(
     tuples(TEXT), st.booleans() | TEXT | st.lists(TEXT, max_size=3), max_size=3

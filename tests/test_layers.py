@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ORDER = (
     ("", "errors", "protocol", "rules", "collector"),  # "rules" is the table alone
     ("findings", "workers"),
+    ("levels",),
     ("selectors",),
     ("source",),
     ("code",),

@@ -88,6 +88,7 @@ class Roles:
     element of a container that holds one kind of thing.
 
     Args:
+        built: keys whose role is that of something which is built there, not of an annotation.
         makers: the roles of what a call of a name or attribute gives: `Opt = AdamW`,
             `build = partial(SGD, lr=0.1)`, a function that returns one of several optimizers.
         scaler_like: paths that are used as a scaler although nothing says that they are one.
@@ -100,6 +101,7 @@ class Roles:
     module: Module
     by_path: dict[tuple[str, str], set[Role]] = field(default_factory=dict)
     constructions: list[ScalerConstruction] = field(default_factory=list)
+    built: set[tuple[str, str]] = field(default_factory=set)
     makers: dict[tuple[str, str], set[Role | None]] = field(default_factory=dict)
     scaler_like: frozenset[str] = frozenset()
     steppers: set[tuple[str, str]] = field(default_factory=set)
@@ -122,7 +124,7 @@ class Roles:
             return next((role for role in operands if role), None)
         if isinstance(expression, ast.NamedExpr):
             return self.role_of(expression.value, function)
-        for key in self._keys(expression, function):
+        for key in self.keys(expression, function):
             roles = self.by_path.get(key)
             if roles:
                 known = roles - {Role.OTHER}
@@ -147,7 +149,7 @@ class Roles:
     def is_stepper(self, callee: ast.expr, function: Function) -> bool:
         """Whether calling an expression is a whole training step of a library."""
         return bool(self.steppers) and any(
-            key in self.steppers for key in self._keys(callee, function)
+            key in self.steppers for key in self.keys(callee, function)
         )
 
     def constructor_role(self, dotted: str | None, callee: ast.expr) -> Role | None:
@@ -204,7 +206,7 @@ class Roles:
             return Role.OPTIMIZER
         if not self.makers:
             return None
-        known = (self.makers.get(key) for key in self._keys(callee, function))
+        known = (self.makers.get(key) for key in self.keys(callee, function))
         found = next((roles for roles in known if roles), set())
         return next(iter(found)) if len(found) == 1 else None
 
@@ -220,7 +222,8 @@ class Roles:
     def _is_optimizers(self, expression: ast.expr, rest: str = "") -> bool:
         return self.module.resolve(expression) == f"torch.optim{rest}"
 
-    def _keys(self, expression: ast.expr, function: Function) -> Iterator[tuple[str, str]]:
+    def keys(self, expression: ast.expr, function: Function) -> Iterator[tuple[str, str]]:
+        """The keys under which something may be known about an expression, the nearest first."""
         path = path_text(expression)
         if path is None:
             return
@@ -432,12 +435,19 @@ def _bind(roles: Roles, function: Function, target: ast.expr, value: ast.expr) -
     found = set(_value_roles(roles, function, value))
     if found:
         roles.by_path.setdefault(_key_of(function, path), set()).update(found)
+        if _builds(value):
+            roles.built.add(_key_of(function, path))
     row = class_row(roles.module.resolve(value.func)) if isinstance(value, ast.Call) else None
     if row is not None and row.always_on:
         roles.steppers.add(_key_of(function, path))
     made = _made(roles, function, value)
     if made or _key_of(function, path) in roles.makers:
         roles.makers.setdefault(_key_of(function, path), set()).add(made)
+
+
+def _builds(value: ast.expr) -> bool:
+    """Whether a value is made by a call: an annotation never is."""
+    return any(isinstance(node, ast.Call) for node in ast.walk(value))
 
 
 def _key_of(function: Function, path: str) -> tuple[str, str]:
@@ -465,6 +475,7 @@ def _bind_elements(roles: Roles, function: Function, path: str, value: ast.expr)
     found = [frozenset(_value_roles(roles, function, part)) for part in parts]
     if found and found[0] and len(set(found)) == 1:
         roles.by_path.setdefault(key, set()).update(found[0])
+        roles.built.add(key)
     made = {_made(roles, function, part) for part in parts}
     if made and None not in made:
         roles.makers.setdefault(key, set()).update(made)
@@ -473,6 +484,7 @@ def _bind_elements(roles: Roles, function: Function, path: str, value: ast.expr)
         if known and isinstance(name, ast.Constant) and not isinstance(part, ast.Starred):
             own = _key_of(function, f"{path}[{name.value!r}]")
             roles.by_path.setdefault(own, set()).update(known)
+            roles.built.add(own)
 
 
 def _value_roles(roles: Roles, function: Function, value: ast.expr) -> Iterator[Role]:

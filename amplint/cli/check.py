@@ -54,6 +54,9 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 despite findings.")
 @click.option("--strict", is_flag=True, help="Exit with 2 if a file was followed in part only.")
 @click.option("--statistics", is_flag=True, help="Print how often each rule was broken.")
+@click.option(
+    "--explain", is_flag=True, help="Print what each finding rests on, in the full format."
+)
 @click.option("--show-files", is_flag=True, help="Print the files that would be checked.")
 @click.option("--isolated", is_flag=True, help="Ignore configuration files.")
 @click.option(
@@ -119,7 +122,8 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
 
     collector.spare()
     probing = probe.wants_probe(options, settings)
-    form = output.choose_format(settings, options["output_file"])
+    explain = options["explain"]
+    form = "full" if explain else output.choose_format(settings, options["output_file"])
     if options["statistics"] and form not in TEXT_FORMATS:
         raise click.UsageError(f"--statistics prints text; it cannot be had as {form}.")
     stdin = sys.stdin.buffer.read() if _STDIN in paths else None
@@ -141,7 +145,7 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     if probing:
         report = probe.with_evidence(report, settings, options)
     lines = output.render(
-        replace(report, unsafe_fixes=settings.unsafe_fixes),
+        replace(report, unsafe_fixes=settings.unsafe_fixes, explain=explain),
         form,
         sources=output.source_reader(settings, stdin),
         color=output.color_for(options["color"], options["output_file"]),

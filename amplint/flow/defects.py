@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amplint.code.module import Function
+from amplint.findings import Link
 from amplint.flow.diagnosis import Verdict, cause_of
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, State
@@ -29,6 +30,7 @@ class Found:
         entry: the function in which the path begins.
         origin: the site in another file, if the finding stands at the call that leads there.
         elsewhere: whether all events of the path happen in other files.
+        links: what the report rests on.
     """
 
     slug: str
@@ -38,6 +40,7 @@ class Found:
     entry: Function
     origin: Site | None = None
     elsewhere: bool = False
+    links: tuple[Link, ...] = ()
 
 
 def distinct(found: Iterable[Found]) -> list[Found]:
@@ -100,5 +103,6 @@ def misuse_of(item: Found, place_of: PlaceOf) -> Misuse:
         scaler=scaler,
         optimizer=optimizer,
         path=build_witness(item.state.trail, item.slug, item.origin or site, place_of),
+        links=item.links,
         details=item.verdict.details,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amplint.amp.roles import Roles
@@ -166,7 +167,7 @@ class Diagnostician:
             words["absent"] = "yes"
         guards = self.guards_of(site.node)
         if guards:
-            words.setdefault("guard", _condition(guards[-1]))
+            words.setdefault("guard", condition(guards[-1]))
         counterpart = COUNTERPART.get(slug)
         if counterpart is not None and counterpart not in self.reach:
             words["never"] = "yes"
@@ -329,8 +330,8 @@ def _cause(slug: str, site: Site, state: State) -> tuple[ast.expr, Function]:
     return site.node, site.function
 
 
-def deciding_flag(reader: Reader, steps: list[Step], scaler: str, state: State) -> str:
-    """The last test of a flag on a path without which there would be no violation; "" if none.
+def deciding_flags(reader: Reader, steps: list[Step], scaler: str, state: State) -> Iterator[Step]:
+    """The tests of flags on a path without which there would be no violation, the last first.
 
     What is known in a state holds on every path that leads to it.
 
@@ -338,12 +339,12 @@ def deciding_flag(reader: Reader, steps: list[Step], scaler: str, state: State) 
         steps: of the path, oldest first.
         scaler: as the code writes it; that there is one goes without saying.
     """
-    for kind, node, function, holds in reversed(steps):
+    for step in reversed(steps):
+        kind, node, function, holds = step
         if kind != "assume" or not _is_flag(node) or (scaler and scaler in _text(node)):
             continue
         if evaluate(reader.formula(node, state, function), state) is holds:
-            return _condition((node, bool(holds)))
-    return ""
+            yield step
 
 
 def _is_flag(test: ast.expr) -> bool:
@@ -382,7 +383,7 @@ def _text(test: ast.expr) -> str:
     return " ".join(ast.unparse(test).split())
 
 
-def _condition(guard: Guard) -> str:
+def condition(guard: Guard) -> str:
     """A guard as the reader would say it: the test, negated in its else branch."""
     test, holds = guard
     if holds:

@@ -19,13 +19,14 @@ from amplint.code.module import Class, Function, Module
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
-from amplint.flow.diagnosis import Diagnostician, Verdict, deciding_flag
+from amplint.flow.diagnosis import Diagnostician, Verdict, condition, deciding_flags
 from amplint.flow.entries import Entries
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
 from amplint.flow.functions import is_stub
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
+from amplint.flow.links import links_of
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
@@ -436,16 +437,18 @@ class _Engine:
                 return
             place = verdict.site or site
             steps = relevant_steps(state.trail, slug, place)
-            flag = deciding_flag(interpreter.reader, steps, place.scaler_text, state)
-            if flag:
-                verdict.details.setdefault("guard", flag)
+            flags = list(deciding_flags(interpreter.reader, steps, place.scaler_text, state))
+            if flags:
+                verdict.details.setdefault("guard", condition((flags[0][1], flags[0][3])))
+            links = links_of(self.program, steps_of(state.trail), steps, flags)
             home = self._home(place, state)
             if home is place:
-                found.append(Found(slug, place, state.copy(), verdict, function))
+                item = Found(slug, place, state.copy(), verdict, function, links=links)
+                found.append(item)
             elif home is not None:
                 verdict.details.pop("line", None)  # of another file
                 elsewhere = self._lies_elsewhere(slug, place, state)
-                item = Found(slug, home, state.copy(), verdict, function, place, elsewhere)
+                item = Found(slug, home, state.copy(), verdict, function, place, elsewhere, links)
                 found.append(item)
 
         interpreter = interpreter_for(self.program, function, report, crowded)

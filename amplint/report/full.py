@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from amplint.findings import FileError, Finding, PathStep, Position, Severity, Span
+from amplint.findings import FileError, Finding, PathStep, Position, Severity, Span, Standing
 from amplint.report.excerpt import fit, gutter, mark_span, source_line
 from amplint.report.steps import words_of
 from amplint.report.text import evidence_notes, paint, printable
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 Sources = Callable[[str], "list[str] | None"]
 
+#: How it is known that a link holds, in words.
+GROUNDS = {
+    Standing.CODE: "code in sight",
+    Standing.LIBRARY: "what the library documents",
+    Standing.USE: "how it is used",
+    Standing.OPTION: "an option",
+    Standing.GUESS: "a guess by its name",
+}
 #: Lines of a path that are shown before its middle is left out.
 PATH_LINES = 14
 _HEAD, _TAIL = 4, 6
@@ -26,7 +34,7 @@ _CONTEXT = 2
 def render(report: Report, *, sources: Sources, color: bool) -> Iterator[str]:
     """Every finding as a block of its own, then the files that could not be analysed."""
     for finding in report.findings:
-        yield from _render_finding(finding, sources, color, report.is_fixable(finding))
+        yield from _render_finding(finding, sources, color, report)
         yield ""
     for error in report.errors:
         yield from _render_error(error, sources, color)
@@ -34,8 +42,9 @@ def render(report: Report, *, sources: Sources, color: bool) -> Iterator[str]:
 
 
 def _render_finding(
-    finding: Finding, sources: Sources, color: bool, fixable: bool
+    finding: Finding, sources: Sources, color: bool, report: Report
 ) -> Iterator[str]:
+    fixable = report.is_fixable(finding)
     style = finding.severity.value
     rows = [finding.span.end.row + _CONTEXT, *(step.row for step in finding.path)]
     margin = len(str(max(rows)))
@@ -53,6 +62,9 @@ def _render_finding(
         yield gutter(margin, color)
     for kind, words in evidence_notes(finding.evidence):
         yield _note(margin, kind, words, color)
+    for link in finding.links if report.explain else ():
+        words = f"`{link.subject}` {link.claim} ({GROUNDS[link.standing]})"
+        yield _note(margin, "rests on", words, color)
     if finding.help:
         yield _note(margin, "help", finding.help, color)
 

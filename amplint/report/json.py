@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from amplint.findings import FileError, Finding, Fix, Incomplete, PathStep, Position
+from amplint.findings import FileError, Finding, Fix, Incomplete, Link, PathStep, Position
 from amplint.report.steps import words_of
 from amplint.report.summary import count_severities
 
@@ -59,11 +59,16 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "location": _position(finding.span.start),
         "end_location": _position(finding.span.end),
         "path": [_step(step) for step in finding.path],
+        "links": [_link(link) for link in finding.links],
         "evidence": {**asdict(finding.evidence), "assumptions": list(finding.evidence.assumptions)},
         "fix": None if finding.fix is None else _fix(finding.fix),
         "url": None,  # rule pages are read with `amplint rule`
         "fingerprint": finding.fingerprint,
     }
+
+
+def _link(link: Link) -> dict[str, str]:
+    return {**asdict(link), "standing": link.standing.value}
 
 
 def _step(step: PathStep) -> dict[str, Any]:

@@ -12,10 +12,12 @@ from amplint.findings import (
     FileError,
     Finding,
     Fix,
+    Link,
     PathStep,
     Position,
     Severity,
     Span,
+    Standing,
 )
 
 TRAIN = """\
@@ -71,6 +73,10 @@ CLIP = Finding(
     ),
     fix=Fix("unsafe", (Edit(span(12, 1, 12, 1), "        scaler.unscale_(optimizer)\n"),)),
     fingerprint="abc",
+    links=(
+        Link("object", Standing.USE, "scaler", "is the gradient scaler"),
+        Link("value", Standing.OPTION, "args.clip", "is set, which is not its default"),
+    ),
 )
 
 WIDE = Finding(

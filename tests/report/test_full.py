@@ -84,3 +84,13 @@ def test_no_escape_of_a_name_or_a_message_reaches_the_terminal(clip, make_report
     text = "\n".join(full.render(make_report(evil), sources=sources, color=False))
     assert "\x1b" not in text and "\x07" not in text
     assert r"a\x1b[31m\nb.py:12:9" in text
+
+
+def test_what_a_finding_rests_on_is_said_when_asked(clip, make_report, sources) -> None:
+    report = make_report(clip)
+    plain = list(full.render(report, sources=sources, color=False))
+    told = list(full.render(replace(report, explain=True), sources=sources, color=False))
+    assert [line.strip() for line in told if line not in plain] == [
+        "= rests on: `scaler` is the gradient scaler (how it is used)",
+        "= rests on: `args.clip` is set, which is not its default (an option)",
+    ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from amplint.findings import Incomplete, PathStep
+from amplint.findings import LINK_KINDS, Incomplete, PathStep
 from amplint.protocol import Event
 from amplint.report import json as json_report
 
@@ -56,6 +56,14 @@ STEP = closed(
     },
     optional=("state", "kind", "event", "misuse", "condition", "holds", "name"),
 )
+LINK = closed(
+    {
+        "kind": {"enum": list(LINK_KINDS)},
+        "standing": {"enum": ["code", "library", "use", "option", "guess"]},
+        "subject": text(),
+        "claim": text(),
+    }
+)
 EVIDENCE = closed(
     {
         "status": {
@@ -87,6 +95,7 @@ FINDING = closed(
         "location": PLACE,
         "end_location": PLACE,
         "path": {"type": "array", "items": STEP},
+        "links": {"type": "array", "items": LINK},
         "evidence": EVIDENCE,
         "fix": {
             "anyOf": [

@@ -1,0 +1,107 @@
+"""What a misuse of the protocol rests on: who takes part, and which options have to be set."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from amplint.amp.roles import Role
+from amplint.amp.standing import standing_of
+from amplint.code.module import Function
+from amplint.findings import Link, Standing
+from amplint.flow.call import callee_name
+from amplint.flow.diagnosis import AMP_GUARD, condition
+from amplint.flow.events import Site
+from amplint.flow.program import Program
+from amplint.flow.state import EVERY, Step
+from amplint.values.provenance import Standing as Firmness
+
+#: An object of the path: its role, and how the path tells it from others.
+Participant = tuple[Role, str]
+
+_CLAIM = {Role.SCALER: "is the gradient scaler", Role.OPTIMIZER: "is the optimizer"}
+#: From the firmest to the weakest.
+_STRENGTH = tuple(Standing)
+
+
+def links_of(
+    program: Program, path: Iterable[Step], steps: Iterable[Step], flags: Iterable[Step]
+) -> tuple[Link, ...]:
+    """The links of one violation.
+
+    Args:
+        path: everything that leads to it.
+        steps: those steps of the path that show it.
+        flags: those that are tests without which there would be no violation.
+    """
+    events = [step[3][1] for step in steps if step[0] == "event"]
+    passed = {step[2].label: step[2] for step in path}
+    return (*_objects(program, events, passed), *_options(program, flags))
+
+
+def _objects(
+    program: Program, sites: Iterable[Site], passed: Mapping[str, Function]
+) -> Iterator[Link]:
+    """One link for each scaler and optimizer: known as firmly as where it is known best."""
+    found: dict[Participant, tuple[Standing, str]] = {}
+    for site in sites:
+        for role, identity, expression in _participants(site):
+            standing = min(
+                (
+                    standing_of(place, function, program.roles(function), role)
+                    for place, function in _places(expression, identity, site, passed)
+                ),
+                key=_STRENGTH.index,
+            )
+            known = found.get((role, identity))
+            if known is None or _STRENGTH.index(standing) < _STRENGTH.index(known[0]):
+                found[role, identity] = standing, ast.unparse(expression)
+    for (role, _), (standing, text) in found.items():
+        yield Link("object", standing, text, _CLAIM[role])
+
+
+def _participants(site: Site) -> Iterator[tuple[Role, str, ast.expr]]:
+    """The scaler and the optimizer that a call of the protocol names."""
+    callee = site.node.func if isinstance(site.node, ast.Call) else None
+    if not isinstance(callee, ast.Attribute):
+        return
+    receiver = callee.value
+    if callee.attr == "backward":
+        is_scaled = isinstance(receiver, ast.Call) and callee_name(receiver) == "scale"
+        if is_scaled and site.scaler and isinstance(receiver.func, ast.Attribute):
+            yield Role.SCALER, site.scaler, receiver.func.value
+        return
+    if site.scaler and site.scaler_text == ast.unparse(receiver):
+        yield Role.SCALER, site.scaler, receiver
+    if site.optimizer in ("", EVERY) or not site.optimizer_text:
+        return
+    for expression in (receiver, *site.node.args):
+        if ast.unparse(expression) == site.optimizer_text:
+            yield Role.OPTIMIZER, site.optimizer, expression
+
+
+def _places(
+    expression: ast.expr, identity: str, site: Site, passed: Mapping[str, Function]
+) -> Iterator[tuple[ast.expr, Function]]:
+    """Where an object can be looked at: at the call, and where the path has it from."""
+    yield expression, site.function
+    label, _, path = identity.rpartition(":")
+    if label in passed and path.replace(".", "").isidentifier():
+        yield ast.parse(path, mode="eval").body, passed[label]
+
+
+def _options(program: Program, flags: Iterable[Step]) -> Iterator[Link]:
+    """The tests that come out as they must only where somebody sets an option.
+
+    That AMP is switched on is no option here.
+    """
+    for _, test, function, holds in flags:
+        text = condition((test, bool(holds)))
+        if AMP_GUARD.search(text) is None and _is_chosen(program, test, function, bool(holds)):
+            yield Link("value", Standing.OPTION, text, "is set, which is not its default")
+
+
+def _is_chosen(program: Program, test: ast.expr, function: Function, holds: bool) -> bool:
+    truth = program.values.truth(test, function)
+    firmness, other = truth.get(holds), truth.get(not holds)
+    return firmness is Firmness.CHOICE and other is not None and other > Firmness.CHOICE

@@ -1,0 +1,46 @@
+"""From what a finding rests on to its level: the one table that decides.
+
+An error is proved: none of its links is guessed. That AMP is switched on is what amplint is
+about; beyond that an error may need one option that is not left at its default, and names it.
+What needs several options, which nothing in sight turns on together, is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from amplint.findings import Link, Severity, Standing
+
+#: The most that a finding can be, one of whose links has this standing.
+CEILING: Mapping[Standing, Severity] = {
+    Standing.CODE: Severity.ERROR,
+    Standing.LIBRARY: Severity.ERROR,
+    Standing.USE: Severity.ERROR,
+    Standing.OPTION: Severity.ERROR,
+    Standing.GUESS: Severity.INFO,
+}
+#: The most where it takes more options than this.
+OPTIONS = 1
+CEILING_OF_SEVERAL_OPTIONS = Severity.WARNING
+
+
+def level(severity: Severity, links: Iterable[Link]) -> Severity:
+    """What a finding is: its rule's severity, or less where its links do not carry that."""
+    known = set(links)
+    ceilings = [CEILING[link.standing] for link in known]
+    if len(options(known)) > OPTIONS:
+        ceilings.append(CEILING_OF_SEVERAL_OPTIONS)
+    return min([severity, *ceilings], key=lambda item: item.rank)
+
+
+def options(links: Iterable[Link]) -> tuple[str, ...]:
+    """The options that have to be set, as conditions ("args.clip > 0"), sorted."""
+    return tuple(sorted({link.subject for link in links if link.standing is Standing.OPTION}))
+
+
+def naming_options(message: str, links: Iterable[Link]) -> str:
+    """The message, which names every option that has to be set."""
+    missing = [option for option in options(links) if f"`{option}`" not in message]
+    if not missing:
+        return message
+    return f"{message} (with {' and '.join(f'`{option}`' for option in missing)})"

@@ -1,0 +1,79 @@
+"""What a misuse of the protocol rests on, in whole programs."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from amplint.checker import check_source
+from amplint.config import Settings
+from amplint.findings import Finding, Severity, Standing
+
+HEAD = """
+import argparse
+import torch
+from torch.amp import GradScaler, autocast
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--clip", action="store_true")
+parser.add_argument("--debug", action="store_true")
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--twice", action="store_true", default=True)
+args = parser.parse_args()
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = GradScaler("cpu")
+for batch in torch.ones(4, 2, 3):
+    optimizer.zero_grad()
+    scaler.scale(model(batch).mean()).backward()
+"""
+
+
+def check(body: str, head: str = HEAD) -> list[Finding]:
+    source = head + textwrap.indent(textwrap.dedent(body), "    ") if head else body
+    result = check_source("main.py", source.encode(), Settings())
+    assert result.errors == ()
+    return list(result.findings)
+
+
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+REST = "scaler.step(optimizer)\nscaler.update()\n"
+
+
+@pytest.mark.parametrize(
+    ("test", "options", "severity"),
+    [
+        ("if True:", [], Severity.ERROR),
+        ("if args.twice:", [], Severity.ERROR),
+        ("if args.amp:", [], Severity.ERROR),
+        ("if args.clip:", ["args.clip"], Severity.ERROR),
+        ("if args.clip:\n  if args.debug:", ["args.clip", "args.debug"], Severity.WARNING),
+        ("if args.clip:\n  if args.twice:", ["args.clip"], Severity.ERROR),
+    ],
+)
+def test_options(test: str, options: list[str], severity: Severity) -> None:
+    (finding,) = check(f"{test}\n      {CLIP}\n{REST}")
+    assert finding.code == "AMP110"
+    chosen = [link.subject for link in finding.links if link.standing is Standing.OPTION]
+    assert (chosen, finding.severity) == (options, severity)
+    assert all(f"`{option}`" in finding.message for option in options)
+
+
+def test_both_participants_are_known_from_the_code() -> None:
+    (finding,) = check(f"scaler.step(optimizer)\n{REST}")
+    objects = {link.subject: link.standing for link in finding.links if link.kind == "object"}
+    assert objects == {"scaler": Standing.CODE, "optimizer": Standing.CODE}
+
+
+def test_what_a_caller_passes_is_known_whatever_it_is_called() -> None:
+    head = HEAD.replace("for batch", "def end(a, b):\n    a.step(b)\n    a.step(b)\nfor batch")
+    (finding,) = check("end(scaler, optimizer)\nscaler.update()\n", head)
+    assert finding.code == "AMP104"
+    assert {link.standing for link in finding.links} == {Standing.CODE}
+
+
+def test_a_name_alone_carries_no_error() -> None:
+    """Nobody in sight calls it, and `step` is all that is asked of the object."""
+    found = check("def end(scaler, thing):\n    scaler.step(thing)\n    scaler.step(thing)\n", "")
+    assert [(item.code, item.severity) for item in found] in ([], [("AMP104", Severity.INFO)])
