@@ -6,7 +6,8 @@ A `GradScaler` scales the loss although the forward runs in bfloat16, which need
 Flags the constructor of a scaler that stays enabled while autocast's `dtype` is bfloat16: as a
 literal, as the default of an option or a configuration, or on a branch of its own
 (`elif precision == "bf16"`). Conditions are compared: a scaler that is built, enabled or used
-only where the dtype is float16 is not flagged.
+only where the dtype is float16 is not flagged. Where an option has to be set for the scaler to be
+there, the finding is `info` and names it.
 
 ## Why is this bad?
 Loss scaling protects small float16 gradients, which have 5 exponent bits, from becoming zero.
@@ -60,8 +61,8 @@ No fix. Where the dtype is chosen at run time, write
 ## Known limits
 The dtype has to be given to autocast in the same file as the scaler's `scale` call. A dtype that
 only a user's configuration can make bfloat16, with no branch in the code that names it, is not
-flagged. A guard that speaks of half precision and is not tied to the dtype's choice
-(`if args.fp16:`) is taken to exclude bfloat16.
+flagged. Where one option chooses bfloat16 and another one the scaler (`--bf16`, `--fp16`), nothing
+says that anybody sets both, and nothing is flagged.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "gradient scaling helps prevent gradients with small
@@ -72,12 +73,12 @@ flagged. A guard that speaks of half precision and is not tied to the dtype's ch
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from amplint.amp import names
+from amplint.amp.dtypes import dtype_meant
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
-from amplint.code.module import CallSite, enclosing_class
+from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, PathStep, Severity
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
@@ -98,10 +99,12 @@ RULE = Rule(
 
 ALWAYS = "the scaler is enabled, and the forward runs in bfloat16, which needs no loss scaling"
 CHOSEN = "the scaler stays enabled where {why}, which needs no loss scaling"
-HELP = "drop the scaler, or build it with `enabled=dtype == torch.float16`"
-
-#: A guard with one of these words probably asks for float16.
-_HALF = re.compile(r"fp_?16|half|float16|bf_?16|precision|dtype", re.IGNORECASE)
+OPTION = (
+    "with `{option}` the scaler is enabled, and the forward runs in bfloat16, which needs no loss "
+    "scaling"
+)
+DROP = "drop the scaler"
+COMPARE = "drop the scaler, or enable it only where the dtype is float16"
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -117,9 +120,10 @@ def check(view: FileView) -> Iterator[Finding]:
         for region in around:
             value = _bfloat16(view, region)
             others = [other for other in around if _is_float16(view, other)]
-            if value is not None and _stays_on(view, use, region, value, others):
+            needed = _needed(view, use, region, value, others) if value is not None else None
+            if value is not None and needed is not None:
                 reported |= {use.built.expression, use.site.node}
-                yield _finding(view, use, region, value, bool(others))
+                yield _finding(view, use, region, value, bool(others), needed)
                 break
 
 
@@ -166,10 +170,13 @@ def _bfloat16(view: FileView, region: CallSite) -> Value | None:
     return found[0] if found else None
 
 
-def _stays_on(
+def _needed(
     view: FileView, use: ScalerUse, region: CallSite, value: Value, others: list[CallSite]
-) -> bool:
-    """Whether the scaler is built, enabled and used when the dtype is bfloat16.
+) -> list[str] | None:
+    """The options that enable the scaler where the dtype is bfloat16; None where none do.
+
+    None as well where the dtype is somebody's choice, and the scaler another one's: nothing says
+    that anybody makes both.
 
     Args:
         others: regions in float16, one of which may be entered instead.
@@ -180,21 +187,67 @@ def _stays_on(
     facts.assume(dtype, value.content, region.function)
     entered = _entered(region)
     if facts.holds(entered) is False:
-        return False
+        return None
     for item in entered:
         facts.learn(item.test, item.side, item.function)
     if not all(facts.holds(_entered(other)) is False for other in others):
-        return False
+        return None
     guards = [*use.built.conditions, *conditions_at(use.site.node, use.site.function)]
     shared = {(ast.dump(item.test), item.side) for item in entered}
-    enabled = use.enabled
-    if enabled is not None:
-        guards.append(Condition(enabled, True, use.built.function))
-    return all(
-        _passes(facts, guard, value)
-        for guard in guards
-        if (ast.dump(guard.test), guard.side) not in shared
+    if use.enabled is not None:
+        guards.append(Condition(use.enabled, True, use.built.function))
+    options: dict[str, None] = {}
+    for guard in guards:
+        if (ast.dump(guard.test), guard.side) in shared or _tests_for(view, guard, use):
+            continue
+        answer = facts.decides(guard.test, guard.function)
+        if answer is None and _compares_with_float16(view, guard):
+            return None
+        if answer is not None and answer is not guard.side:
+            return None
+        if answer is None:
+            options |= dict.fromkeys(_options(view, guard.test, guard.side, guard.function))
+    chosen = value.standing is Standing.CHOICE or value.origin.conditions
+    return None if options and chosen else list(options)
+
+
+def _tests_for(view: FileView, guard: Condition, use: ScalerUse) -> bool:
+    """Whether a test asks whether the scaler itself is there."""
+    test = guard.test.left if isinstance(guard.test, ast.Compare) else guard.test
+    found = view.values.origins.of(test, guard.function).origins
+    return any(item.expression is use.built.expression for item in found)
+
+
+def _compares_with_float16(view: FileView, guard: Condition) -> bool:
+    """Whether one side of an undecided comparison is float16, in whatever spelling."""
+    return any(
+        dtype_meant(view.values.of(side, guard.function).only()) == "float16"
+        for node in ast.walk(guard.test)
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
     )
+
+
+def _options(view: FileView, test: ast.expr, side: bool, function: Function) -> Iterator[str]:
+    """What somebody has to set for a test to come out on one side, as the code first reads it.
+
+    A test that is computed from the batch or the machine needs nobody, nor does one of "cuda".
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _options(view, test.operand, not side, function)
+    elif isinstance(test, ast.BoolOp):
+        for operand in test.values:
+            yield from _options(view, operand, side, function)
+    elif view.values.truth(test, function).get(side, Standing.CHOICE) is Standing.CHOICE:
+        read = test.left if isinstance(test, ast.Compare) else test
+        others = test.comparators if isinstance(test, ast.Compare) else []
+        contents = [view.values.of(item, function).only() for item in others]
+        if not all(isinstance(item, str) and item != "cuda" for item in contents):
+            return
+        for origin in view.values.origins.of(read, function).origins:
+            if isinstance(origin.expression, (ast.Name, ast.Attribute, ast.Subscript)):
+                yield shorten(ast.unparse(test if others else origin.expression))
+                return
 
 
 def _entered(region: CallSite) -> list[Condition]:
@@ -205,26 +258,13 @@ def _entered(region: CallSite) -> list[Condition]:
     return found
 
 
-def _passes(facts: Assumptions, guard: Condition, value: Value) -> bool:
-    answer = facts.decides(guard.test, guard.function)
-    if answer is not None:
-        return answer is guard.side
-    if value.standing is Standing.FIXED and not value.origin.conditions:
-        return _always_possible(facts, guard)
-    return not _HALF.search(_words(guard))
-
-
-def _always_possible(facts: Assumptions, guard: Condition) -> bool:
-    """Whether an undecided guard of a scaler whose autocast is always bfloat16 lets it pass."""
-    return "float16" not in _words(guard).replace("bfloat16", "")
-
-
-def _words(guard: Condition) -> str:
-    return ast.unparse(guard.test)
-
-
 def _finding(
-    view: FileView, use: ScalerUse, region: CallSite, value: Value, chosen: bool
+    view: FileView,
+    use: ScalerUse,
+    region: CallSite,
+    value: Value,
+    is_branch: bool,
+    options: list[str],
 ) -> Finding:
     dtype = _dtype(region)
     assert dtype is not None
@@ -235,17 +275,28 @@ def _finding(
     built, where = use.built.expression, use.built.function.module
     steps.append(view.step(built, where, "the scaler is enabled all the same"))
     steps.append(view.step(use.site.node, use.site.function.module, "and scales the loss"))
+    message = _message(view, value, region, dtype, is_branch)
+    if options:
+        message = OPTION.format(option="` and `".join(options))
+    fixed = value.standing is Standing.FIXED and not value.origin.conditions
     return view.finding(
-        RULE, node, _message(value, region, dtype, chosen), HELP, path=_distinct(steps)
+        RULE,
+        node,
+        message,
+        DROP if fixed or is_branch else COMPARE,
+        path=_distinct(steps),
+        severity=Severity.INFO if options else None,
     )
 
 
-def _message(value: Value, region: CallSite, dtype: ast.expr, chosen: bool) -> str:
-    if chosen:
+def _message(
+    view: FileView, value: Value, region: CallSite, dtype: ast.expr, is_branch: bool
+) -> str:
+    if is_branch:
         tests = [item for item in conditions_at(region.node, region.function) if item.side]
-        precise = [item for item in tests if _HALF.search(_words(item))]
-        if precise:
-            return CHOSEN.format(why=f"`{shorten(_words(precise[0]))}`")
+        chosen = [item for item in tests if list(_options(view, item.test, True, item.function))]
+        if chosen:
+            return CHOSEN.format(why=f"`{shorten(ast.unparse(chosen[0].test))}`")
     if value.standing is not Standing.CHOICE:
         return ALWAYS
     return CHOSEN.format(why=f"`{ast.unparse(dtype)}` is bfloat16")
