@@ -28,7 +28,7 @@ from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCall
 from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, HOOK, RUNNERS, SUSPECT, is_own_call
 from amplint.flow.state import EVERY, State
-from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
 
 Valued = list[tuple[State, Value]]
 Evaluate = Callable[[ast.expr, State, Frame], Valued]
@@ -83,6 +83,8 @@ class Calls:
             receivers = self.evaluate(node.func, state, frame)
         results: Valued = []
         for before, receiver in receivers:
+            if receiver == UNBOUND:
+                continue  # the path ends in an UnboundLocalError
             for after, values in self._arguments(node, before, frame):
                 call = Call(node, callee_name(node), receiver, values, after, frame)
                 results += self._dispatch(call)
@@ -97,6 +99,7 @@ class Calls:
                 (after, {**known, argument: value})
                 for current, known in running
                 for after, value in self.evaluate(argument, current, frame)
+                if value != UNBOUND
             ]
         return running
 

@@ -28,7 +28,7 @@ from amplint.protocol.states import ABSENT
 Formula = Union[bool, tuple[Any, ...], None]  # noqa: UP007 -- evaluated at run time
 CONNECTIVES = ("not", "and", "or")
 #: Kinds of values that speak of other locations.
-_DEPENDENT = ("path", "formula", "text", "partial")
+_DEPENDENT = ("path", "formula", "text", "partial", "copy")
 
 
 def negate(formula: Formula) -> Formula:
@@ -175,8 +175,10 @@ def assume(formula: Formula, truth: bool, state: State) -> list[State]:
     A false conjunction (true disjunction) splits in short-circuit order: not a; a and not b.
     """
     known = evaluate(formula, state)
+    if known is not None and known is not truth:
+        return []
     if known is not None:
-        return [state] if known is truth else []
+        return [_store(formula, truth, state)] if _is_derived(formula, state) else [state]
     if formula is None or isinstance(formula, bool):
         return [state]
     kind = formula[0]
@@ -188,6 +190,12 @@ def assume(formula: Formula, truth: bool, state: State) -> list[State]:
             parts if is_volatile(formula) else [_remembered(formula, truth, part) for part in parts]
         )
     return [_store(formula, truth, state)]
+
+
+def _is_derived(formula: Formula, state: State) -> bool:
+    """Whether a window boundary is known by the iteration: states of other iterations differ."""
+    boundary = isinstance(formula, tuple) and formula[0] == "boundary"
+    return boundary and formula not in state.facts
 
 
 def is_volatile(formula: Formula) -> bool:
@@ -268,6 +276,9 @@ def settle(value: Value, location: str, state: State) -> Value:
         return value
     if value[0] == "path":
         return None if is_under(value[1], location) else value
+    if value[0] == "copy":
+        near = is_under(value[1], location) or is_under(location, value[1])
+        return None if near else value
     if value[0] == "partial":
         paths = [part[1] for _, _, part in value[2] if part is not None and part[0] == "path"]
         return None if any(is_under(path, location) for path in paths) else value

@@ -454,7 +454,7 @@ class _Engine:
         interpreter = interpreter_for(self.program, function, report, crowded)
         frame = Frame(function, active=(function,))
         for state in entries:
-            interpreter.calls.functions.unbind_scalers(function, state)
+            interpreter.calls.functions.unbind(function, state)
         try:
             outcome = interpreter.run(frame, entries)
             after = [*outcome.normal, *(state for state, _ in outcome.returns)]

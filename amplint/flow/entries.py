@@ -107,7 +107,7 @@ class Entries:
             state.values[f"{constructor.label}:{first_parameter(constructor)}"] = instance
             for attribute in self._own_scalers(owner):
                 state.values[f"{owner.label}.{attribute}"] = NONE
-            interpreter.calls.functions.unbind_scalers(constructor, state)
+            interpreter.calls.functions.unbind(constructor, state)
         try:
             outcome = interpreter.run(frame, states)
         except BudgetExceeded:

@@ -8,6 +8,7 @@ from amplint.code.module import walk
 from amplint.flow.call import Frame
 from amplint.flow.calls import Calls
 from amplint.flow.conditions import assume, evaluate, forget, is_volatile, settle
+from amplint.flow.copies import assign_field, is_part_of_copy, place_copy
 from amplint.flow.events import Transitions
 from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
@@ -57,12 +58,17 @@ class Expressions:
         self.calls.assign_gradient(target, value, state, frame)
         if value is not None and value[0] == "path" and value[1] == location:
             return
+        if value is not None and value[0] == "copy":
+            place_copy(value, location, state)
+            return
         value = settle(value, location, state)
         enabled = (
             value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None
         )
         forget(location, state)
         if value is None:
+            if is_part_of_copy(location, state):
+                assign_field(location, value, state)
             return
         if value[0] == "tuple":
             value = (
@@ -108,9 +114,9 @@ class Expressions:
         if isinstance(target, ast.Name):
             return self.reader.name_location(target.id, frame.function)
         if isinstance(target, ast.Attribute):
-            base = self.reader.locate(target.value, state, frame.function)
+            base = self.reader.locate(target.value, state, frame.function, own=True)
             return None if base is None else f"{base}.{target.attr}"
-        return self.reader.locate(target, state, frame.function)
+        return self.reader.locate(target, state, frame.function, own=True)
 
     def branch(
         self, test: ast.expr, states: list[State], frame: Frame

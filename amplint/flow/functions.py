@@ -10,15 +10,19 @@ from dataclasses import replace
 from amplint.amp.roles import Role
 from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
 from amplint.code.classes import method_of
+from amplint.code.dataflow import bindings_of
+from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
+from amplint.flow.copies import as_copy, place_copy
 from amplint.flow.facts import FunctionFacts
 from amplint.flow.handed import USES, may_use
+from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step, merge, parts_of
-from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, kind_of
 
 Valued = list[tuple[State, Value]]
 #: Runs the body of a frame's function: the states it returns with, each with its value. None if
@@ -58,6 +62,7 @@ class Functions:
         self.scope = scope
         self.inlined: set[Function] = set()
         # Results by exact entry state: the rounds of a loop soon repeat themselves.
+        self._later: dict[Function, frozenset[str]] = {}
         self._summaries: dict[tuple, list[tuple[State, Value, list[Step]]]] = {}
 
     def find_method(self, instance: Value, name: str) -> Function | None:
@@ -91,7 +96,9 @@ class Functions:
             location = f"{instance[2]}.{name}"
             value = self._actual(argument, call)
             forget(location, state)
-            if value is not None and kept:
+            if kind_of(value) == "copy" and kept:
+                place_copy(value, location, state)
+            elif value is not None and kept:
                 state.values[location] = value
         methods = (self.program.find_method(owner, name) for name in AFTER_FILLING)
         after = next(filter(None, methods), None)
@@ -135,7 +142,7 @@ class Functions:
             return self.havoc(call.state) if facts.interesting else [(call.state, None)]
         self.inlined.add(function)
         entered = call.state.copy()
-        self.unbind_scalers(function, entered)
+        self.unbind(function, entered)
         entered.note("call", call.node, call.function, function)
         self._bind_parameters(function, call, entered, instance)
         inner = Frame(function, frame.depth + 1, (*frame.active, function))
@@ -180,12 +187,21 @@ class Functions:
         finally:
             self._summaries = kept
 
-    def unbind_scalers(self, function: Function, state: State) -> None:
-        """A local scaler that no branch has built yet cannot be used: it counts as None."""
+    def unbind(self, function: Function, state: State) -> None:
+        """What no branch has assigned yet cannot be used, in place; a local scaler counts as None."""
         locals_ = self.program.facts(function).locals - parameters(function).keys()
         for (scope, path), found in self.program.roles(function).by_path.items():
             if scope == function.qualname and Role.SCALER in found and path in locals_:
                 state.values.setdefault(f"{function.label}:{path}", NONE)
+        for name in self._assigned_later(function):
+            state.values.setdefault(f"{function.label}:{name}", UNBOUND)
+
+    def _assigned_later(self, function: Function) -> frozenset[str]:
+        """Locals that only some paths assign, all of whose assignments are followed."""
+        known = self._later.get(function)
+        if known is None:
+            known = self._later[function] = frozenset(_assigned_in_branches(function, self.program))
+        return known
 
     def _pass_over(self, facts: FunctionFacts, instance: Value, state: State) -> Valued:
         """A function without events: only what it stores on `self` matters."""
@@ -224,7 +240,9 @@ class Functions:
         for name, value in bound.items():
             location = f"{function.label}:{name}"
             forget(location, state)
-            if value is not None and value != ("path", location):
+            if kind_of(value) == "copy":
+                place_copy(value, location, state)
+            elif value is not None and value != ("path", location):
                 state.values[location] = value
 
     def _hands_over(self, call: Call) -> bool:
@@ -239,6 +257,42 @@ class Functions:
         if isinstance(argument, (ast.Name, ast.Attribute, ast.Subscript)):
             return self.reader.binding(argument, call.state, call.function)
         return call.values.get(argument)
+
+
+def _assigned_in_branches(function: Function, program: Program) -> Iterator[str]:
+    """Locals that nothing but plain assignments bind, none of which runs on every path."""
+    if function is function.module.body:
+        return
+    kept, top = program.slice(function).kept, {*map(id, function.body)}
+    layout = layout_of(function)
+    elsewhere = parameters(function).keys() | _bound_elsewhere(function)
+    for name, found in bindings_of(function).items():
+        if name in elsewhere or not name.isidentifier():
+            continue
+        statements = [item.statement for item in found]
+        if all(
+            isinstance(each, ast.Assign)
+            and id(each) in kept - top
+            and not any(isinstance(outer, _TRIES) for outer in layout.ancestors(each))
+            for each in statements
+        ):
+            yield name
+
+
+#: What may leave a block half-way: whether it has bound a name nobody knows.
+_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
+
+
+def _bound_elsewhere(function: Function) -> set[str]:
+    """Names that other functions may bind, or that a statement unbinds."""
+    found: set[str] = set()
+    for inner in (function, *function.nested.values()):
+        for node in inner.nodes:
+            if isinstance(node, (ast.Global, ast.Nonlocal)):
+                found.update(node.names)
+            elif isinstance(node, ast.Delete):
+                found.update(item.id for item in node.targets if isinstance(item, ast.Name))
+    return found
 
 
 def _itself(function: Function, instance: Value) -> Value:
@@ -277,12 +331,23 @@ def drop_locals(state: State, prefix: str) -> None:
         del state.facts[atom]
 
 
+#: Kinds of values that may speak of locals.
+_LOCAL = frozenset({"path", "instance", "copy", "formula", "text", "partial", "tuple"})
+
+
 def _outlived(value: Value, prefix: str, state: State) -> Value:
     """What is left of a value when the locals it mentions are gone."""
-    if value is None or value[0] not in ("path", "formula", "text", "partial", "tuple"):
+    if value is None or value[0] not in _LOCAL:
         return value
-    if value[0] == "path":
-        return known_at(value[1], state) if value[1].startswith(prefix) else value
+    if value[0] in ("path", "instance") and value[-1].startswith(prefix):
+        copied = as_copy(value[-1], state, lambda item: _outlived(item, prefix, state))
+        if value[0] == "instance":
+            return copied or value
+        return _outlived(copied, prefix, state) or known_at(value[1], state)
+    if value[0] in ("path", "instance"):
+        return value
+    if value[0] == "copy":
+        return None if value[1].startswith(prefix) else value
     if value[0] == "tuple":
         return ("tuple", tuple(_outlived(item, prefix, state) for item in value[1]))
     if value[0] == "partial":

@@ -129,7 +129,7 @@ class LoopReader:
         closed = {
             (kind[1], kind[2]): truth
             for kind, truth in state.facts.items()
-            if kind[0] == "boundary" and kind[1] == counter and kind[3]
+            if kind[0] == "boundary" and kind[1] == counter and kind[3] is True
         }
         self._forget_targets(node, state, frame)
         if counter is None:
@@ -258,8 +258,8 @@ def inner_iterable(node: ast.expr) -> ast.expr:
     return node
 
 
-def _index_of(node: ast.For) -> tuple[str, int, ast.expr | None] | None:
-    """(index name, its first value, the iterable it counts) of an enumerating loop."""
+def _index_of(node: ast.For) -> tuple[str, int | None, ast.expr | None] | None:
+    """(index name, its first value if known, the iterable it counts) of an enumerating loop."""
     iterable = node.iter
     while isinstance(iterable, ast.Call) and callee_name(iterable) in TRANSPARENT and iterable.args:
         iterable = iterable.args[0]
@@ -269,10 +269,7 @@ def _index_of(node: ast.For) -> tuple[str, int, ast.expr | None] | None:
         and isinstance(node.target, ast.Name)
     ):
         first = iterable.args[0] if len(iterable.args) > 1 else None
-        start = (
-            first.value if isinstance(first, ast.Constant) and isinstance(first.value, int) else 0
-        )
-        return node.target.id, start, None
+        return node.target.id, _start(first), None
     if isinstance(node.target, ast.Tuple) and isinstance(node.target.elts[0], ast.Name):
         if (
             not isinstance(iterable, ast.Call)
@@ -290,11 +287,17 @@ def _may_enumerate(iterable: ast.expr) -> bool:
     return isinstance(iterable, ast.Name) and "bar" in iterable.id.lower()
 
 
-def _enumerate_start(call: ast.Call) -> int:
-    values = call.args[1:2] + [keyword.value for keyword in call.keywords if keyword.arg == "start"]
-    if values and isinstance(values[0], ast.Constant) and isinstance(values[0].value, int):
-        return values[0].value
-    return 0
+def _enumerate_start(call: ast.Call) -> int | None:
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "start"]
+    return _start(next(iter([*call.args[1:2], *named]), None))
+
+
+def _start(first: ast.expr | None) -> int | None:
+    """Where counting begins; None where nobody knows."""
+    if first is None:
+        return 0
+    value = first.value if isinstance(first, ast.Constant) else None
+    return value if isinstance(value, int) else None
 
 
 def _target_names(target: ast.expr) -> set[str]:

@@ -36,7 +36,10 @@ class Markers:
         name = node.targets[0].id
         if name not in self.program.slice(function).guard_names:
             return False
-        found = bindings_of(function).get(name, [])
+        bound = bindings_of(function)
+        if isinstance(node.value, ast.Name) and node.value.id in bound:
+            return False  # `last = index` is no setting, but another name of what the path knows
+        found = bound.get(name, [])
         return len(found) > 1 and all(map(_is_plain, found)) and any(map(_in_loop, found))
 
     def value(self, node: ast.Assign, function: Function) -> Value:

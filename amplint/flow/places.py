@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from amplint.code.by_name import read_by_name
 from amplint.code.module import Function
 from amplint.flow.call import callee_name
+from amplint.flow.copies import original_of
 from amplint.flow.program import Program
 from amplint.flow.state import State
 from amplint.flow.values import Value
@@ -71,19 +72,25 @@ class Places:
             scope = scope.parent
         return f"{function.module.body.label}:{name}"
 
-    def locate(self, node: ast.expr, state: State, function: Function) -> str | None:
-        """Canonical location of a name, attribute or subscript; aliases are followed."""
+    def locate(
+        self, node: ast.expr, state: State, function: Function, *, own: bool = False
+    ) -> str | None:
+        """Canonical location of a name, attribute or subscript; aliases are followed.
+
+        Args:
+            own: a field of a copy is a place of its own, as it is where it is assigned.
+        """
         if (imported := self.program.imported_place(node, function)) is not None:
             location = imported
         elif isinstance(node, ast.Name):
             location = self.name_location(node.id, function)
         elif isinstance(node, ast.Attribute):
-            base = self.locate(node.value, state, function)
+            base = self.locate(node.value, state, function, own=own)
             if base is None:
                 return None
             location = base if node.attr == "__dict__" else f"{base}.{node.attr}"
         elif isinstance(node, ast.Subscript):
-            base = self.locate(node.value, state, function)
+            base = self.locate(node.value, state, function, own=own)
             if base is None:
                 return None
             location = item_location(base, node.slice)
@@ -103,15 +110,22 @@ class Places:
             )
         else:
             return None
-        return self._follow(location, state)
+        return self._follow(location, state, own=own)
 
-    def _follow(self, location: str, state: State) -> str:
+    def _follow(self, location: str, state: State, *, own: bool = False) -> str:
         value = state.values.get(location)
+        if value is None and not own and (original := original_of(location, state)) != location:
+            return self._follow(original, state)
         if value is not None and value[0] == "path":
             return value[1]
         if value is not None and value[0] in ("instance", "library"):
             return value[2]
         return location
+
+    def part(self, whole: ast.expr, name: str, state: State, function: Function) -> str | None:
+        """Canonical location of an attribute or entry."""
+        base = self.locate(whole, state, function)
+        return None if base is None else self._follow(_named_location(base, name), state)
 
     def _is_get(self, node: ast.Call) -> bool:
         """`config.get("amp", False)`: the same place as `config["amp"]`."""
@@ -204,6 +218,10 @@ def item_location(base: str, index: ast.expr) -> str:
     """Where an item lives: `cfg["amp"]`, `vars(args)["amp"]` and `args.amp` are one flag."""
     if not isinstance(index, ast.Constant):
         return f"{base}[*]"
-    if isinstance(index.value, str) and index.value.isidentifier():
-        return f"{base}.{index.value}"
-    return f"{base}[{index.value!r}]"
+    return _named_location(base, index.value)
+
+
+def _named_location(base: str, key: object) -> str:
+    if isinstance(key, str) and key.isidentifier():
+        return f"{base}.{key}"
+    return f"{base}[{key!r}]"

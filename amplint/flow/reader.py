@@ -17,6 +17,8 @@ from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
+from amplint.flow.copies import copied_by
+from amplint.flow.places import item_location
 from amplint.flow.state import SWITCH, State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none, is_truthy, kind_of
 from amplint.flow.windows import Windows, literal_of
@@ -83,6 +85,8 @@ class Reader(Windows):
             return ("const", truth) if truth is not None else ("formula", formula)
         if isinstance(node, (ast.List, ast.Dict)) and not _parts(node):
             return ZERO  # an empty container is falsy until something is put into it
+        if isinstance(node, ast.Dict):
+            return self._copy(node, state, function)
         if isinstance(node, (ast.Tuple, ast.List)):
             return ("tuple", tuple(self._item(item, state, function) for item in node.elts))
         if isinstance(node, ast.BinOp):
@@ -243,6 +247,9 @@ class Reader(Windows):
                 return value
             if value is not None and value[0] == "scaler" and callee.attr == "scale":
                 return ("scaled", value[1])
+        copied = self._copy(node, state, function)
+        if copied is not None:
+            return copied
         for argument in node.args:
             value = self.value(argument, state, function)
             if value is not None and value[0] in ("scaled", "opaque"):
@@ -256,6 +263,21 @@ class Reader(Windows):
             return None
         formula = self.formula(node, state, function)
         return ("formula", formula) if formula is not None else None
+
+    def _copy(self, node: ast.expr, state: State, function: Function) -> Value:
+        """A copy of a place whose fields a path may know."""
+        found = copied_by(node, function.module.resolve)
+        location = self.locate(found[0], state, function) if found else None
+        if found is None or location is None:
+            return None
+        held = self.raw(found[0], state, function)
+        if kind_of(held) not in ("path", "instance"):
+            return None
+        fields = tuple(
+            (item_location("", ast.Constant(name)), self.binding(item, state, function))
+            for name, item in found[1].items()
+        )
+        return ("copy", location, fields, held[1] if kind_of(held) == "instance" else None)
 
     def _item(self, node: ast.expr, state: State, function: Function) -> Value:
         """An element of a display: functions and methods as such, else its value."""
@@ -331,6 +353,8 @@ class Reader(Windows):
             if value is not None and value[0] == "formula":
                 return value[1]
             return ("true", location) if location else None
+        if name == "hasattr" and len(node.args) == 2:
+            return self._has(node.args[0], literal_of(node.args[1]), state, function)
         if name == "len" and len(node.args) == 1:
             return self._is_filled(node, state, function)
         predicate = self._predicate(node, state, function)
@@ -341,6 +365,11 @@ class Reader(Windows):
             return self._truth_at(location, state) if location else None
         text = self.text(node, state, function)
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+    def _has(self, whole: ast.expr, name: object, state: State, function: Function) -> Formula:
+        """Whether an object has an attribute, or a container a key."""
+        place = self.part(whole, name, state, function) if isinstance(name, str) else None
+        return ("other", f"has {place}", frozenset({place})) if place is not None else None
 
     def _truth_at(self, location: str, state: State) -> Formula:
         value = state.values.get(location)
@@ -510,6 +539,8 @@ class Reader(Windows):
         whole = self.raw(right, state, function) if _is_place(right) else None
         if isinstance(part, str) and whole is not None and whole[0] == "const":
             return part in whole[1] if isinstance(whole[1], str) else None
+        if isinstance(part, str):
+            return self._has(right, part, state, function)
         return self._generic("in", left, right, state, function)
 
     def _order(self, left, operator, right, state: State, function: Function) -> Formula:

@@ -16,6 +16,8 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("function", function)    a function of the file
     ("class", class)          a class of the program: an alias, `cls` of its class methods
     ("method", instance, function)  a method of an object, not called yet
+    ("copy", location, fields, class)  a copy of what is there, with other values in some fields
+    ("unbound",)              nothing: on this path no assignment has run yet
     ("event", participant, name)    a method of a scaler or an optimizer, not called yet
     ("partial", callee, bound)      arguments bound to one of these, as `Call.bound` has them
     ("choice", values)        one of these, nobody knows which: a table with an unknown key
@@ -38,6 +40,12 @@ POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
 FOREIGN: Value = ("foreign",)
 KEEPER: Value = ("keeper",)
+UNBOUND: Value = ("unbound",)
+#: Under which name a path notes, beside a place, of what it holds a copy; and that there are any.
+ORIGINAL = ".<original>"
+COPIES = "<copies>"
+#: Kinds that may turn out to be None.
+_OPEN = frozenset({"path", "opaque", "keeper", "copy", "unbound"})
 #: Where a path notes that something which uses a scaler was put into a container out of sight.
 HANDED = "<handed>"
 
@@ -75,6 +83,6 @@ def is_truthy(value: Value) -> bool | None:
 
 def is_not_none(value: Value) -> bool | None:
     """Whether a value is certainly not None (True), certainly None (False), or unknown."""
-    if value is None or value[0] in ("path", "opaque", "keeper") or value == ("formula", False):
+    if value is None or value[0] in _OPEN or value == ("formula", False):
         return None
     return value[0] != "none"

@@ -22,11 +22,11 @@ class Windows(Places):
     Args:
         windows: counter location -> text of what it counts. After the loop the last
             iteration tells whether `len(loader) % k` is zero.
-        counters: counter location -> first value (0 or 1).
+        counters: counter location -> first value (0 or 1); None where nobody knows it.
     """
 
     windows: dict[str, str] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int | None] = field(default_factory=dict)
 
     def _window_test(self, left, operator, right, state: State, function: Function) -> Formula:
         """`i % k == 0` and its relatives; `i == 0`; `i == len(loader) - 1`."""
@@ -38,8 +38,9 @@ class Windows(Places):
         if counter is None:
             return None
         literal = literal_of(right)
+        start = self.counters[counter]
         if literal is not None:
-            if literal != self.counters[counter] + offset:
+            if start is None or literal != start + offset:
                 return None
             first = ("first", counter)
             return first if isinstance(operator, ast.Eq) else negate(first)
@@ -84,8 +85,9 @@ class Windows(Places):
             text = self.text(node.args[0], state, function)
             return (f"len({text})", True) if text else (None, True)
         counter, offset = self._counter(node, state, function)
-        if counter is not None:
-            return counter, self.counters[counter] - offset == 1 or offset == 1
+        start = self.counters.get(counter or "")
+        if counter is not None and start is not None:
+            return counter, start - offset == 1 or offset == 1
         text = self.text(node, state, function)
         if text is None:
             return None, True
