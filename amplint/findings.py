@@ -116,6 +116,8 @@ class Standing(enum.Enum):
     LIBRARY = "library"  # a row about a library says so
     USE = "use"  # the way it is used leaves nothing else
     OPTION = "option"  # where an option of the user is not left at its default
+    OPEN = "open"  # unless code out of sight, which is given the object, does otherwise
+    HARMLESS = "harmless"  # it costs time or clarity; training comes out the same
     GUESS = "guess"  # a name, an annotation, or nothing in sight
 
 

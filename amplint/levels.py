@@ -2,7 +2,8 @@
 
 An error is proved: none of its links is guessed. That AMP is switched on is what amplint is
 about; beyond that an error may need one option that is not left at its default, and names it.
-What needs several options, which nothing in sight turns on together, is a warning.
+An error that needs several options, which nothing in sight turns on together, is a warning; a
+warning that needs one is advice.
 """
 
 from __future__ import annotations
@@ -17,20 +18,26 @@ CEILING: Mapping[Standing, Severity] = {
     Standing.LIBRARY: Severity.ERROR,
     Standing.USE: Severity.ERROR,
     Standing.OPTION: Severity.ERROR,
+    Standing.OPEN: Severity.WARNING,
+    Standing.HARMLESS: Severity.INFO,
     Standing.GUESS: Severity.INFO,
 }
-#: The most where it takes more options than this.
-OPTIONS = 1
-CEILING_OF_SEVERAL_OPTIONS = Severity.WARNING
+#: Severity -> what it becomes where it takes one option, and where it takes more.
+OF_OPTIONS: Mapping[Severity, tuple[Severity, Severity]] = {
+    Severity.ERROR: (Severity.ERROR, Severity.WARNING),
+    Severity.WARNING: (Severity.INFO, Severity.INFO),
+    Severity.INFO: (Severity.INFO, Severity.INFO),
+}
 
 
 def level(severity: Severity, links: Iterable[Link]) -> Severity:
     """What a finding is: its rule's severity, or less where its links do not carry that."""
     known = set(links)
-    ceilings = [CEILING[link.standing] for link in known]
-    if len(options(known)) > OPTIONS:
-        ceilings.append(CEILING_OF_SEVERAL_OPTIONS)
-    return min([severity, *ceilings], key=lambda item: item.rank)
+    chosen = len(options(known))
+    if chosen:
+        severity = OF_OPTIONS[severity][chosen > 1]
+    ceilings = (CEILING[link.standing] for link in known)
+    return min((severity, *ceilings), key=lambda item: item.rank)
 
 
 def options(links: Iterable[Link]) -> tuple[str, ...]:

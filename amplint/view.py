@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from amplint.amp.view import AmpView
 from amplint.code.module import Function
 from amplint.code.project import Project
-from amplint.findings import Finding, Fix, Link, PathStep, Severity
+from amplint.findings import Finding, Fix, Link, PathStep
 from amplint.levels import level, naming_options
 from amplint.rule import Misuse, Rule
 
@@ -107,7 +107,6 @@ class FileView(AmpView):
         help: str,
         *,
         path: tuple[PathStep, ...] = (),
-        severity: Severity | None = None,
         fix: Fix | None = None,
         links: Iterable[Link] = (),
     ) -> Finding:
@@ -116,7 +115,7 @@ class FileView(AmpView):
         return Finding(
             code=rule.code,
             name=rule.name,
-            severity=level(severity or rule.severity, links),
+            severity=level(rule.severity, links),
             message=naming_options(message, links),
             help=help,
             filename=self.module.filename,

@@ -87,7 +87,7 @@ from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.regions import Region
 from amplint.rule import Rule
 from amplint.values.values import Value
@@ -141,7 +141,8 @@ def _judge(view: FileView, region: Region, scaler: BuiltScaler, choice: Value) -
     path = tuple(view.step(step.node, step.module, step.words) for step in choice.steps)
     if devices == {"cuda"}:
         message = TURNS_OFF.format_map(words)
-        yield view.finding(RULE, region.opened, message, HELP, path=path, severity=Severity.INFO)
+        slower = Link("damage", Standing.HARMLESS, words["device"], "trains on in float32")
+        yield view.finding(RULE, region.opened, message, HELP, path=path, links=(slower,))
     elif dtypes == {"float16"} and (devices is None or choice.content in devices):
         yield view.finding(RULE, region.opened, STAYS_ON.format_map(words), HELP, path=path)
 

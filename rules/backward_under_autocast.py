@@ -83,7 +83,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint.findings import Finding, PathStep, Severity
+from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.regions.islands import Island, island_of
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import anchor, backwards, ending_words, path_to
@@ -143,8 +143,15 @@ def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
         message,
         ending_words(view, region, node, first),
         path=_path(view, region, items, island),
-        severity=None if island is not None else Severity.INFO,
+        links=(_damage(view, region, island),),
     )
+
+
+def _damage(view: FileView, region: Region, island: Island | None) -> Link:
+    if island is not None:
+        return Link("damage", Standing.CODE, view.source_of(island.node), island.words)
+    opened = view.source_of(region.opened)
+    return Link("damage", Standing.HARMLESS, opened, "holds nothing in sight that differs")
 
 
 def _path(

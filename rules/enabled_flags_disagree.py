@@ -84,7 +84,7 @@ from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import constant_of, definitions
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -156,7 +156,8 @@ def _compare(
     if scaler is not None and scaler < region:
         help = f"give both the same flag: `enabled={words['autocast']}`"
         message = WIDER.format_map(words)
-        return view.finding(RULE, built.call, message, help, severity=Severity.INFO)
+        damage = Link("damage", Standing.HARMLESS, words["scaler"], "scales float32 gradients")
+        return view.finding(RULE, built.call, message, help, links=(damage,))
     return None
 
 

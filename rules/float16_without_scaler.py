@@ -79,7 +79,7 @@ from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, opening_words
 from amplint.regions.training import is_backward, stepped_optimizer
@@ -183,8 +183,9 @@ def _branches_without(view: FileView) -> Iterator[Finding]:
                 reported.add(call)
                 words = {"call": view.source_of(call.func), "row": inside.lineno}
                 path = (view.step(inside, view.module, "here it runs under autocast"),)
-                message, severity = ONE_BRANCH.format_map(words), Severity.INFO
-                yield view.finding(RULE, call, message, HELP_BRANCH, path=path, severity=severity)
+                damage = Link("damage", Standing.HARMLESS, words["call"], "runs in float32")
+                message = ONE_BRANCH.format_map(words)
+                yield view.finding(RULE, call, message, HELP_BRANCH, path=path, links=(damage,))
 
 
 def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Call]]:

@@ -96,7 +96,7 @@ from amplint.code.dataflow import arguments, bindings_of, names_in, receiver
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
-from amplint.findings import Finding, PathStep, Severity
+from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -271,8 +271,8 @@ def _used(
             shown = names & {name for argument in arguments(call) for name in names_in(argument)}
             if shown:
                 message = LOGGED.format(name=min(shown), scale=scale)
-                severity = Severity.INFO
-                return view.finding(RULE, statement, message, help, path=path, severity=severity)
+                recorded = Link("damage", Standing.HARMLESS, min(shown), "is only recorded")
+                return view.finding(RULE, statement, message, help, path=path, links=(recorded,))
     return None
 
 

@@ -201,8 +201,9 @@ def _finding(
         operation=operation,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    severity = None if half.sure else Severity.INFO
-    return view.finding(RULE, node, message, HELP.format(tensor=name), path=path, severity=severity)
+    return view.finding(
+        RULE, node, message, HELP.format(tensor=name), path=path, links=(half.link,)
+    )
 
 
 # -- optimizers ------------------------------------------------------------------------------------

@@ -188,8 +188,7 @@ def _finding(
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
     assert isinstance(value.content, (int, float))
     help = HELP.format(tensor=name, end="min" if value.content < 0 else "max")
-    severity = None if half.sure else Severity.INFO
-    return view.finding(RULE, site.node, message, help, path=path, severity=severity)
+    return view.finding(RULE, site.node, message, help, path=path, links=(half.link,))
 
 
 def _number(value: Value) -> str:

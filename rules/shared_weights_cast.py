@@ -101,10 +101,11 @@ from amplint.code.dataflow import parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Activation, Origin, Standing, Step
+from amplint.values.provenance import Activation, Origin, Step
+from amplint.values.provenance import Standing as Firmness
 from amplint.view import FileView
 
 RULE = Rule(
@@ -241,7 +242,6 @@ def _finding(view: FileView, site: CallSite, cast: Cast, training: _Training) ->
     assert isinstance(site.node.func, ast.Attribute)
     written = path_text(site.node.func.value) or ""
     unknown = _unknown_code(view, site, same_model(written, site.function), training)
-    chosen = cast.value is not None and cast.value.standing is Standing.CHOICE
     tests = [view.source_of(item.test) for item in conditions_at(site.node, site.function)[:1]]
     message = CAST.format(
         cast=view.source_of(site.node),
@@ -254,5 +254,18 @@ def _finding(view: FileView, site: CallSite, cast: Cast, training: _Training) ->
         message,
         HELP.format(model=written),
         path=tuple(view.step(step.node, step.module, step.words) for step in training.steps),
-        severity=Severity.WARNING if unknown or chosen else None,
+        links=_links(view, site, cast, written, unknown),
     )
+
+
+def _links(
+    view: FileView, site: CallSite, cast: Cast, written: str, unknown: str
+) -> Iterator[Link]:
+    """What the finding rests on: which dtype it is, and what else could cast the model."""
+    yield Link("object", Standing.CODE, written, "is the trained model")
+    if unknown:
+        yield Link("effect", Standing.OPEN, unknown, "is given the model and may cast it back")
+    if cast.value is not None and cast.value.standing is Firmness.CHOICE:
+        test = next(iter(conditions_at(site.node, site.function)), None)
+        chosen = view.source_of(site.node if test is None else test.test)
+        yield Link("value", Standing.OPTION, chosen, "is set, which is not its default")

@@ -17,6 +17,7 @@ def link(standing: Standing, subject: str = "scaler") -> Link:
 
 
 CLIP, DEEPSPEED = link(Standing.OPTION, "args.clip"), link(Standing.OPTION, "args.deepspeed")
+OPEN, HARMLESS = map(link, (Standing.OPEN, Standing.HARMLESS))
 SURE, USED, GUESSED = map(link, (Standing.CODE, Standing.USE, Standing.GUESS))
 
 
@@ -30,7 +31,9 @@ SURE, USED, GUESSED = map(link, (Standing.CODE, Standing.USE, Standing.GUESS))
         (ERROR, (CLIP,), ERROR),
         (ERROR, (CLIP, CLIP), ERROR),
         (ERROR, (CLIP, DEEPSPEED), WARNING),
-        (WARNING, (CLIP, DEEPSPEED), WARNING),
+        (ERROR, (OPEN,), WARNING),
+        (ERROR, (HARMLESS,), INFO),
+        (WARNING, (CLIP,), INFO),
         (INFO, (CLIP, DEEPSPEED), INFO),
         (ERROR, (CLIP, DEEPSPEED, GUESSED), INFO),
     ],

@@ -16,6 +16,7 @@ from amplint.amp.scaling import evaluates
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, enclosing_class
+from amplint.findings import Link, Standing
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, Regions, Trail, call_words
 from amplint.values.kinds import KEEPING, PROPERTIES
@@ -51,6 +52,13 @@ class HalfTensor:
             return " under autocast"
         row, name = self.region.opened.lineno, self.region.function.module.filename
         return f" if the autocast of `{name.rpartition('/')[2]}`, line {row}, runs this module"
+
+    @property
+    def link(self) -> Link:
+        """That autocast runs the operation, or that it is a cast, and how that is known."""
+        standing = Standing.CODE if self.sure else Standing.GUESS
+        kind = "value" if self.region is None else "region"
+        return Link(kind, standing, ast.unparse(self.operation), "computes in float16")
 
     def steps(self, module: Module) -> Iterator[Step]:
         """From the region to the operation, which stands in `module`."""

@@ -22,7 +22,9 @@ GROUNDS = {
     Standing.LIBRARY: "what the library documents",
     Standing.USE: "how it is used",
     Standing.OPTION: "an option",
-    Standing.GUESS: "a guess by its name",
+    Standing.OPEN: "unless code out of sight does otherwise",
+    Standing.HARMLESS: "harmless",
+    Standing.GUESS: "a guess",
 }
 #: Lines of a path that are shown before its middle is left out.
 PATH_LINES = 14

@@ -59,7 +59,7 @@ STEP = closed(
 LINK = closed(
     {
         "kind": {"enum": list(LINK_KINDS)},
-        "standing": {"enum": ["code", "library", "use", "option", "guess"]},
+        "standing": {"enum": ["code", "library", "use", "option", "open", "harmless", "guess"]},
         "subject": text(),
         "claim": text(),
     }
