@@ -79,11 +79,12 @@ from amplint.amp import names
 from amplint.amp.dtypes import dtype_meant
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
 from amplint.code.module import CallSite, Function, enclosing_class
-from amplint.findings import Finding, PathStep, Severity
+from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition, Standing
+from amplint.values.provenance import Condition
+from amplint.values.provenance import Standing as Firmness
 from amplint.values.values import Value
 from amplint.view import FileView
 from amplint.wording import shorten
@@ -207,7 +208,7 @@ def _needed(
             return None
         if answer is None:
             options |= dict.fromkeys(_options(view, guard.test, guard.side, guard.function))
-    chosen = value.standing is Standing.CHOICE or value.origin.conditions
+    chosen = value.standing is Firmness.CHOICE or value.origin.conditions
     return None if options and chosen else list(options)
 
 
@@ -238,7 +239,7 @@ def _options(view: FileView, test: ast.expr, side: bool, function: Function) -> 
     elif isinstance(test, ast.BoolOp):
         for operand in test.values:
             yield from _options(view, operand, side, function)
-    elif view.values.truth(test, function).get(side, Standing.CHOICE) is Standing.CHOICE:
+    elif view.values.truth(test, function).get(side, Firmness.CHOICE) is Firmness.CHOICE:
         read = test.left if isinstance(test, ast.Compare) else test
         others = test.comparators if isinstance(test, ast.Compare) else []
         contents = [view.values.of(item, function).only() for item in others]
@@ -278,14 +279,14 @@ def _finding(
     message = _message(view, value, region, dtype, is_branch)
     if options:
         message = OPTION.format(option="` and `".join(options))
-    fixed = value.standing is Standing.FIXED and not value.origin.conditions
+    fixed = value.standing is Firmness.FIXED and not value.origin.conditions
     return view.finding(
         RULE,
         node,
         message,
         DROP if fixed or is_branch else COMPARE,
         path=_distinct(steps),
-        severity=Severity.INFO if options else None,
+        links=[Link("value", Standing.OPTION, option, "enables the scaler") for option in options],
     )
 
 
@@ -297,7 +298,7 @@ def _message(
         chosen = [item for item in tests if list(_options(view, item.test, True, item.function))]
         if chosen:
             return CHOSEN.format(why=f"`{shorten(ast.unparse(chosen[0].test))}`")
-    if value.standing is not Standing.CHOICE:
+    if value.standing is not Firmness.CHOICE:
         return ALWAYS
     return CHOSEN.format(why=f"`{ast.unparse(dtype)}` is bfloat16")
 
