@@ -21,8 +21,10 @@ from dataclasses import astuple, fields, replace
 from typing import Any
 
 import amplint
+from amplint import files
 from amplint.code import index, lookups
 from amplint.config import Settings
+from amplint.errors import UnreadableFile
 from amplint.findings import (
     Edit,
     Evidence,
@@ -91,9 +93,8 @@ def folder_for(settings: Settings) -> str:
 def is_cache(folder: str) -> bool:
     """Whether a folder carries the tag that amplint writes into its caches."""
     try:
-        with open(os.path.join(folder, TAG), encoding="utf-8") as stream:
-            return stream.read(len(TAG_TEXT) + 1) == TAG_TEXT
-    except (OSError, ValueError):
+        return files.head(os.path.join(folder, TAG), len(TAG_TEXT) + 1) == TAG_TEXT.encode()
+    except UnreadableFile:
         return False
 
 
@@ -146,13 +147,11 @@ class Cache:
         """A result that still holds; None where there is none."""
         path = self._path(key)
         try:
-            with open(path, "rb") as stream:
-                text = stream.read()
-            result = decode(text)
+            result = decode(files.read(path, files.RESULT))
             if not lookups.still_hold(result.lookups, self._answer):
                 return None
             renewed = self._renewed(result)
-        except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        except (UnreadableFile, OSError, ValueError, TypeError, LookupError, RecursionError):
             return None
         if renewed != result.lookups:
             self.put(key, replace(result, lookups=renewed))
@@ -228,8 +227,7 @@ def code_digest() -> str:
     for package in (amplint, rules):
         top = os.path.dirname(str(package.__file__))
         for path in sorted(_modules(top)):
-            with open(path, "rb") as stream:
-                data = stream.read()
+            data = files.read(path, files.INDEX)
             digest.update(b"%s %d\n%s" % (os.fsencode(os.path.relpath(path, top)), len(data), data))
     return digest.hexdigest()
 

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from amplint import files
 from amplint.code.index import forget
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
@@ -21,7 +22,7 @@ from amplint.findings import FileError, Finding, Incomplete
 from amplint.inspection import OUT_OF_MEMORY, FileResult, Task, inspect, place, unreadable
 from amplint.selection import Selection
 from amplint.source.discovery import NOTEBOOK, STDIN, Discovered, discover
-from amplint.source.reading import SourceFile, decode, is_notebook, read_bytes
+from amplint.source.reading import SourceFile, decode, is_notebook
 from amplint.source.screen import mentions_amp
 
 if TYPE_CHECKING:
@@ -199,8 +200,10 @@ class _Preparation:
 
     def _read(self, found: Discovered) -> bytes:
         if found.path != STDIN:
-            return read_bytes(found.path, self._settings.max_file_size)
-        return sys.stdin.buffer.read() if self._stdin is None else self._stdin
+            return files.read(found.path, self._settings.max_file_size)
+        if self._stdin is None:
+            return files.read_stream(sys.stdin.buffer, self._settings.max_file_size)
+        return self._stdin
 
     def _task(self, source: SourceFile, name: str, path: str = "", key: str = "") -> Task:
         settings = self._settings

@@ -8,12 +8,14 @@ or above the working directory; in one folder `amplint.toml` wins. Keys are the 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
-from amplint.errors import ConfigError, did_you_mean
+from amplint import files
+from amplint.errors import ConfigError, UnreadableFile, did_you_mean
+from amplint.plaindata import NoData, from_toml
 from amplint.selectors import unknown_selector_hint
 
 #: Folders that hold no code of the user's: environments, caches, build output.
@@ -44,6 +46,13 @@ DEFAULT_EXCLUDE = (
     "site-packages",
     "venv",
 )
+
+#: Settings that hold patterns, which are checked when they are read.
+_PATTERNS = frozenset({"exclude", "extend-exclude", "per-file-ignores"})
+#: Bounds of `max-file-size`, in bytes, and of `jobs`.
+LARGEST_FILE, MOST_JOBS = 1 << 30, 1_000
+#: Characters of a wrong value that a message shows.
+_LONGEST = 200
 
 FAIL_LEVELS = ("error", "warning", "info", "confirmed", "never")
 
@@ -131,7 +140,7 @@ def find_config(start: str | os.PathLike[str] = ".") -> str | None:
     while True:
         for name in ("amplint.toml", ".amplint.toml", "pyproject.toml"):
             path = os.path.join(folder, name)
-            if os.path.isfile(path) and _is_for_amplint(path):
+            if os.path.lexists(path) and _is_for_amplint(path):
                 return path
         parent = os.path.dirname(folder)
         if parent == folder:
@@ -158,10 +167,9 @@ def _is_for_amplint(path: str) -> bool:
     if os.path.basename(path) != "pyproject.toml":
         return True
     try:
-        with open(path, "rb") as stream:
-            if b"amplint" not in stream.read():
-                return False
-    except OSError:
+        if b"amplint" not in files.head(path, files.CONFIGURATION):
+            return False
+    except UnreadableFile:
         return False
     return _own_table(path, _read_toml(path)) is not None
 
@@ -174,16 +182,11 @@ def _own_table(path: str, document: Mapping[str, Any]) -> Any:
 
 
 def _read_toml(path: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        with open(path, "rb") as stream:
-            return tomllib.load(stream)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return from_toml(files.read(path, files.CONFIGURATION).decode())
+    except UnreadableFile as error:
+        raise ConfigError(f"{path}: {error.message}") from error
+    except (NoData, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is no valid TOML: {error}") from error
 
 
@@ -235,8 +238,41 @@ def _checked(path: str, key: str, value: Any) -> Any:
     check, wanted = _CHECKS.get(key, (_strings, "a list of strings"))
     result = check(value)
     if result is None:
-        raise ConfigError(f"{path}: `{key}` must be {wanted}, not {value!r}")
+        raise ConfigError(f"{path}: `{key}` must be {wanted}, not {_shown(value)}")
+    if "\0" in _text_of(value):
+        raise ConfigError(f"{path}: `{key}` holds a null character")
+    for pattern in result if key in _PATTERNS else ():
+        _check_pattern(pattern if isinstance(pattern, str) else pattern[0], path, key)
     return result
+
+
+def _text_of(value: Any) -> str:
+    """All the text in a value of a setting."""
+    if isinstance(value, Mapping):
+        return "".join(key + _text_of(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return "".join(map(_text_of, value))
+    return value if isinstance(value, str) else ""
+
+
+def _check_pattern(pattern: str, path: str, key: str) -> None:
+    from amplint.source.globs import Malformed, parse
+
+    try:
+        parse(pattern)
+    except Malformed as error:
+        raise ConfigError(
+            f"{path}: malformed pattern in `{key}`: {error}", "patterns are those of git"
+        ) from error
+
+
+def _shown(value: Any) -> str:
+    """A value in some words: a number can have more digits than Python writes."""
+    try:
+        words = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
 
 
 def _strings(value: Any) -> tuple[str, ...] | None:
@@ -258,9 +294,9 @@ def _boolean(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _natural(value: Any) -> int | None:
+def _natural(value: Any, most: int) -> int | None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and value >= 0 else None
+    return value if is_number and 0 <= value <= most else None
 
 
 def _string(value: Any) -> str | None:
@@ -283,8 +319,14 @@ _CHECKS: Mapping[str, _Check] = {
     "force-exclude": (_boolean, "true or false"),
     "respect-gitignore": (_boolean, "true or false"),
     "cache": (_boolean, "true or false"),
-    "max-file-size": (_natural, "a number of bytes"),
-    "jobs": (_natural, "a number of processes, 0 for automatic"),
+    "max-file-size": (
+        partial(_natural, most=LARGEST_FILE),
+        f"a number of bytes up to {LARGEST_FILE}",
+    ),
+    "jobs": (
+        partial(_natural, most=MOST_JOBS),
+        f"a number of processes up to {MOST_JOBS}, 0 for automatic",
+    ),
     "fail-on": (_fail_level, f"one of {', '.join(FAIL_LEVELS)}"),
     "fix": (_boolean, "true or false"),
     "unsafe-fixes": (_boolean, "true or false"),

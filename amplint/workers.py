@@ -1,6 +1,6 @@
 """Run a function over many inputs in several processes, and survive each that dies.
 
-A worker has a pipe of its own and one input at a time. So it is known which input a worker died
+A worker has pipes of its own and one input at a time. So it is known which input a worker died
 of, the others are finished, and no thread is needed, which some systems refuse. Workers end with
 this process, whatever ends it: the kernel ends them, and an idle one sees that its pipe is closed.
 """
@@ -119,19 +119,24 @@ class _Left(Generic[T]):
 
 
 class _Worker(Generic[T]):
-    """A process with its pipe.
+    """A process, the pipe that its inputs go into, and the one that its results come out of.
 
     Attributes:
         ready: whether it has said that it is there.
         working: on the input in `input`.
     """
 
-    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+    def __init__(self, process: BaseProcess, inputs: Connection, results: Connection) -> None:
         self.process = process
-        self.pipe = pipe
+        self.inputs = inputs
+        self.results = results
         self.ready = False
         self.working = False
         self.input: T | None = None
+
+    def disconnect(self) -> None:
+        self.inputs.close()
+        self.results.close()
 
 
 class _Pool(Generic[T, R]):
@@ -161,7 +166,7 @@ class _Pool(Generic[T, R]):
     def close(self) -> None:
         """Let the workers end: they have nothing to do."""
         for worker in self._workers:
-            worker.pipe.close()
+            worker.disconnect()
         for worker in self._workers:
             worker.process.join()
 
@@ -176,7 +181,7 @@ class _Pool(Generic[T, R]):
             if waiting:
                 worker.input, worker.working = waiting.popleft(), True
                 with contextlib.suppress(OSError):  # it is dead: `_collect` notices
-                    worker.pipe.send(worker.input)
+                    worker.inputs.send(worker.input)
         starting = sum(not worker.ready for worker in self._workers)
         while len(waiting) > starting and len(self._workers) < self._most:
             try:
@@ -188,26 +193,29 @@ class _Pool(Generic[T, R]):
     def _start(self) -> _Worker[T]:
         method = _start_method()
         context = multiprocessing.get_context(method)
-        here, there = context.Pipe()
-        # A forked process holds this end of the other pipes, too, and would keep them open.
-        others = [here, *(each.pipe for each in self._workers)] if method == "fork" else []
+        to_do, inputs = context.Pipe(duplex=False)
+        results, done = context.Pipe(duplex=False)
+        # A forked process holds our ends of all pipes, too, and would keep them open.
+        known = [each for worker in self._workers for each in (worker.inputs, worker.results)]
+        ours = [inputs, results, *known] if method == "fork" else []
         process = context.Process(  # type: ignore[attr-defined]
-            target=_work, args=(there, others, self._function, os.getcwd()), daemon=True
+            target=_work, args=(to_do, done, ours, self._function, os.getcwd()), daemon=True
         )
+        worker: _Worker[T] = _Worker(process, inputs, results)
         try:
-            with there, _in_a_trusted_folder():
+            with to_do, done, _in_a_trusted_folder():
                 process.start()
         except BaseException:
-            here.close()
+            worker.disconnect()
             raise
-        return _Worker(process, here)
+        return worker
 
     def _collect(self, timeout: float | None, waiting: deque[T]) -> Iterator[tuple[T, R | Died]]:
-        by_pipe = {worker.pipe: worker for worker in self._workers}
+        by_pipe = {worker.results: worker for worker in self._workers}
         for pipe in wait(list(by_pipe), timeout):
             worker = by_pipe[pipe]  # type: ignore[index]
             try:
-                message = worker.pipe.recv()
+                message = worker.results.recv()
             except (EOFError, OSError):
                 died = self._bury(worker)
                 if worker.working:
@@ -223,7 +231,7 @@ class _Pool(Generic[T, R]):
 
     def _bury(self, worker: _Worker[T]) -> Died:
         self._workers.remove(worker)
-        worker.pipe.close()
+        worker.disconnect()
         worker.process.join()
         return Died(worker.process.exitcode or 0)
 
@@ -266,16 +274,20 @@ def _in_a_trusted_folder() -> Iterator[None]:
 
 
 def _work(
-    pipe: Connection, others: Iterable[Connection], function: Callable[[Any], Any], folder: str
+    to_do: Connection,
+    done: Connection,
+    others: Iterable[Connection],
+    function: Callable[[Any], Any],
+    folder: str,
 ) -> None:
-    """Answer each input with its result until the pipe is closed."""
+    """Answer each input with its result until there are no more; `others` are not ours."""
     try:
         _begin(folder)
         for other in others:
             other.close()
-        pipe.send(None)
+        done.send(None)
         while True:
-            pipe.send(_message(function, pipe.recv()))
+            done.send(_message(function, to_do.recv()))
     except MemoryError:
         os._exit(_NO_MEMORY)
     except (EOFError, OSError):
@@ -297,6 +309,7 @@ def _begin(folder: str) -> None:
 
     Ctrl-C reaches every process of the terminal; only the parent shall act on it.
     """
+    sys.path[:] = [entry for entry in sys.path if entry]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
@@ -304,7 +317,6 @@ def _begin(folder: str) -> None:
     _end_with_parent()
     _limit_memory()
     collector.spare()
-    sys.path[:] = [entry for entry in sys.path if entry]
     os.chdir(folder)
 
 

@@ -118,6 +118,7 @@ CUDA_ONLY = re.compile(
     r"|assert torch\.cuda\.is_available"
 )
 #: Words of a test that may be the missing switch.
+_NO_CUDA = re.compile(r"(?:cpu|mps|xpu)(?::\d+)?")
 SWITCH = re.compile(r"amp|cuda|device|gpu|cpu|fp16|half|precision|autocast|scaler", re.IGNORECASE)
 
 
@@ -199,6 +200,6 @@ def _other_device(view: FileView, function: Function) -> Value | None:
         given = [item.value for item in node.keywords if item.arg == "device"]
         for expression in (*node.args[:1], *given):
             for value in view.values.of(expression, function).values:
-                if isinstance(value.content, str) and re.match(r"cpu|mps|xpu", value.content):
+                if isinstance(value.content, str) and _NO_CUDA.fullmatch(value.content):
                     return value
     return None

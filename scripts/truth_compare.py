@@ -19,8 +19,9 @@ from truth_recorder import DIRECT
 
 from amplint.code.module import Function, Module
 from amplint.code.project import Project
+from amplint.files import DATA, read
 from amplint.source.parsing import parse
-from amplint.source.reading import decode, read_bytes
+from amplint.source.reading import decode
 from amplint.values.objects import Objects
 
 CONTAINED, UNKNOWN, WRONG = "contained", "unknown", "wrong"
@@ -192,7 +193,7 @@ class Model:
 
     def _load(self, file: str) -> Module:
         path = str(self._base / file)
-        source = decode(read_bytes(path), path)
+        source = decode(read(path, DATA), path)
         return self._project.add(path, source.text, parse(source), path)
 
     def targets(self, call: ast.Call, function: Function) -> Answer:

@@ -84,7 +84,11 @@ def test_a_key(
         ('per-file-ignores = {"a" = "AMP1"}', "must be a table from patterns to lists", None),
         ('per-file-ignores = {"a" = ["AMP7"]}', "no rule matches `AMP7`", "did you mean"),
         ("force-exclude = 1", "must be true or false, not 1", None),
-        ("jobs = true", "must be a number of processes, 0 for automatic, not True", None),
+        (
+            "jobs = true",
+            "must be a number of processes up to 1000, 0 for automatic, not True",
+            None,
+        ),
         ("jobs = -1", "must be a number of processes", None),
         ("max-file-size = 1.5", "must be a number of bytes", None),
         ('fail-on = "warn"', "must be one of error, warning, info, confirmed, never", None),

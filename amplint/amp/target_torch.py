@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from amplint.code.lookups import Lookups
 from amplint.code.module import Module
 from amplint.code.project import Project
 from amplint.errors import UnreadableFile
+from amplint.plaindata import NoData, from_toml
 
 #: A release, compared part by part: (2, 3) for 2.3, (2, 3, 1) for 2.3.1.
 Version = tuple[int, ...]
@@ -24,15 +24,14 @@ Version = tuple[int, ...]
 _ANY = 9999
 
 _CLAUSE = re.compile(
-    r"(?P<operator>===|==|~=|!=|>=|<=|>|<|\^|~|=)?\s*v?(?P<release>\d+(?:\.\d+)*)(?P<rest>[\w.+*]*)"
+    r"(?P<operator>===|==|~=|!=|>=|<=|>|<|\^|~|=)?\s*v?(?P<release>\d{1,9}(?:\.\d{1,9})*)(?P<rest>[\w.+*]*)"
 )
 _LOWER = frozenset((">=", ">", "==", "===", "~=", "^", "~", "=", None))
 
-#: One requirement on torch: PEP 508, or a conda match specification.
-_REQUIREMENT = re.compile(
-    r"(?:[\w-]+::)?(?:py)?torch\s*(?:\[[^\]]*\])?\s*(?P<versions>[(]?\s*[<>=!~][^;#@]*)?"
-    r"(?:[;#@].*)?"
-)
+#: Begins one requirement on torch: PEP 508, or a conda match specification with its channel.
+_REQUIREMENT = re.compile(r"(?:[\w-]+::)?(?P<name>(?:py)?torch)(?![\w.-])")
+#: Characters of a requirement that somebody has written.
+_LONGEST = 1_000
 _QUOTED = re.compile(r"""["'](?P<text>torch\b[^"'\n]*)["']""")
 
 
@@ -41,6 +40,8 @@ def oldest(specifier: str) -> Version | None:
 
     None for a text that is no range or does not bound it.
     """
+    if len(specifier) > _LONGEST:
+        return None
     lower: list[Version] = []
     upper: list[Version] = []
     for clause in specifier.strip(" ()").split(","):
@@ -101,25 +102,32 @@ def _requirements(lookups: Lookups, path: str) -> Iterator[str]:
 
 
 def _of_line(line: str) -> Iterator[str]:
-    match = _REQUIREMENT.fullmatch(line.strip().strip("\"'"))
-    if match is not None and match["versions"]:
-        yield _without_build(match["versions"])
+    text = line.strip().strip("\"'")
+    match = _REQUIREMENT.match(text)
+    if match is None or len(text) > _LONGEST:
+        return
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    # Behind the versions stand markers, options of pip and comments.
+    text = re.split(r"[;#]| --", text[match.start("name") :], maxsplit=1)[0]
+    try:
+        versions = str(Requirement(text).specifier)
+    except InvalidRequirement:
+        versions = _of_conda(text[len(match["name"]) :])
+    if versions:
+        yield versions
 
 
-def _without_build(versions: str) -> str:
-    """Without conda's build string (`=1.12=py39_0`) and without options of pip."""
-    versions = re.sub(r"^(=+[\d.]+)=.*", r"\1", versions.strip())
-    return re.split(r"\s+--", versions)[0]
+def _of_conda(versions: str) -> str:
+    """The versions of `=1.12=py39_0`, without the build; "" where none are named so."""
+    found = re.match(r"\s*(=[\d.*]+)", versions)
+    return found[1] if found else ""
 
 
 def _of_pyproject(text: str) -> Iterator[str]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        document = from_toml(text)
+    except NoData:
         return
     project = _table(document, "project")
     yield from _of_list(project.get("dependencies"))

@@ -78,7 +78,7 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
     "--project-root", metavar="PATH", help="Where imports are looked up. [default: upwards]"
 )
 @probe_options
-@click.option("-j", "--jobs", type=click.IntRange(min=0), help="Processes; 0 chooses.")
+@click.option("-j", "--jobs", type=click.IntRange(0, 1_000), help="Processes; 0 chooses.")
 @click.option(
     "--output-format",
     type=click.Choice(FORMATS),
@@ -126,7 +126,7 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     form = "full" if explain else output.choose_format(settings, options["output_file"])
     if options["statistics"] and form not in TEXT_FORMATS:
         raise click.UsageError(f"--statistics prints text; it cannot be had as {form}.")
-    stdin = sys.stdin.buffer.read() if _STDIN in paths else None
+    stdin = _read_stdin(settings) if _STDIN in paths else None
     cache = open_cache(settings)
     report = _run(paths, settings, stdin, cache, quiet=options["quiet"])
     if options["diff"]:
@@ -166,6 +166,16 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     if options["exit_non_zero_on_fix"] and report.fixed and not options["exit_zero"]:
         return status or 1
     return status
+
+
+def _read_stdin(settings: Settings) -> bytes:
+    from amplint import files
+    from amplint.errors import UnreadableFile, UsageError
+
+    try:
+        return files.read_stream(sys.stdin.buffer, settings.max_file_size)
+    except UnreadableFile as error:  # half of it must not be taken for all, least by --fix
+        raise UsageError(f"standard input {error.message}") from error
 
 
 def _run(

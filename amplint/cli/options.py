@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -105,14 +104,11 @@ def _is_inline(value: str) -> bool:
 
 def _with_inline(settings: Settings, text: str) -> Settings:
     from amplint.config import settings_from_table
+    from amplint.plaindata import NoData, from_toml
 
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = from_toml(text)
+    except NoData as error:
         raise ConfigError(
             f"`--config {text}` is no valid TOML: {error}",
             "text needs quotes: --config 'fail-on = \"error\"'",

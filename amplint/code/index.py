@@ -17,7 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from amplint import files
 from amplint.code.texts import Listing, Search, Texts, listing
+from amplint.errors import UnreadableFile
 from amplint.source.sealed import seal, unseal
 
 SUFFIX = ".index"
@@ -116,9 +118,8 @@ def path_of(root: str, folder: str) -> str:
 def load(root: str, folder: str) -> Index:
     """The index of an earlier run; an empty one where there is none, or no whole one."""
     try:
-        with open(path_of(root, folder), "rb") as stream:
-            return decode(stream.read(), root)
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return decode(files.read(path_of(root, folder), files.INDEX), root)
+    except (UnreadableFile, ValueError, TypeError, LookupError, RecursionError):
         return Index()
 
 

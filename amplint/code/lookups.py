@@ -12,10 +12,11 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 
+from amplint import files
 from amplint.code.index import searches_below
 from amplint.code.texts import listing
 from amplint.errors import UnreadableFile
-from amplint.source.reading import read_bytes
+from amplint.source.reading import MAX_FILE_SIZE
 
 Answer = bool | str | list[str]
 #: The name of a question, and what it is about.
@@ -75,14 +76,14 @@ class Lookups:
         """
         return self._search("importing", root, module, package, name)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = MAX_FILE_SIZE) -> bytes:
         """The bytes of a file.
 
         Raises:
             UnreadableFile: it cannot be read.
         """
         self.answers["content", path] = UNREADABLE
-        data = read_bytes(path)
+        data = files.read(path, limit)
         self.answers["content", path] = _digest(data)
         return data
 
@@ -150,7 +151,7 @@ def _file(path: str) -> str:
 
 def _content(path: str) -> str:
     try:
-        return _digest(read_bytes(path))
+        return _digest(files.read(path, MAX_FILE_SIZE))
     except UnreadableFile:
         return UNREADABLE
 

@@ -29,7 +29,7 @@ _REEXPORT_DEPTH = 5
 _SHARED = 256
 #: An import statement, over several lines where it has parentheses or backslashes.
 _IMPORT_STATEMENT = re.compile(
-    rb"^[ \t]*(?:from|import)\b(?:[^(\n\\]|\\\r?\n)*(?:\([^)]*\))?", re.MULTILINE
+    rb"^[ \t]*(?:from|import)\b(?:[^(\n\\]|\\\r?\n)*(?:\([^)]{0,9999}\))?", re.MULTILINE
 )
 _WORD = re.compile(r"\w+|\*")
 

@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from amplint import files
+from amplint.errors import UnreadableFile
+
 #: Folders in which no caller is looked for.
 _SKIPPED = frozenset({"node_modules", "build", "dist", "site-packages", "venv", "__pycache__"})
 #: Callers are looked for only in projects of at most this many Python files.
@@ -25,6 +28,8 @@ _READ_LIMIT = 1_000_000
 _RECENT = 2_000_000_000
 
 _IMPORT = re.compile(rb"import\b[^\n(]*(?:\([^)]*)?")
+#: Characters of a line in front of an import that are looked at: a line may hold thousands of them.
+_LONGEST_LINE = 2_000
 _DOTTED = re.compile(rb"[\w.]+")
 _IDENTIFIER = re.compile(rb"\w+")
 #: What stands behind the name of a class, up to the first colon; its bases, at least.
@@ -94,9 +99,9 @@ def _state(path: str, now: int) -> str | None:
 
 def _python_files(root: str) -> list[str]:
     found: list[str] = []
-    for folder, names, files in os.walk(root):
+    for folder, names, inner in os.walk(root):
         names[:] = [name for name in names if not name.startswith(".") and name not in _SKIPPED]
-        found += [os.path.join(folder, name) for name in files if name.endswith(".py")]
+        found += [os.path.join(folder, name) for name in inner if name.endswith(".py")]
         if len(found) > _SEARCH_LIMIT:
             return []
     return found
@@ -214,8 +219,11 @@ def _imported(text: bytes, path: str) -> Iterator[_Part]:
 def _import_statements(text: bytes) -> Iterator[bytes]:
     # To search for a word and look back is faster than to try the start of every line.
     for found in _IMPORT.finditer(text):
-        start = text.rfind(b"\n", 0, found.start()) + 1
-        before = text[start : found.start()].lstrip()
+        furthest = max(0, found.start() - _LONGEST_LINE)
+        newline = text.rfind(b"\n", furthest, found.start())
+        if newline < 0 < furthest:
+            continue
+        before = text[newline + 1 : found.start()].lstrip()
         if not before or before.startswith(b"from"):
             yield before + found.group()
 
@@ -255,7 +263,6 @@ def _encoded(word: str) -> bytes:
 
 def _head(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(_READ_LIMIT)
-    except OSError:
+        return files.head(path, _READ_LIMIT)
+    except UnreadableFile:
         return b""

@@ -7,7 +7,9 @@ import os
 import stat
 from typing import BinaryIO
 
-from amplint.source.reading import SourceFile, reason
+from amplint.errors import UnreadableFile
+from amplint.files import head, reason
+from amplint.source.reading import SourceFile
 
 
 class Unwritable(Exception):
@@ -53,12 +55,13 @@ def replace_file(path: str, data: bytes, original: bytes, inside: str = "") -> N
             raise Unwritable("it is hard-linked to another name")
         if not status.st_mode & 0o222 or not os.access(target, os.W_OK):
             raise Unwritable("it is read-only")
-        with open(target, "rb") as stream:
-            if stream.read(len(original) + 1) != original:
-                raise Unwritable("it has changed since it was read")
+        if head(target, len(original) + 1) != original:
+            raise Unwritable("it has changed since it was read")
         _replace(target, data, status)
     except OSError as error:
         raise Unwritable(reason(error)) from error
+    except UnreadableFile as error:
+        raise Unwritable(f"it {error.message}") from error
 
 
 def _replace(target: str, data: bytes, status: os.stat_result) -> None:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from amplint import files
 from amplint.checker import WORTH_PROCESSES, Report
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
@@ -15,7 +16,7 @@ from amplint.inspection import Task
 from amplint.selection import Selection
 from amplint.selectors import UNREADABLE
 from amplint.source.discovery import STDIN, Discovered, discover
-from amplint.source.reading import SourceFile, decode, read_bytes
+from amplint.source.reading import SourceFile, decode
 
 _NO_NEWLINE = "\\ No newline at end of file"
 
@@ -100,7 +101,7 @@ def _task(
 
     is_stdin = found.path == STDIN
     try:
-        data = (stdin or b"") if is_stdin else read_bytes(found.path, settings.max_file_size)
+        data = (stdin or b"") if is_stdin else files.read(found.path, settings.max_file_size)
         source = decode(data, found.filename, max_file_size=settings.max_file_size)
     except UnreadableFile:
         return

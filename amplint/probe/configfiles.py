@@ -7,14 +7,17 @@ be said about. What can be said is what the files of the project call `clip_max_
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-#: Folders and files that are looked into, and bytes that one file may have.
-_FOLDERS, _FILES, _BYTES = 2000, 400, 1 << 16
+from amplint import files
+from amplint.errors import UnreadableFile
+from amplint.plaindata import NoData, from_json, from_yaml
+
+#: Folders and files that are looked into.
+_FOLDERS, _FILES = 2000, 400
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -51,11 +54,8 @@ class ConfigFiles:
         found: dict[str, str] = {}
         for path in _paths(self._root):
             try:
-                if os.path.getsize(path) > _BYTES:
-                    continue
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    found[path] = file.read()
-            except OSError:
+                found[path] = files.read(path, files.YAML).decode("utf-8", "replace")
+            except UnreadableFile:
                 continue
             if len(found) >= _FILES:
                 break
@@ -72,11 +72,9 @@ def _paths(root: str) -> Iterator[str]:
 
 def _parsed(path: str, text: str) -> object:
     """Plain data; None for what is none."""
-    import yaml  # type: ignore[import-untyped]
-
     try:
-        return json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError):
+        return from_json(text) if path.endswith(".json") else from_yaml(text)
+    except NoData:
         return None
 
 

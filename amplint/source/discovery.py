@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amplint.config import Settings
+from amplint.files import reason
 from amplint.findings import FileError
 from amplint.source.ignores import IgnoreFiles, Patterns
-from amplint.source.reading import reason
 
 SUFFIXES = (".py", ".pyi")
 STDIN = "-"
@@ -122,6 +122,9 @@ def _walk(top: str, settings: Settings, excluded: Patterns) -> Iterator[Discover
             continue
         if ignores is not None:
             ignores.enter(path)
+            for error in ignores.errors:
+                yield FileError(relative(error.filename), error.message)
+            ignores.errors.clear()
         try:
             with os.scandir(path) as listing:
                 entries = [entry for entry in listing if _is_candidate(entry)]

@@ -8,6 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 
+from amplint import files
 from amplint.errors import UnreadableFile
 
 #: Size limit in bytes unless configured; larger files are generated data, not programs.
@@ -61,33 +62,13 @@ def read_source(
     """
     if isinstance(source, bytes):
         return decode(source, filename, max_file_size=max_file_size)
-    return decode(read_bytes(source, max_file_size), filename, max_file_size=max_file_size)
-
-
-def read_bytes(path: str | os.PathLike[str], max_file_size: int = MAX_FILE_SIZE) -> bytes:
-    """Read a file up to one byte over the limit, so that endless devices end too.
-
-    Raises:
-        UnreadableFile: the file cannot be opened or read.
-    """
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(max_file_size + 1)
-    except OSError as error:
-        raise UnreadableFile(f"cannot be read: {reason(error)}") from error
-    except ValueError as error:  # a null byte in the path
-        raise UnreadableFile(f"cannot be read: {error}") from error
-
-
-def reason(error: OSError) -> str:
-    """The operating system's words, without the path that the report prints anyway."""
-    return error.strerror or type(error).__name__
+    return decode(files.read(source, max_file_size), filename, max_file_size=max_file_size)
 
 
 def decode(data: bytes, filename: str, *, max_file_size: int = MAX_FILE_SIZE) -> SourceFile:
     """Decode the bytes of a file; see `read_source`."""
     if len(data) > max_file_size:
-        raise UnreadableFile(f"is larger than the limit of {max_file_size} bytes")
+        raise UnreadableFile(files.too_large(max_file_size))
     if b"\0" in data:
         place = _place(data, data.index(0), "utf-8")
         raise UnreadableFile("holds null bytes, so it is no Python source", *place)

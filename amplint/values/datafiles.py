@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
-import sys
 
+from amplint import files
 from amplint.code.expressions import last_name
 from amplint.code.module import Module
 from amplint.code.project import Project
 from amplint.errors import UnreadableFile
+from amplint.plaindata import NoData, from_json, from_toml, from_yaml
 
 _JSON = frozenset(("json.load", "json.loads"))
 _TOML = frozenset(("tomllib.load", "tomllib.loads", "tomli.load", "tomli.loads", "toml.load"))
 _YAML = frozenset(f"yaml.{name}" for name in ("safe_load", "load", "full_load", "unsafe_load"))
-_LIMIT = 1_000_000
-
-
-class NoData(Exception):
-    """A call that reads no data file that can be found and read."""
 
 
 def loads_data(dotted: str | None) -> bool:
@@ -30,53 +25,36 @@ def loads_data(dotted: str | None) -> bool:
 def content_of(path: str, dotted: str | None, module: Module, project: Project) -> object:
     """The data of a file, read as the named function reads it.
 
+    What lies outside of the project is nobody's business here, wherever a path or a link leads.
+
     Args:
         path: as the code writes it, relative to the project's root or to the module's folder.
         dotted: "json.load" and its like.
 
     Raises:
-        NoData: there is no such file, or it is no such data.
+        NoData: there is no such file in the project, or it is no such data.
     """
-    for folder in project.folders_of(module):
+    folders = project.folders_of(module)
+    limit = files.YAML if dotted in _YAML else files.DATA
+    for folder in folders:
         found = project.lookups.file(os.path.join(folder, path))
-        if found:
-            return _parsed(_read(found, project), dotted)
-    raise NoData(path)
+        if found and any(_is_inside(found, root) for root in folders):
+            try:
+                return _parsed(project.lookups.read(found, limit), dotted)
+            except UnreadableFile as error:
+                raise NoData(error.message) from error
+    raise NoData("there is no such file")
 
 
-def _read(path: str, project: Project) -> str:
-    try:
-        data = project.lookups.read(path)
-    except UnreadableFile as error:
-        raise NoData(path) from error
-    if len(data) > _LIMIT:
-        raise NoData(path)
-    return data.decode("utf-8", "replace")
+def _is_inside(path: str, root: str) -> bool:
+    return path.startswith(os.path.join(os.path.realpath(root), ""))
 
 
-def _parsed(text: str, dotted: str | None) -> object:
+def _parsed(data: bytes, dotted: str | None) -> object:
+    text = data.decode("utf-8", "replace")
     if dotted in _YAML:
-        return _parsed_yaml(text)
-    try:
-        if dotted in _JSON:
-            return json.loads(text)
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise NoData(dotted) from error
-
-
-def _parsed_yaml(text: str) -> object:
-    """Plain data only: whatever loader the code uses, no tag makes an object here."""
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise NoData("yaml") from error
+        return from_yaml(text)
+    return from_json(text) if dotted in _JSON else from_toml(text)
 
 
 def path_argument(call: ast.Call) -> ast.expr | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
+from amplint.plaindata import NoData
 from amplint.values import datafiles, options
 from amplint.values.provenance import (
     UNKNOWN,
@@ -115,7 +116,7 @@ def _file_entry(
     module = origin.function.module
     try:
         data = datafiles.content_of(path, dotted, module, origins.objects.project)
-    except datafiles.NoData:
+    except NoData:
         return UNKNOWN
     return part_of_data(replace(origin, data=data, steps=()), part)
 

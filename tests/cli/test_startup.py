@@ -12,7 +12,7 @@ import pytest
 import amplint
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"ast", "importlib.metadata", "libcst", "pathspec", "rich", "torch"}
+HEAVY = {"ast", "importlib.metadata", "libcst", "packaging", "rich", "torch"}
 
 PROGRAM = """
 import sys

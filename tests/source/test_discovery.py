@@ -179,18 +179,6 @@ def test_a_malformed_pattern() -> None:
         found(extend_exclude=("!",))
 
 
-def test_plain_names_need_no_pathspec() -> None:
-    write("a.py", "b/c.py")
-    script = (
-        "import sys; from amplint.config import Settings\n"
-        "from amplint.source.discovery import discover\n"
-        "assert len(list(discover(['.'], Settings(extend_exclude=('b',))))) == 1\n"
-        "assert 'pathspec' not in sys.modules\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
-
-
 # -- .gitignore ------------------------------------------------------------------------
 
 

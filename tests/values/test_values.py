@@ -385,6 +385,23 @@ def test_data_files(tmp_path: Path, read: str) -> None:
     assert not judge(tmp_path, files).values
 
 
+def test_data_files_outside_of_the_project_are_not_read(tmp_path: Path) -> None:
+    """Neither by a path nor through a link."""
+    project = tmp_path / "project"
+    project.mkdir()
+    outside = tmp_path / "a.json"
+    outside.write_text('{"dtype": "fp16"}')
+    (project / "link.json").symlink_to(outside)
+    (project / "near.json").symlink_to("inner.json")
+    for path in (str(outside), "../a.json", "sub/../../a.json", "link.json", "near.json"):
+        files = {
+            "inner.json": '{"dtype": "bf16"}',
+            "main.py": f"import json\nask(json.load(open({path!r}))['dtype'])",
+        }
+        contents = [value.content for value in judge(project, files).values]
+        assert contents == (["bf16"] if path == "near.json" else []), path
+
+
 @pytest.mark.parametrize("text", ["a: [", "a: !!python/name:os.system", "a: {b: *c}", "- 1"])
 def test_yaml_that_is_no_plain_data_is_unknown(tmp_path: Path, text: str) -> None:
     files = {"a.yaml": text, "main.py": "import yaml\nask(yaml.unsafe_load(open('a.yaml'))['a'])"}

@@ -1,0 +1,263 @@
+"""Patterns as `.gitignore` has them, matched without backtracking.
+
+A pattern comes with the checked project. Translated into a regular expression, `*a*a*a*a*b` takes
+time that doubles with each star. Here a star is tried anew only from the last one, so that a match
+costs at most the product of the two lengths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+_CLASSES = {
+    "alpha": str.isalpha,
+    "digit": str.isdigit,
+    "alnum": str.isalnum,
+    "upper": str.isupper,
+    "lower": str.islower,
+    "space": str.isspace,
+    "punct": lambda char: char.isprintable() and not char.isalnum() and not char.isspace(),
+    "xdigit": lambda char: char in "0123456789abcdefABCDEF",
+}
+
+
+class Malformed(ValueError):
+    """A line that is no pattern; the text says why."""
+
+
+class _Star:
+    """Any number of characters of a name, or of folders of a path."""
+
+
+_STAR = _Star()
+_Test = Callable[[str], bool]
+#: Of a name: a character, a test of one, or any number of them.
+_Token = str | _Test | _Star
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A part of a path: its text where it has no wildcards."""
+
+    text: str | None
+    tokens: tuple[_Token, ...] = ()
+
+    def matches(self, name: str) -> bool:
+        return name == self.text if self.text is not None else _fits(self.tokens, name, _is)
+
+
+_ANY_NAME = _Name(None, (_STAR,))
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """One line.
+
+    Args:
+        parts: what it says about the path, from its end if it is not anchored.
+        anchored: whether the path begins where the patterns lie.
+        folders_only: whether files are not meant.
+        negated: whether what matches is not ignored after all.
+    """
+
+    parts: tuple[_Name | _Star, ...]
+    anchored: bool
+    folders_only: bool
+    negated: bool
+
+    def matches(self, path: Sequence[str], is_folder: bool) -> bool:
+        """Whether a path, as its parts from the folder of the patterns on, is meant."""
+        if self.folders_only and not is_folder:
+            return False
+        last = self.parts[-1]
+        if isinstance(last, _Name) and not last.matches(path[-1]):
+            return False
+        return not self.anchored or _fits(self.parts, path, _is_named)
+
+
+class Globs:
+    """Several lines, of which the last that matches decides.
+
+    Args:
+        lines: in their order; blank ones and comments have no meaning.
+        strict: whether a malformed line is an error; else it matches nothing, as in git.
+
+    Raises:
+        Malformed: one of the lines, with its number from 1.
+    """
+
+    def __init__(self, lines: Iterable[str], *, strict: bool = False) -> None:
+        known: list[Glob] = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                glob = parse(line, strict=strict)
+            except Malformed as error:
+                if strict:
+                    raise Malformed(f"{error} (pattern {number})") from error
+                continue
+            if glob is not None:
+                known.append(glob)
+        self._globs = known
+        #: Where the plain names stand, the last of each: most lines are no more than that.
+        self._plain = {
+            glob.parts[0].text: index
+            for index, glob in enumerate(known)
+            if _is_plain(glob) and isinstance(glob.parts[0], _Name)
+        }
+        self._others = [(index, glob) for index, glob in enumerate(known) if not _is_plain(glob)][
+            ::-1
+        ]
+
+    def decide(self, path: str, *, is_folder: bool) -> bool | None:
+        """Whether a path below the folder of the patterns is ignored; None if no line says so."""
+        parts = path.split("/")
+        best = self._plain.get(parts[-1], -1)
+        for index, glob in self._others:
+            if index < best:
+                break
+            if glob.matches(parts, is_folder):
+                best = index
+                break
+        return None if best < 0 else not self._globs[best].negated
+
+
+def parse(line: str, *, strict: bool = True) -> Glob | None:
+    """The pattern of a line; None for a blank line or a comment.
+
+    Args:
+        strict: whether a range without members is an error; git takes it for a class of none.
+
+    Raises:
+        Malformed: it is no pattern.
+    """
+    if line.startswith("#"):
+        return None
+    text = re.sub(r"(?<!\\) +$", "", line) if len(line) < 1_000 else line
+    if not text:
+        return None
+    negated = text.startswith("!")
+    text = text[negated:]
+    folders_only = text.endswith("/")
+    text = text[: len(text) - folders_only]
+    anchored = "/" in text
+    text = text.removeprefix("/")
+    if not text:
+        raise Malformed(f"`{line}` names nothing")
+    names = list(_names(text, strict))
+    if not anchored:
+        return Glob((_name(names[0]),), False, folders_only, negated)
+    parts: list[_Name | _Star] = [_STAR if name == "**" else _name(name) for name in names]
+    if parts[-1] is _STAR:  # what lies in the folder, but not the folder
+        parts.append(_ANY_NAME)
+    return Glob(tuple(parts), True, folders_only, negated)
+
+
+def _names(text: str, strict: bool) -> Iterator[str]:
+    """The parts between slashes; one in brackets is a member, an escaped one is a slash."""
+    start = position = 0
+    while position < len(text):
+        following = position + 1
+        if text[position] == "[":
+            _, following = _class(text, position + 1, strict)
+        elif text[position] == "\\" and text[following : following + 1] != "/":
+            following += 1
+        elif text[position] in "/\\":
+            yield text[start:position]
+            start = following = following + (text[position] == "\\")
+        position = following
+    yield text[start:]
+
+
+def _is_plain(glob: Glob) -> bool:
+    (first, *rest) = glob.parts
+    plain = isinstance(first, _Name) and first.text is not None
+    return plain and not rest and not glob.anchored and not glob.folders_only
+
+
+def _name(text: str) -> _Name:
+    if not re.search(r"[*?\[\\]", text):
+        return _Name(text)
+    tokens: list[_Token] = []
+    position = 0
+    while position < len(text):
+        token, position = _token(text, position)
+        if token is not _STAR or tokens[-1:] != [_STAR]:
+            tokens.append(token)
+    return _Name(None, tuple(tokens))
+
+
+def _token(text: str, position: int) -> tuple[_Token, int]:
+    char = text[position]
+    if char == "*":
+        return _STAR, position + 1
+    if char == "?":
+        return (lambda _: True), position + 1
+    if char == "[":
+        return _class(text, position + 1, strict=False)
+    if char == "\\":
+        if position + 1 == len(text):
+            raise Malformed(f"`{text}` ends with a backslash")
+        return text[position + 1], position + 2
+    return char, position + 1
+
+
+def _class(text: str, position: int, strict: bool) -> tuple[_Test, int]:
+    """The test of `[a-z]`, and where it ends; `position` is behind the bracket."""
+    negated = text[position : position + 1] in ("!", "^")
+    start = position = position + negated
+    tests: list[_Test] = []
+    while text[position : position + 1] != "]" or position == start:
+        named = re.compile(r"\[:(\w+):\]").match(text, position)
+        if named and named[1] in _CLASSES:
+            tests.append(_CLASSES[named[1]])
+            position = named.end()
+            continue
+        low, position = _member(text, position)
+        high = low
+        if text[position : position + 1] == "-" and text[position + 1 : position + 2] not in "]":
+            high, position = _member(text, position + 1)
+        if strict and high < low:
+            raise Malformed(f"`{text}` has the empty range {low}-{high}")
+        tests.append(lambda char, low=low, high=high: low <= char <= high)  # type: ignore[misc]
+    return (lambda char: any(test(char) for test in tests) is not negated), position + 1
+
+
+def _member(text: str, position: int) -> tuple[str, int]:
+    position += text[position : position + 1] == "\\"
+    if position >= len(text):
+        raise Malformed(f"`{text}` has a bracket that is not closed")
+    return text[position], position + 1
+
+
+def _fits(
+    tokens: Sequence[object], items: Sequence[Item], fits: Callable[[object, Item], bool]
+) -> bool:
+    """Whether tokens, some of them stars, match all items; a star takes as few as it can."""
+    token = item = 0
+    star = taken = -1
+    while item < len(items):
+        if token < len(tokens) and tokens[token] is _STAR:
+            star, taken = token, item
+            token += 1
+        elif token < len(tokens) and fits(tokens[token], items[item]):
+            token += 1
+            item += 1
+        elif star >= 0:  # an earlier star need not be tried again: this one may take as much
+            taken += 1
+            token, item = star + 1, taken
+        else:
+            return False
+    return all(rest is _STAR for rest in tokens[token:])
+
+
+def _is(token: object, char: str) -> bool:
+    return token == char if isinstance(token, str) else bool(token(char))  # type: ignore[operator]
+
+
+def _is_named(part: object, name: str) -> bool:
+    return isinstance(part, _Name) and part.matches(name)
