@@ -78,8 +78,9 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, Severity
+from amplint.regions.cached_weights import clears_cache
 from amplint.regions.regions import Region, opening_words
-from amplint.regions.training import CLEARS_CACHE, is_forward
+from amplint.regions.training import is_forward
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -127,7 +128,7 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
     """A forward without gradients and a later one with them, of one model."""
     regions = view.regions
     inside = regions.inside(region)
-    if any(last_name(item.call.func) in CLEARS_CACHE for item in inside):
+    if clears_cache(regions, region):
         return None
     function, layout = region.function, layout_of(region.function)
     if not _trains(function):

@@ -71,8 +71,8 @@ runs.
 No fix is offered: the step has to move behind the block, and statements between may need autocast.
 
 ## Known limits
-Silent where the region also holds a backward pass (AMP501 reports the region) or a later forward of
-the same weights (AMP304). For an optimizer that works element by element (SGD, Adam) the step itself
+Silent where the region also holds a backward pass (AMP501 reports the region) or a later forward that
+surely uses the same weights (AMP304); of a model that is not in sight it may, and is reported here. For an optimizer that works element by element (SGD, Adam) the step itself
 is not changed.
 
 ## References
@@ -82,10 +82,12 @@ is not changed.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
 from amplint.regions.training import (
+    Stale,
     anchor,
     backwards,
     ending_words,
@@ -110,10 +112,20 @@ MESSAGE = (
 )
 
 
+STALE = (
+    "the step runs under the autocast of line {row}: if `{forward}(...)` multiplies by its weights as "
+    "they are, it goes on with the copies that autocast made before the step"
+)
+
+
 def check(view: FileView) -> Iterator[Finding]:
-    """Report the first step of each region that holds no backward pass."""
+    """Report the first step of each region without a backward pass, or with stale weights."""
     regions = view.regions
-    reported = {stale.step.call for stale in view.stale_steps}
+    reported: set[ast.Call] = set()
+    for stale in view.stale_steps:
+        if not stale.sure and stale.step.call not in reported:
+            yield _stale(view, stale)
+        reported.add(stale.step.call)
     found = [(region, steps(regions, region)) for region in view.regions.opened(view.module)]
     for region, items in found:
         if backwards(regions, region):
@@ -131,3 +143,15 @@ def check(view: FileView) -> Iterator[Finding]:
             ending_words(view, region, node, fresh[0]),
             path=path_to(view, region, fresh[0], "the optimizer steps with autocast still on"),
         )
+
+
+def _stale(view: FileView, stale: Stale) -> Finding:
+    """A step behind which a model that is not in sight runs once more."""
+    node = anchor(view, stale.step)
+    forward = view.source_of(stale.forward.call.func)
+    message = STALE.format(row=stale.region.opened.lineno, forward=forward)
+    steps = path_to(view, stale.region, stale.step, "the step changes the float32 weights")
+    module = stale.forward.function.module
+    again = view.step(stale.forward.call, module, "this forward runs in the same region again")
+    help = ending_words(view, stale.region, node, stale.step)
+    return view.finding(RULE, node, message, help, path=(*steps, again))

@@ -60,7 +60,10 @@ read from the code.
 
 ## Known limits
 Without a loop, the optimizer has to be built with `model.parameters()` of the model that is called
-again. Silent with `cache_enabled=False` and where the region calls `torch.clear_autocast_cache`.
+again. Silent with `cache_enabled=False` and where something in the region empties the cache:
+`torch.clear_autocast_cache`, and on a GPU a checkpoint or an autograd function with `custom_bwd`.
+Where no layer or parameter is in sight that is multiplied by as it is, AMP507 reports the step; where
+it is in sight that there is none (products of parameters, transposed ones), nothing is reported.
 Frozen weights are not kept by autocast, which is not looked at.
 
 ## References
@@ -103,7 +106,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report one step for each region whose cached weights a later forward reads."""
     reported: set[object] = set()
     for stale in view.stale_steps:
-        if stale.step.call in reported:
+        if stale.step.call in reported or not stale.sure:
             continue
         reported.add(stale.step.call)
         message = LOOP if stale.loop is not None else ORDER

@@ -25,7 +25,7 @@ LOWERED = frozenset(
     + ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
     + ("scaled_dot_product_attention", "chain_matmul")
 )
-_LOWERED_LAYERS = frozenset(
+LOWERED_LAYERS = frozenset(
     ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "LazyLinear")
 )
 #: Methods and functions whose result has the dtype of their first tensor.
@@ -146,7 +146,7 @@ def _is_layer(view: AmpView, call: ast.Call, function: Function) -> bool:
         and (dotted := origin.function.module.resolve(origin.expression.func) or "").startswith(
             "torch.nn."
         )
-        and dotted.rpartition(".")[2] in _LOWERED_LAYERS
+        and dotted.rpartition(".")[2] in LOWERED_LAYERS
         for origin in found.origins
     )
 

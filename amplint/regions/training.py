@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
-import re
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from amplint.amp.roles import Role, optimizer_name, roles_of, scaler_name
 from amplint.amp.view import AmpView
+from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.findings import PathStep
+from amplint.regions.cached_weights import clears_cache, keeps_weights
 from amplint.regions.regions import (
     Inside,
     Region,
@@ -20,19 +23,16 @@ from amplint.regions.regions import (
     call_words,
     opening_words,
 )
+from amplint.values.wrappers import SAME_OBJECT
 
-#: Callees that run a trained module or compute a loss from it, by name.
-_FORWARD = re.compile(
-    r"model|net(?:$|_|[A-Z\d])|forward|module|loss|criterion|encod|decod|generat|discrim|student"
-    r"|policy|critic|actor|backbone|head|classif|logits",
-    re.IGNORECASE,
+#: Methods of tensors, modules and optimizers that run no forward.
+_NO_FORWARDS = SAME_OBJECT | frozenset(
+    ("parameters", "named_parameters", "state_dict", "load_state_dict", "append", "zero_grad")
+    + ("modules", "named_modules", "no_sync", "item", "scale", "detach", "mean", "sum", "view")
+    + ("reshape", "backward", "next", "iter", "len", "range", "isinstance", "print", "update")
 )
-_NO_FORWARDS = frozenset(
-    ("parameters", "named_parameters", "state_dict", "load_state_dict", "train", "eval", "append")
-    + ("modules", "named_modules", "no_sync", "zero_grad", "requires_grad_", "to", "cuda", "item")
-)
-#: Calls that empty autocast's cache of weights.
-CLEARS_CACHE = frozenset(("clear_autocast_cache", "autocast_decrement_nesting"))
+#: Packages that have no autograd functions of their own, beside the standard library.
+_PLAIN = sys.stdlib_module_names | {"torch", "numpy", "einops"}
 _BACKWARDS = frozenset(("backward", "manual_backward"))
 
 
@@ -44,12 +44,14 @@ class Stale:
         step: the step.
         forward: a forward in the region behind it, or in the next round of `loop`.
         loop: the loop inside the region that repeats both; None where they are in order.
+        sure: whether the forward is known to use weights that autocast keeps.
     """
 
     region: Region
     step: Inside
     forward: Inside
     loop: ast.AST | None = None
+    sure: bool = True
 
 
 def is_backward(regions: Regions, item: Inside) -> bool:
@@ -105,11 +107,22 @@ def stale_steps(regions: Regions, module: Module) -> Iterator[Stale]:
     for region in regions.opened(module):
         if not region.cast.caches or region.cast.dtypes == frozenset(("float32",)):
             continue
-        if any(last_name(item.call.func) in CLEARS_CACHE for item in regions.inside(region)):
+        if clears_cache(regions, region):
             continue
         stale = _repeated(regions, region) or _in_order(regions, region)
         if stale is not None:
-            yield stale
+            yield replace(stale, sure=stale.sure and not _may_clear(regions, region))
+
+
+def _may_clear(regions: Regions, region: Region) -> bool:
+    """Whether a loss is computed by a library whose backward may empty the cache, on a GPU."""
+    return region.cast.devices != {"cpu"} and any(
+        (dotted := item.function.module.resolve(item.call.func)) is not None
+        and dotted.partition(".")[0] not in _PLAIN
+        and not regions.objects.targets(item.call, item.function).functions
+        and item.call in _loss_calls(item.function)
+        for item in regions.inside(region)
+    )
 
 
 def _repeated(regions: Regions, region: Region) -> Stale | None:
@@ -118,12 +131,28 @@ def _repeated(regions: Regions, region: Region) -> Stale | None:
     passes = backwards(regions, region)
     for step in steps(regions, region):
         for loop in _loops(region, step):
-            if not any(loop in _loops(region, item) for item in passes):
-                continue
-            for item in inside:
-                if loop in _loops(region, item) and is_forward(regions, item):
-                    return Stale(region, step, item, loop)
+            ending = [item for item in passes if loop in _loops(region, item)]
+            within = [item for item in inside if loop in _loops(region, item)]
+            stale = _read_again(regions, region, step, within) if ending else None
+            if stale is not None:
+                return replace(stale, loop=loop)
     return None
+
+
+def _read_again(
+    regions: Regions, region: Region, step: Inside, within: list[Inside]
+) -> Stale | None:
+    """The forward of a loop that reads kept weights; one that may, if none is known to."""
+    possible: Stale | None = None
+    for item in within:
+        if not is_forward(regions, item):
+            continue
+        kept = keeps_weights(regions, item.call.func, item.function)
+        if kept:
+            return Stale(region, step, item)
+        if kept is None and possible is None:
+            possible = Stale(region, step, item, sure=False)
+    return possible
 
 
 def _loops(region: Region, item: Inside) -> list[ast.AST]:
@@ -139,16 +168,40 @@ def _loops(region: Region, item: Inside) -> list[ast.AST]:
 
 
 def is_forward(regions: Regions, item: Inside) -> bool:
-    """Whether a call runs a module: by its definition, or else by its name."""
+    """Whether a call runs a module, or may: by its definition, or in what the loss comes from."""
     name = last_name(item.call.func)
-    if name in _NO_FORWARDS or is_backward(regions, item):
+    dotted = item.function.module.resolve(item.call.func) or ""
+    if name in _NO_FORWARDS or dotted.startswith("torch.") or is_backward(regions, item):
         return False
     if stepped_optimizer(regions, item) is not None:
         return False
     known = regions.objects.callee(item.call, item.function)
     if known is not None:
         return known.name == "forward"
-    return bool(_FORWARD.search(name)) and not name[:1].isupper()
+    if keeps_weights(regions, item.call.func, item.function):
+        return True
+    return path_text(item.call.func) is not None and item.call in _loss_calls(item.function)
+
+
+@lru_cache(maxsize=64)
+def _loss_calls(function: Function) -> frozenset[ast.AST]:
+    """The calls that the losses of a function, or what it returns, are computed by."""
+    layout = layout_of(function)
+    pending: list[ast.AST] = [
+        node
+        for node in layout.nodes
+        if isinstance(node, ast.Return)
+        or (isinstance(node, ast.Call) and last_name(node.func) in _BACKWARDS)
+    ]
+    found: set[ast.AST] = set()
+    while pending:
+        for part in layout.inside(pending.pop()):
+            if part in found:
+                continue
+            found.add(part)
+            bindings = bindings_of(function).get(path_text(part) or "", ())
+            pending += (item.statement for item in bindings if item.statement in layout)
+    return frozenset(part for part in found if isinstance(part, ast.Call))
 
 
 def _in_order(regions: Regions, region: Region) -> Stale | None:
@@ -172,7 +225,9 @@ def _in_order(regions: Regions, region: Region) -> Stale | None:
                 if _model_path(item.call.func) == path and layout.reaches(item.call, step.call)
             )
             if layout.reaches(step.call, later.call) and next(earlier, None) is not None:
-                return Stale(region, step, later)
+                kept = keeps_weights(regions, later.call.func, later.function)
+                if kept is not False:
+                    return Stale(region, step, later, sure=bool(kept))
     return None
 
 

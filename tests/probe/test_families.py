@@ -64,7 +64,7 @@ def probe(name: str, worker: Worker, row: int) -> Evidence:
         ("AMP302/bad_copies.py", 28, "does not require grad"),
         ("AMP302/bad_copies.py", 49, "No inf checks were recorded"),
         ("AMP303/bad_statement.py", 18, "needs `epochs` >= 2"),
-        ("AMP304/bad_loop_inside.py", 14, "still computes with the old weights"),
+        ("AMP304/bad_one_batch.py", 15, "still computes with the old weights"),
         ("AMP306/bad_stored.py", 22, "autocast is not as it was before"),
         ("AMP307/bad_validation_first.py", 16, "Inference tensors cannot be saved for backward"),
         ("AMP402/bad_dtypes.py", 11, "the same with the scaler disabled"),
