@@ -14,7 +14,8 @@ reads the code. The second adds up judged sheets, in Markdown.
 * Sheets of one batch by several readers are laid together: where verdicts differ, the finding is open,
   until a row whose reader is `execution` decides it.
 
-Repositories that did not end, or gave no report, are rows without a rule; their message says why.
+Rows without a rule say what the sheet lacks: a repository that did not end, files that could not be
+analysed, functions that were followed in part.
 Exit status: 0, 2 (a list or a sheet is not of its form, or a checkout is missing).
 """
 
@@ -53,7 +54,7 @@ class Row:
     """One line of a sheet; all fields are text.
 
     Args:
-        code, severity: "" where the repository gave no report.
+        code, severity: "" where the row says what the sheet lacks.
         standing: `kind:standing` of each link, with spaces; "" where findings carry none.
         verdict: one of `VERDICTS`, or "" where nobody has judged it yet.
         wrong: the class of mistake, the column `class`.
@@ -124,13 +125,20 @@ def survey(checkout: Checkout, folder: Path, tree: Path, seconds: float) -> list
     try:
         answer = report(tree, path, ("--select", ",".join(FAMILIES)), seconds)
     except EcosystemError as error:
-        words = str(error)
-        return [Row(checkout.repository, checkout.commit, "", "", "", "", "", words)]
-    return [
+        return [_note(checkout, str(error))]
+    rows = [
         _row(checkout, record, tree, path)
         for record in answer["findings"]
         if record["severity"] in LEVELS
     ]
+    parts = sum(len(file["functions"]) for file in answer.get("incomplete", ()))
+    notes = {"not analysed, files": len(answer["errors"]), "followed in part, functions": parts}
+    lacks = (f"{words}: {number}" for words, number in notes.items() if number)
+    return rows + [_note(checkout, words) for words in lacks]
+
+
+def _note(checkout: Checkout, words: str) -> Row:
+    return Row(checkout.repository, checkout.commit, "", "", "", "", "", words)
 
 
 def _row(checkout: Checkout, record: dict[str, Any], tree: Path, path: Path) -> Row:
@@ -232,7 +240,7 @@ _HEAD = "| {0} | findings | true | harmless | false | open | true, of those judg
 def render(sheets: Sequence[Sequence[Row]]) -> str:
     """The sums of judged sheets, by finding and by pattern, in Markdown."""
     settled = settle(sheets)
-    silent = [row for row, _ in settled if not row.code]
+    notes = [row for row, _ in settled if not row.code]
     findings = [(row, verdict) for row, verdict in settled if row.code]
     keys: Mapping[str, Callable[[Row], str]] = {
         "level": lambda row: row.severity,
@@ -241,13 +249,14 @@ def render(sheets: Sequence[Sequence[Row]]) -> str:
         "mistake": lambda row: row.wrong,
     }
     units = {"By finding": findings, "By pattern (copies once)": by_pattern(findings)}
-    lines = []
-    for title, chosen in units.items():
-        for name, key in keys.items():
-            lines += [*_table(title, name, key, chosen), ""]
-    for row in silent:
-        lines.append(f"{row.repository}: {row.message}.")
-    return "\n".join(lines).rstrip()
+    blocks = [
+        "\n".join(lines)
+        for title, chosen in units.items()
+        for name, key in keys.items()
+        if (lines := list(_table(title, name, key, chosen)))
+    ]
+    blocks.append("\n".join(f"- {row.repository}: {row.message}" for row in notes))
+    return "\n\n".join(blocks).rstrip()
 
 
 def _table(

@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
 
 # Reports what is written in the file `says.json` of the checkout, or waits until it is stopped.
 STAND_IN = """
@@ -22,7 +23,8 @@ if (folder / "slow").exists():
 findings = json.loads((folder / "says.json").read_text())
 for finding in findings:
     finding["filename"] = str(folder / finding["filename"])
-print(json.dumps({"findings": findings, "errors": []}))
+parts = [{"filename": "train.py", "functions": ["run", "main"]}] if len(findings) > 3 else []
+print(json.dumps({"findings": findings, "errors": ["x"] * len(parts), "incomplete": parts}))
 """
 
 
@@ -85,6 +87,23 @@ def test_a_sheet_holds_errors_and_warnings_and_what_did_not_end(
     assert first.message == "a tab"
     assert (second.severity, second.weakest, second.verdict) == ("warning", "", "")
     assert (third.repository, third.code, third.message) == ("b/two", "", "did not end in 2 s")
+
+
+def test_a_sheet_says_what_it_lacks(
+    survey: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tree").mkdir()
+    folder = tmp_path / f"a__one@{'1' * 12}"
+    folder.mkdir()
+    (folder / "says.json").write_text(json.dumps([says("info")] * 4))
+    (tmp_path / "list.tsv").write_text("a/one\t" + "1" * 40 + "\n")
+    tree = str(stand_in(tmp_path / "tree"))
+    assert survey.main([str(tmp_path / "list.tsv"), str(tmp_path), "--tree", tree]) == 0
+    (tmp_path / "sheet.tsv").write_text(capsys.readouterr().out)
+    assert [(item.code, item.message) for item in survey.read_sheet(tmp_path / "sheet.tsv")] == [
+        ("", "not analysed, files: 1"),
+        ("", "followed in part, functions: 2"),
+    ]
 
 
 def test_a_missing_checkout_is_an_error(
@@ -194,4 +213,13 @@ def test_the_report_counts_by_level_rule_and_standing(survey: ModuleType) -> Non
     assert "| AMP501 warning | 1 |" in text
     assert "| option | 1 | 0 | 0 | 1 |" in text
     assert "| reach | 1 | 0 | 0 | 1 |" in text
-    assert text.endswith("a/one: did not end in 2 s.")
+    assert text.endswith("- a/one: did not end in 2 s")
+
+
+def test_the_documentation_holds_the_sums_of_the_published_sheets(survey: ModuleType) -> None:
+    text = (ROOT / "docs" / "precision.md").read_text("utf-8")
+    for sheet in sorted((ROOT / "docs" / "survey").glob("*-sheet.tsv")):
+        begin, end = f"<!-- {sheet.stem}: begin -->\n", f"\n<!-- {sheet.stem}: end -->"
+        _, found, rest = text.partition(begin)
+        assert found, f"docs/precision.md has no section of {sheet.name}"
+        assert rest.partition(end)[0] == survey.render([survey.read_sheet(sheet)])
