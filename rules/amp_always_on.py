@@ -83,10 +83,10 @@ from collections.abc import Iterator
 from amplint.amp import names
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scalers import BuiltScaler, built_scalers
-from amplint.code.dataflow import constant_of
+from amplint.code.dataflow import arguments, constant_of
 from amplint.code.expressions import last_name
-from amplint.code.layout import layout_of
-from amplint.code.module import Function
+from amplint.code.layout import EXITS, layout_of
+from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.regions import Region
 from amplint.rule import Rule
@@ -111,21 +111,19 @@ TURNS_OFF = (
     "line {row} only warn and turn themselves off, and training runs in float32"
 )
 HELP = "give both `enabled=use_amp`, where `use_amp` says that the device is CUDA"
-#: The code is for CUDA alone, or does not go on without it.
-CUDA_ONLY = re.compile(
-    r"\.cuda\(|cuda\.(?:set_device|synchronize|current_device|Stream)|nccl"
-    r"|if not torch\.cuda\.is_available\(\)[^\n]*\n\s*(?:raise|sys\.exit|exit|return|assert)"
-    r"|assert torch\.cuda\.is_available"
+#: Calls of torch that raise where there is no CUDA.
+_NEEDS_CUDA = frozenset(
+    f"torch.cuda.{name}"
+    for name in ("set_device", "synchronize", "current_device", "Stream", "current_stream")
 )
-#: Words of a test that may be the missing switch.
+_IS_AVAILABLE = "torch.cuda.is_available"
 _NO_CUDA = re.compile(r"(?:cpu|mps|xpu)(?::\d+)?")
-SWITCH = re.compile(r"amp|cuda|device|gpu|cpu|fp16|half|precision|autocast|scaler", re.IGNORECASE)
 
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first autocast of a training step that is on whatever the device is."""
     scalers = [built for built in built_scalers(view) if _is_for_cuda(view, built)]
-    if not scalers or CUDA_ONLY.search(view.module.source):
+    if not scalers or _is_for_cuda_alone(view.module):
         return
     for region in view.regions.opened(view.module):
         if not _is_always_on(view, region):
@@ -158,9 +156,11 @@ def _is_for_cuda(view: FileView, built: BuiltScaler) -> bool:
     if None in given or ("enabled" in given and not _is_on(view, given["enabled"], built)):
         return False
     if dotted in names.DEVICE_GRAD_SCALERS:
-        return len(built.constructor.args) < 5 and not _has_switch(view, built)
+        return len(built.constructor.args) < 5 and not _is_switched(
+            view, built.call, built.function
+        )
     device = given.get("device", next(iter(built.constructor.args), ast.Constant("cuda")))
-    return constant_of(device) == "cuda" and not _has_switch(view, built)
+    return constant_of(device) == "cuda" and not _is_switched(view, built.call, built.function)
 
 
 def _is_on(view: FileView, switch: ast.expr, built: BuiltScaler) -> bool:
@@ -168,18 +168,53 @@ def _is_on(view: FileView, switch: ast.expr, built: BuiltScaler) -> bool:
     return view.values.of(switch, where).only() is True
 
 
-def _has_switch(view: FileView, built: BuiltScaler) -> bool:
-    """Whether a test around the construction may say that CUDA is there."""
-    return _is_switched(view, built.call, built.function)
+def _is_for_cuda_alone(module: Module) -> bool:
+    """Whether a file calls what raises without CUDA, or does not go on without it."""
+    return any(_needs_cuda(site) for site in module.calls) or any(
+        _refuses_without_cuda(node, module) for node in module.nodes()
+    )
+
+
+def _needs_cuda(site: CallSite) -> bool:
+    if site.dotted in _NEEDS_CUDA or "nccl" in map(constant_of, arguments(site.node)):
+        return True
+    return site.method == "cuda" and isinstance(site.node.func, ast.Attribute)
+
+
+def _refuses_without_cuda(node: ast.AST, module: Module) -> bool:
+    """`assert torch.cuda.is_available()`, or an `if` of it whose other side leaves."""
+    if isinstance(node, ast.Assert):
+        return _asks_for_cuda(node.test, module)
+    if not isinstance(node, ast.If) or not isinstance(node.test, ast.UnaryOp):
+        return False
+    last = node.body[-1]
+    leaves = isinstance(last, EXITS) or (
+        isinstance(last, ast.Expr)
+        and isinstance(last.value, ast.Call)
+        and last_name(last.value.func) == "exit"
+    )
+    return (
+        leaves and isinstance(node.test.op, ast.Not) and _asks_for_cuda(node.test.operand, module)
+    )
+
+
+def _asks_for_cuda(test: ast.expr, module: Module) -> bool:
+    return isinstance(test, ast.Call) and module.resolve(test.func) == _IS_AVAILABLE
 
 
 def _is_switched(view: FileView, node: ast.AST, function: Function) -> bool:
-    """Whether a test around a node may be the missing switch; a constant is none."""
+    """Whether a test around a node may be the missing switch: no constant, and of no number."""
     layout = layout_of(function)
-    tests = layout.conditions(node) if node in layout else []
     return any(
-        SWITCH.search(ast.unparse(test)) and view.values.of(test, function).only() is not True
-        for test in tests
+        view.values.of(test, function).only() is not True and not _is_of_a_number(test)
+        for test in (layout.conditions(node) if node in layout else [])
+    )
+
+
+def _is_of_a_number(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and any(
+        isinstance(constant_of(item), (int, float)) and not isinstance(constant_of(item), bool)
+        for item in test.comparators
     )
 
 
