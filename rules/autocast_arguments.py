@@ -79,7 +79,7 @@ import re
 from collections.abc import Iterator
 
 from amplint.amp import names
-from amplint.amp.flags import is_flag
+from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.scaler_calls import expects_error
 from amplint.code.dataflow import constant_of, definitions
 from amplint.code.expressions import last_name
@@ -124,7 +124,8 @@ WITH_ERROR = "`TypeError: 'type' object does not support the context manager pro
 DECORATOR_ERROR = "`ValueError: Expected device_type of type str`"
 OLD_DECORATOR_ERROR = "`TypeError: autocast()(func) requires a callable`, at the first call"
 
-Complaint = tuple[ast.AST, str, str]
+#: The place, what is wrong, the edit; the bool that it rests on, if it rests on one.
+Complaint = tuple[ast.AST, str, str, ast.expr | None]
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -134,8 +135,9 @@ def check(view: FileView) -> Iterator[Finding]:
             site.node.func
         )
         if is_known and not expects_error(site):
-            for node, message, help in _complaints(view, site):
-                yield view.finding(RULE, node, message, help)
+            for node, message, help, flag in _complaints(view, site):
+                links = [flag_link(view.values, flag, site.function)] if flag is not None else []
+                yield view.finding(RULE, node, message, help, links=links)
                 break
     yield from _uncalled(view)
 
@@ -152,11 +154,11 @@ def _complaints(view: FileView, site: CallSite) -> Iterator[Complaint]:
     for name in given:
         if name not in known:
             help = f"remove `{name}`; the parameters are {', '.join(f'`{word}`' for word in known)}"
-            yield call, UNKNOWN_PARAMETER.format(callee=callee, name=name), help
+            yield call, UNKNOWN_PARAMETER.format(callee=callee, name=name), help, None
     if "device_type" in given:
         yield from _device(view, given["device_type"], site.function)
     elif not old and not unpacks:
-        yield call, MISSING, f'name the device: `{callee}("cuda", …)`'
+        yield call, MISSING, f'name the device: `{callee}("cuda", …)`', None
     if "dtype" in given:
         yield from _dtype(view, given["dtype"], site.function)
     if old and call.args:
@@ -168,14 +170,16 @@ def _device(view: FileView, expression: ast.expr, function: Function) -> Iterato
     value = constant_of(expression)
     if isinstance(value, str):
         if _is_no_device(value):
-            yield expression, UNKNOWN_DEVICE.format(text=text), 'use "cuda", "cpu", "xpu" or "mps"'
+            help = 'use "cuda", "cpu", "xpu" or "mps"'
+            yield expression, UNKNOWN_DEVICE.format(text=text), help, None
     elif is_flag(view.values, expression, function):
         help = f'name the device first: `"cuda", enabled={text}`'
-        yield expression, NOT_A_STRING.format(text=text), help
+        yield expression, NOT_A_STRING.format(text=text), help, expression
     elif value is not ... or _is_dtype(view, expression):
-        yield expression, NOT_A_STRING.format(text=text), f'name the device: `"cuda", dtype={text}`'
+        help = f'name the device: `"cuda", dtype={text}`'
+        yield expression, NOT_A_STRING.format(text=text), help, None
     elif _is_device(view, expression, function):
-        yield expression, NOT_A_STRING.format(text=text), f"pass its type: `{text}.type`"
+        yield expression, NOT_A_STRING.format(text=text), f"pass its type: `{text}.type`", None
 
 
 def _is_no_device(text: str) -> bool:
@@ -188,11 +192,12 @@ def _dtype(view: FileView, expression: ast.expr, function: Function) -> Iterator
     values = [constant_of(value) for value in _values(view, expression, function)]
     kinds = {type(value).__name__ for value in values}
     kind = kinds.pop() if len(kinds) == 1 and ... not in values and None not in values else ""
-    if not kind and _is_switch(view, expression, function):
-        kind = "bool"
+    flag = None if kind or not _is_switch(view, expression, function) else expression
+    kind = kind if flag is None else "bool"
     if kind:
         wanted = f"enabled={text}" if kind == "bool" else "dtype=torch.float16"
-        yield expression, NOT_A_DTYPE.format(text=text, kind=kind), f"write `{wanted}` instead"
+        message = NOT_A_DTYPE.format(text=text, kind=kind)
+        yield expression, message, f"write `{wanted}` instead", flag
 
 
 def _is_switch(view: FileView, expression: ast.expr, function: Function) -> bool:
@@ -209,7 +214,7 @@ def _switch(view: FileView, expression: ast.expr, site: CallSite) -> Iterator[Co
         edit = f"write `dtype={text}`" if is_dtype else f"remove `{text}`"
         help = f"`{view.source_of(site.node.func)}` takes `enabled` first: {edit}"
         kind = "torch.dtype" if is_dtype else "str"
-        yield expression, NOT_A_SWITCH.format(text=text, kind=kind), help
+        yield expression, NOT_A_SWITCH.format(text=text, kind=kind), help, None
 
 
 def _values(view: FileView, expression: ast.expr, function: Function) -> list[ast.expr]:

@@ -74,7 +74,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import names
-from amplint.amp.flags import is_flag
+from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.roles import ScalerConstruction
 from amplint.errors import UnreadableFile
 from amplint.findings import Edit, Finding, Fix, Severity, Span
@@ -117,6 +117,7 @@ def check(view: FileView) -> Iterator[Finding]:
             (AS_DEVICE if as_device else AS_INIT_SCALE).format(flag=flag),
             f"name the argument: `enabled={flag}`",
             fix=_name_it(view, built.call, index),
+            links=(flag_link(view.values, argument, built.function),),
         )
 
 

@@ -91,6 +91,7 @@ from amplint.regions.training import (
     anchor,
     backwards,
     ending_words,
+    optimizer_link,
     path_to,
     steps,
 )
@@ -142,6 +143,7 @@ def check(view: FileView) -> Iterator[Finding]:
             MESSAGE.format(row=region.opened.lineno),
             ending_words(view, region, node, fresh[0]),
             path=path_to(view, region, fresh[0], "the optimizer steps with autocast still on"),
+            links=(optimizer_link(view, regions, fresh[0]),),
         )
 
 
@@ -154,4 +156,5 @@ def _stale(view: FileView, stale: Stale) -> Finding:
     module = stale.forward.function.module
     again = view.step(stale.forward.call, module, "this forward runs in the same region again")
     help = ending_words(view, stale.region, node, stale.step)
-    return view.finding(RULE, node, message, help, path=(*steps, again))
+    link = optimizer_link(view, view.regions, stale.step)
+    return view.finding(RULE, node, message, help, path=(*steps, again), links=(link,))

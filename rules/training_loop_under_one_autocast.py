@@ -78,7 +78,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, PathStep, Severity
-from amplint.regions.training import Stale, anchor, path_to
+from amplint.regions.training import Stale, anchor, optimizer_link, path_to
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -115,7 +115,14 @@ def check(view: FileView) -> Iterator[Finding]:
             "forward": view.source_of(stale.forward.call.func) + "(...)",
         }
         node = anchor(view, stale.step)
-        yield view.finding(RULE, node, message.format_map(words), HELP, path=_path(view, stale))
+        yield view.finding(
+            RULE,
+            node,
+            message.format_map(words),
+            HELP,
+            path=_path(view, stale),
+            links=(optimizer_link(view, view.regions, stale.step),),
+        )
 
 
 def _row(loop: ast.AST) -> int:

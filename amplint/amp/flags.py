@@ -6,8 +6,9 @@ import ast
 import re
 
 from amplint.code.dataflow import constant_of, parameters, scopes
-from amplint.code.expressions import last_name
+from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function, Module
+from amplint.findings import Link, Standing
 from amplint.values.values import Values
 
 _FLAG_TOKENS = frozenset(
@@ -88,19 +89,45 @@ def flag_name(name: str) -> bool:
 
 
 def is_flag(values: Values, expression: ast.expr, function: Function) -> bool:
-    """Whether an expression is a bool: by the values that reach it, or else by its name.
+    """Whether an expression is a bool, or called like one where nothing in sight sets it."""
+    return flag_standing(values, expression, function) is not None
+
+
+def flag_link(values: Values, expression: ast.expr, function: Function) -> Link:
+    """That an expression, for which `is_flag` holds, is a bool: what a finding rests on."""
+    standing = flag_standing(values, expression, function) or Standing.GUESS
+    return Link("value", standing, ast.unparse(expression), "is a bool")
+
+
+def flag_standing(values: Values, expression: ast.expr, function: Function) -> Standing | None:
+    """How it is known that an expression is a bool: by the values that reach it, by use, by name.
 
     A name speaks only where nothing in sight sets it.
     """
     contents = [item.content for item in values.of(expression, function).values]
     known = [content for content in contents if content is not None]
     if known and not all(isinstance(content, bool) for content in known):
-        return False
+        return None
     found = values.origins.of(expression, function).origins
     judged = [_is_bool(values, item.expression, item.function) for item in found]
-    if judged and None not in judged:
-        return all(judged)
-    return False not in judged and (bool(known) or _is_called_a_flag(expression, function))
+    if False in judged:
+        return None
+    if known or (judged and None not in judged):
+        return Standing.CODE
+    if not _is_called_a_flag(expression, function):
+        return None
+    return Standing.USE if _switches_elsewhere(expression, function) else Standing.GUESS
+
+
+def _switches_elsewhere(expression: ast.expr, function: Function) -> bool:
+    """Whether the file passes the same name or attribute as `enabled=`."""
+    path = path_text(expression)
+    scopes_read = [function] if path is not None and "." not in path else function.module.functions
+    return path is not None and any(
+        isinstance(node, ast.keyword) and node.arg == "enabled" and path_text(node.value) == path
+        for scope in scopes_read
+        for node in scope.nodes
+    )
 
 
 def _is_bool(values: Values, node: ast.expr, function: Function) -> bool | None:

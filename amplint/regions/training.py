@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from amplint.amp.roles import Role, optimizer_name, roles_of, scaler_name
+from amplint.amp.standing import standing_of
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
-from amplint.findings import PathStep
+from amplint.findings import Link, PathStep
 from amplint.regions.cached_weights import clears_cache, keeps_weights
 from amplint.regions.regions import (
     Inside,
@@ -83,6 +84,14 @@ def stepped_optimizer(regions: Regions, item: Inside) -> ast.expr | None:
     if role is Role.OPTIMIZER or (role is None and optimizer_name(name)):
         return callee.value
     return None
+
+
+def optimizer_link(view: AmpView, regions: Regions, step: Inside) -> Link:
+    """That what a step steps is an optimizer, and how that is known."""
+    optimizer, module = stepped_optimizer(regions, step), step.function.module
+    assert optimizer is not None
+    standing = standing_of(optimizer, step.function, view.roles_of(module), Role.OPTIMIZER)
+    return Link("object", standing, ast.unparse(optimizer), "is the optimizer")
 
 
 def _role(regions: Regions, expression: ast.expr, function: Function) -> Role | None:
