@@ -12,6 +12,7 @@ import click
 from amplint.cli.fixes import fix_options
 from amplint.cli.output import FORMATS, TEXT_FORMATS
 from amplint.cli.probe import probe_options
+from amplint.cli.terminal import tell
 
 if TYPE_CHECKING:
     from amplint.cache import Cache
@@ -157,7 +158,7 @@ def _check(paths: Sequence[str], settings: Settings, options: dict[str, Any]) ->
     output.write(lines, options["output_file"], aside)
     _tell(report, settings, verbose=options["verbose"])
     for note in () if options["quiet"] else report.notes:
-        click.echo(f"note: {note}", err=True)
+        tell(f"note: {note}")
     if cache is not None:
         _tell_of_cache(cache, report, options)
     status = exit_status(report, settings.fail_on, exit_zero=options["exit_zero"])
@@ -220,33 +221,32 @@ def exit_status(report: Report, fail_on: str, *, exit_zero: bool) -> int:
 def _tell(report: Report, settings: Settings, *, verbose: bool) -> None:
     """Remarks for the person at the terminal."""
     if not report.files and not report.errors:
-        click.echo("warning: no Python files found under the given paths", err=True)
+        tell("warning: no Python files found under the given paths")
     if verbose:
-        click.echo(f"configuration: {settings.origin or 'none'}", err=True)
-        click.echo(
-            f"{report.files} files, {report.screened_out} without AMP, {report.seconds:.2f} s",
-            err=True,
-        )
+        tell(f"configuration: {settings.origin or 'none'}")
+        tell(f"{report.files} files, {report.screened_out} without AMP, {report.seconds:.2f} s")
     for item in report.incomplete if verbose else ():
         names = ", ".join(item.functions)
-        click.echo(f"{item.filename}: followed in part, too many paths in {names}", err=True)
+        tell(f"{item.filename}: followed in part, too many paths in {names}")
 
 
 def _tell_of_cache(cache: Cache, report: Report, options: dict[str, Any]) -> None:
     if cache.failure is not None and not options["quiet"]:
-        click.echo(f"note: results are not kept for the next run: {cache.failure}", err=True)
+        tell(f"note: results are not kept for the next run: {cache.failure}")
     if options["verbose"]:
-        click.echo(f"cache: {cache.folder}, {report.reused} results reused", err=True)
+        tell(f"cache: {cache.folder}, {report.reused} results reused")
 
 
 def _show_files(paths: Sequence[str], settings: Settings) -> int:
     from amplint.cli.terminal import write_lines
     from amplint.findings import FileError
+    from amplint.report.text import printable
     from amplint.source.discovery import discover
 
     found = list(discover(paths, settings))
     errors = [item for item in found if isinstance(item, FileError)]
-    write_lines(sorted(item.filename for item in found if not isinstance(item, FileError)))
+    names = sorted(item.filename for item in found if not isinstance(item, FileError))
+    write_lines(map(printable, names))
     for error in errors:
-        click.echo(f"error: {error.filename}: {error.message}", err=True)
+        tell(f"error: {error.filename}: {error.message}")
     return 2 if errors else 0

@@ -18,6 +18,7 @@ def clean() -> None:
     """
     from amplint.cache import FOLDER, folder_for, is_cache
     from amplint.config import load_settings
+    from amplint.report.text import printable
 
     chosen = folder_for(load_settings())
     isolated = os.path.abspath(FOLDER)  # where `check --isolated` keeps them
@@ -25,9 +26,9 @@ def clean() -> None:
     caches = [folder for folder in folders if is_cache(folder)]
     for folder in caches:
         _remove(folder)
-        click.echo(f"removed {folder}")
+        click.echo(printable(f"removed {folder}"))
     if not caches:
-        click.echo(f"nothing to remove: there is no cache in {' or '.join(folders)}")
+        click.echo(printable(f"nothing to remove: there is no cache in {' or '.join(folders)}"))
 
 
 def _remove(folder: str) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplint.cli.terminal import tell
+
 if TYPE_CHECKING:
     from amplint.checker import Report
     from amplint.config import Settings
@@ -21,12 +23,13 @@ def show_diff(report: Report, paths: Sequence[str], settings: Settings, stdin: b
     """Print what `--fix` would change as a unified diff; the number of findings it would fix."""
     from amplint.cli.terminal import write_lines
     from amplint.fixing.run import fix_files
+    from amplint.report.text import printable_source
 
     files = fix_files(report, paths, settings, stdin=stdin)
-    write_lines(line for file in files for line in file.diff())
+    write_lines(printable_source(line) for file in files for line in file.diff())
     _tell_refused(files)
     count = sum(len(file.outcome.fixed) for file in files)
-    click.echo(f"Would fix {_plural(count)}." if count else "No fixes would be made.", err=True)
+    tell(f"Would fix {_plural(count)}." if count else "No fixes would be made.")
     return count
 
 
@@ -70,7 +73,7 @@ def _write(file: FixedFile) -> bool:
         else:
             file.write()
     except Unwritable as error:
-        click.echo(f"error: {file.source.filename} is not fixed: {error}", err=True)
+        tell(f"error: {file.source.filename} is not fixed: {error}")
         return False
     return True
 
@@ -89,10 +92,8 @@ def _tell_refused(files: Iterable[FixedFile]) -> None:
     for file in files:
         for refusal in file.outcome.refused:
             place = f"{file.source.filename}:{refusal.finding.span.start.row}"
-            click.echo(
-                f"note: {place}: the fix of {refusal.finding.code} is not applied: "
-                f"{refusal.reason}",
-                err=True,
+            tell(
+                f"note: {place}: the fix of {refusal.finding.code} is not applied: {refusal.reason}"
             )
 
 

@@ -22,6 +22,7 @@ from amplint.cli.probe import probe
 from amplint.cli.problem_matcher import problem_matcher
 from amplint.cli.protocol import protocol
 from amplint.cli.rule import rule
+from amplint.cli.terminal import tell
 from amplint.errors import AmplintError
 
 #: Findings at or above the fail level.
@@ -96,17 +97,16 @@ class _Cli(click.Group):
 
 
 def _complain(message: str, hint: str | None, status: int) -> int:
-    click.echo(f"error: {message}", err=True)
+    tell(f"error: {message}")
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        tell(f"hint: {hint}")
     return status
 
 
 def _report_defect(error: Exception) -> int:
-    click.echo(
+    tell(
         f"internal error: {type(error).__name__}: {error}; please report it, with the output of "
-        "the same command under AMPLINT_DEBUG=1",
-        err=True,
+        "the same command under AMPLINT_DEBUG=1"
     )
     return EXIT_ERROR
 

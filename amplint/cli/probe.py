@@ -134,6 +134,7 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
     from amplint.cli.output import color_for
     from amplint.cli.terminal import write_lines
     from amplint.probe.timeline import timeline
+    from amplint.report.text import printable
 
     path, _, function = target.partition("::")
     settings = build_settings({**unset_options(), **options})
@@ -153,10 +154,12 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
     silent = options["quiet"] or (elsewhere and not chosen)
     write_lines(_render(report, settings, color=color_for("auto", None), quiet=silent))
     if elsewhere and not chosen and not options["quiet"]:
-        click.echo(f"No finding in `{function}`, but {elsewhere} elsewhere in {path}.")
+        write_lines(
+            [printable(f"No finding in `{function}`, but {elsewhere} elsewhere in {path}.")]
+        )
     if explain is not None:
         for probed in found:
-            write_lines(timeline(probed.verdict, probed.finding))
+            write_lines(map(printable, timeline(probed.verdict, probed.finding)))
     confirmed = any(p.finding.evidence.status == "confirmed" for p in found)
     ctx.exit(2 if report.errors else int(confirmed))
 

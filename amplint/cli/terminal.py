@@ -65,6 +65,13 @@ def write_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def tell(words: str) -> None:
+    """Print a line for the person at the terminal, on stderr."""
+    from amplint.report.text import printable
+
+    write_lines([printable(words)], sys.stderr)
+
+
 class Progress:
     """A line on stderr, `checking 12/340 files`, for runs of more than a second.
 

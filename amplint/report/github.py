@@ -42,35 +42,39 @@ def _finding(finding: Finding) -> str:
     start, end = finding.span.start, finding.span.end
     properties: dict[str, object] = {
         "title": f"amplint ({finding.code})",
-        "file": finding.filename,
+        "file": printable(finding.filename),
         "line": start.row,
         "endLine": end.row,
     }
     if start.row == end.row:  # the runner refuses columns for a range of several lines
         properties |= {"col": start.column, "endColumn": end.column}
     place = f"{printable(finding.filename)}:{start.row}:{start.column}"
-    message = f"{place}: {finding.code} {finding.message}"
+    message = f"{place}: {finding.code} {_printable_lines(finding.message)}"
     if finding.help:
-        message += f"\n  help: {finding.help}"
+        message += f"\n  help: {printable(finding.help)}"
     notes = evidence_notes(finding.evidence)
-    message += "".join(f"\n  {kind}: {words}" for kind, words in notes)
+    message += "".join(f"\n  {kind}: {printable(words)}" for kind, words in notes)
     return _command(SEVERITY_WORD[finding.severity], properties, message)
 
 
 def _error(error: FileError) -> str:
     properties = {
         "title": f"amplint ({error.code})",
-        "file": error.filename,
+        "file": printable(error.filename),
         "line": error.row,
         "col": error.column,
     }
     place = f"{printable(error.filename)}:{error.row}:{error.column}"
-    return _command("error", properties, f"{place}: {error.code} {error.message}")
+    return _command("error", properties, f"{place}: {error.code} {_printable_lines(error.message)}")
 
 
 def _command(level: str, properties: Mapping[str, object], message: str) -> str:
     joined = ",".join(f"{name}={escape_property(str(value))}" for name, value in properties.items())
     return f"::{level} {joined}::{escape_data(message)}"
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def escape_data(text: str) -> str:

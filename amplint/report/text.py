@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -55,18 +56,31 @@ def paint(text: str, style: str, color: bool) -> str:
     return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if color and text else text
 
 
+#: What CI runners obey: a line that begins with "::", and these marks anywhere in one.
+_COMMANDS = re.compile(r"^(\s*):(?=:)|#(?=#(?:\[|vso\[))")
+
+
 def printable(text: str) -> str:
-    """`text` on one line, with control characters written as escapes.
+    """`text` on one line, with control characters and commands to CI runners as escapes.
 
     File names and messages may hold anything; an escape sequence in one of them must not
     reach the terminal, and a newline must not break a one-line format.
     """
-    if text.isprintable():
-        return text
-    return "".join(
-        char.encode("unicode_escape").decode("ascii") if _is_control(char) else char
-        for char in text
-    )
+    if not text.isprintable():
+        text = "".join(_escape(char) if _is_control(char) else char for char in text)
+    return _COMMANDS.sub(lambda found: f"{found[1] or ''}{_escape(found[0][-1])}", text)
+
+
+def printable_source(line: str) -> str:
+    """A line of a diff, which `patch` may read: its tabs, form feeds and line end stay."""
+    ending = "\r" * line.endswith("\r")
+    parts = re.split(r"([\t\f])", line.removesuffix("\r"))
+    return "".join(part if part in "\t\f" else printable(part) for part in parts) + ending
+
+
+def _escape(char: str) -> str:
+    escaped = char.encode("unicode_escape").decode("ascii")
+    return escaped if escaped != char else f"\\x{ord(char):02x}"
 
 
 def _is_control(char: str) -> bool:
@@ -106,12 +120,14 @@ def lay_out(line: str, tab: int = 4) -> Cells:
     """Expand tabs, make control characters visible, and measure every code point."""
     chars: list[str] = []
     columns = [0]
-    for char in line:
+    for index, char in enumerate(line):
         column = columns[-1]
         if char == "\t":
             shown, width = " " * (tab - column % tab), tab - column % tab
         elif _is_control(char):
             shown, width = "\N{REPLACEMENT CHARACTER}", 1
+        elif char == "#" and line.startswith(("##[", "##vso["), index):
+            shown, width = _escape(char), len(_escape(char))
         else:
             shown, width = char, char_width(char)
         chars.append(shown)
