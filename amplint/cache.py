@@ -39,6 +39,7 @@ from amplint.findings import (
 )
 from amplint.inspection import FileResult
 from amplint.protocol import Event
+from amplint.source.gitindex import tracks
 from amplint.source.sealed import seal, unseal
 
 FOLDER = ".amplint_cache"
@@ -90,6 +91,21 @@ def folder_for(settings: Settings) -> str:
     return os.path.join(root if inside else here, FOLDER)
 
 
+def _distrust(folder: str) -> str | None:
+    """Why nothing may be believed that a folder holds, or None.
+
+    Results in it decide whether a run is green: whoever writes them must be who runs amplint, and
+    no pull request may bring them along.
+    """
+    try:
+        owner = os.stat(folder).st_uid
+    except OSError:  # there is none yet
+        return None
+    if hasattr(os, "geteuid") and owner != os.geteuid():
+        return f"{folder} belongs to another user, so it is ignored"
+    return f"{folder} is tracked by git, so it is ignored" if tracks(folder) else None
+
+
 def is_cache(folder: str) -> bool:
     """Whether a folder carries the tag that amplint writes into its caches."""
     try:
@@ -111,7 +127,8 @@ class Cache:
 
     def __init__(self, folder: str, settings: Settings) -> None:
         self.folder = folder
-        self.failure: str | None = None
+        self.failure = _distrust(folder)
+        self._is_trusted = self.failure is None
         self._settings = settings
         # Files do not change during a run, or else the next run notices.
         self._answer = functools.cache(functools.partial(lookups.answer, index=self.indexes))
@@ -119,7 +136,12 @@ class Cache:
 
     @functools.cached_property
     def indexes(self) -> str:
-        """The folder with the indexes of projects; each state of the code has its own."""
+        """The folder with the indexes of projects; each state of the code has its own.
+
+        "" where the cache is not trusted.
+        """
+        if not self._is_trusted:
+            return ""
         return os.path.join(self.folder, amplint.__version__, f"index-{code_digest()[:16]}")
 
     def key(self, filename: str, path: str, data: bytes) -> str:
@@ -145,6 +167,8 @@ class Cache:
 
     def get(self, key: str) -> FileResult | None:
         """A result that still holds; None where there is none."""
+        if not self._is_trusted:
+            return None
         path = self._path(key)
         try:
             result = decode(files.read(path, files.RESULT))

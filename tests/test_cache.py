@@ -957,3 +957,70 @@ def test_check_writes_nothing_outside_its_cache(folder: Path) -> None:
     assert [line for line in written if not line.startswith(inside)] == []
     _, events = watch()
     assert [line for line in events if line.startswith("wrote ")] == []
+
+
+# -- caches that are not ours ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+@pytest.mark.parametrize("kind", ["folder", "link", "worktree", "nested"])
+def test_a_cache_that_git_tracks_is_ignored(folder: Path, version: str, kind: str) -> None:
+    """As a pull request brings it: forged results would make the run green."""
+    git("init", "-q")
+    git("config", "index.version", version)
+    if kind == "nested":
+        Path("deep/er").mkdir(parents=True)
+        os.chdir("deep/er")
+    write("train.py", CLIPS)
+    write(".amplint_before/a", "")
+    write(".amplint_cache.bak", "")
+    check()
+    assert check().reused == 1
+    if kind == "link":
+        Path(".amplint_cache").rename("other")
+        Path(".amplint_cache").symlink_to("other")
+    git("add", "--force", ".")
+    if version == "3":  # an entry with extended flags makes it one
+        write("later.txt", "")
+        git("add", "--intent-to-add", "later.txt")
+    if kind == "worktree":
+        git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")
+        git("worktree", "add", "-q", "tree")
+        os.chdir("tree")
+    before = sorted(Path(".amplint_cache").rglob("*"))
+    cache = caching.open_cache(SETTINGS)
+    assert cache is not None
+    assert cache.failure is not None
+    assert "is tracked by git, so it is ignored" in cache.failure
+    report = check()
+    assert (report.reused, len(report.findings)) == (0, 1)
+    assert sorted(Path(".amplint_cache").rglob("*")) == before
+    git("rm", "-rq", "--cached", "--force", ".amplint_cache")
+    assert caching.open_cache(SETTINGS).failure is None  # type: ignore[union-attr]
+
+
+def git(*arguments: str) -> None:
+    subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give away"
+)
+def test_a_cache_of_another_user_is_ignored() -> None:
+    write("train.py", CLIPS)
+    check()
+    os.chown(".amplint_cache", 12345, -1)
+    cache = caching.open_cache(SETTINGS)
+    assert cache is not None
+    assert cache.failure is not None
+    assert "belongs to another user" in cache.failure
+    assert (check().reused, cache.indexes) == (0, "")
+
+
+def test_an_index_that_is_none_tracks_nothing() -> None:
+    write("train.py", CLIPS)
+    write(".git/index", "")
+    check()
+    for data in (b"", b"DIRC", b"DIRC\0\0\0\2\0\0\0\x09.amplint_cache/", b"x" * 100):
+        write(".git/index", data.decode("latin-1"))
+        assert check().reused == 1
