@@ -78,10 +78,12 @@ to the guard of the flush, and then nothing is reported.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from amplint.findings import Finding, Severity
-from amplint.rule import Rule
+from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -110,6 +112,7 @@ MESSAGES = {
 HELPS = {
     "": "flush only an incomplete window: `if len(loader) % accumulation_steps != 0:`, or reset "
     "the counter that the guard reads where the loop steps",
+    "remainder": "apply each window once: drop this flush, or what applies the incomplete window{at}",
     "step-twice": "call `{scaler}.update()` after this `{method}`",
     "unscale-after-step": "call `{scaler}.update()` after this `{method}`",
 }
@@ -117,4 +120,27 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the flushes that run although the last window is complete."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, misuses=map(_noting_guard, view.misuses(RULE.code)))
+
+
+def _noting_guard(misuse: Misuse) -> Misuse:
+    """The misuse, with a detail where its guard is the one that the help would advise."""
+    slug = misuse.violation.slug if misuse.violation is not None else ""
+    if slug in HELPS or not _tests_remainder(misuse.details.get("guard", "")):
+        return misuse
+    return replace(misuse, details={**misuse.details, "remainder": "yes"})
+
+
+def _tests_remainder(guard: str) -> bool:
+    """Whether a condition asks whether something is left of a division."""
+    try:
+        test = ast.parse(guard, mode="eval")
+    except SyntaxError:
+        return False
+    return any(
+        isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.BinOp)
+        and isinstance(node.left.op, ast.Mod)
+        and isinstance(node.ops[0], (ast.NotEq, ast.Gt))
+        for node in ast.walk(test)
+    )

@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+from tests.fixtures_runner import FIXTURES
+
 from .page_examples import findings_of
 
 LOOP = """
@@ -116,3 +118,26 @@ def train(model, loader, optimizer, scaler, window):
 """
     (message,) = messages(source, "AMP116")
     assert message.startswith("another step on line 14 leaves its gradients in `.grad`")
+
+
+@pytest.mark.parametrize(
+    ("fixture", "code", "row", "advised", "not_advised"),
+    [
+        ("AMP103/bad_duplicated_flush.py", "AMP103", 26, "drop this flush", "len(loader)"),
+        ("AMP103/bad_no_guard.py", "AMP103", 17, "len(loader)", "drop this flush"),
+        ("AMP402/bad_dtypes.py", "AMP402", 33, "where the dtype is float16", "enabled="),
+        ("AMP503/bad_region.py", "AMP503", 9, "finfo(scores.dtype).min", ".max"),
+        ("AMP503/bad_region.py", "AMP503", 18, ").max", ").min"),
+    ],
+)
+def test_the_help_is_about_this_code(
+    fixture: str, code: str, row: int, advised: str, not_advised: str
+) -> None:
+    source = (FIXTURES / fixture).read_text()
+    (help_,) = (
+        item.help
+        for item in findings_of(source, code)
+        if item.code == code and item.span.start.row == row
+    )
+    assert advised in help_
+    assert not_advised not in help_
