@@ -78,8 +78,15 @@ def _is_given(call: ast.Call, path: str) -> bool:
     return any(_holds(argument, path) for argument in arguments(call))
 
 
+def _path(expression: ast.expr) -> str | None:
+    """A path as text; `super()` is `self`."""
+    if isinstance(expression, ast.Call) and last_name(expression.func) == "super":
+        return "self"
+    return path_text(expression)
+
+
 def _holds(argument: ast.expr, path: str) -> bool:
-    text = path_text(argument)
+    text = _path(argument)
     if text is not None:
         return path == text or path.startswith(text + ".")
     if isinstance(argument, ast.Starred):
@@ -115,7 +122,7 @@ def _names_in(
     if bound.receiver and isinstance(call.func, ast.Attribute):
         given[bound.receiver] = call.func.value
     for name, argument in given.items():
-        text = path_text(argument)
+        text = _path(argument)
         if text is not None and (path == text or path.startswith(text + ".")):
             yield name + path[len(text) :]
         elif text is None and _holds(argument, path):
