@@ -74,6 +74,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from amplint.amp import names
 from amplint.amp.dtypes import dtype_meant
@@ -108,24 +109,46 @@ DROP = "drop the scaler"
 COMPARE = "drop the scaler, or enable it only where the dtype is float16"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Met:
+    """A region in bfloat16 that a scaler meets.
+
+    Args:
+        value: its dtype.
+        is_branch: whether other regions are float16.
+        options: what somebody has to set for the scaler to be there.
+    """
+
+    region: CallSite
+    value: Value
+    is_branch: bool
+    options: list[str]
+
+
 def check(view: FileView) -> Iterator[Finding]:
     """Report scalers that are on while the dtype of autocast is bfloat16."""
     regions = list(_regions(view))
     uses = list(scaler_uses(view, "scale"))
     uses.sort(key=lambda use: use.built.function.module is not view.module)  # ours first
+    candidates = [(use, found) for use in uses if (found := _met(view, use, regions)) is not None]
+    candidates.sort(key=lambda pair: len(pair[1].options))  # a way that needs no option first
     reported: set[ast.AST] = set()
-    for use in uses:
-        if reported & {use.built.expression, use.site.node}:
-            continue
-        around = _around(view, use.site, regions)
-        for region in around:
-            value = _bfloat16(view, region)
-            others = [other for other in around if _is_float16(view, other)]
-            needed = _needed(view, use, region, value, others) if value is not None else None
-            if value is not None and needed is not None:
-                reported |= {use.built.expression, use.site.node}
-                yield _finding(view, use, region, value, bool(others), needed)
-                break
+    for use, found in candidates:
+        if not reported & {use.built.expression, use.site.node}:
+            reported |= {use.built.expression, use.site.node}
+            yield _finding(view, use, found)
+
+
+def _met(view: FileView, use: ScalerUse, regions: list[CallSite]) -> _Met | None:
+    """The first region in bfloat16 whose loss a scaler scales, if one does."""
+    around = _around(view, use.site, regions)
+    for region in around:
+        value = _bfloat16(view, region)
+        others = [other for other in around if _is_float16(view, other)]
+        options = _needed(view, use, region, value, others) if value is not None else None
+        if value is not None and options is not None:
+            return _Met(region, value, bool(others), options)
+    return None
 
 
 def _regions(view: FileView) -> Iterator[CallSite]:
@@ -259,14 +282,8 @@ def _entered(region: CallSite) -> list[Condition]:
     return found
 
 
-def _finding(
-    view: FileView,
-    use: ScalerUse,
-    region: CallSite,
-    value: Value,
-    is_branch: bool,
-    options: list[str],
-) -> Finding:
+def _finding(view: FileView, use: ScalerUse, met: _Met) -> Finding:
+    region, value, options = met.region, met.value, met.options
     dtype = _dtype(region)
     assert dtype is not None
     ours = use.built.function.module is view.module
@@ -276,7 +293,7 @@ def _finding(
     built, where = use.built.expression, use.built.function.module
     steps.append(view.step(built, where, "the scaler is enabled all the same"))
     steps.append(view.step(use.site.node, use.site.function.module, "and scales the loss"))
-    message = _message(view, value, region, dtype, is_branch)
+    message = _message(view, value, region, dtype, met.is_branch)
     if options:
         message = OPTION.format(option="` and `".join(options))
     fixed = value.standing is Firmness.FIXED and not value.origin.conditions
@@ -284,7 +301,7 @@ def _finding(
         RULE,
         node,
         message,
-        DROP if fixed or is_branch else COMPARE,
+        DROP if fixed or met.is_branch else COMPARE,
         path=_distinct(steps),
         links=[Link("value", Standing.OPTION, option, "enables the scaler") for option in options],
     )

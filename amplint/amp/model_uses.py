@@ -8,6 +8,8 @@ anything to what it is given, and nothing to what it is not.
 from __future__ import annotations
 
 import ast
+import builtins
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -24,8 +26,9 @@ from amplint.values.provenance import Origin
 _DEPTH = 4
 #: Functions of libraries that cast the models that they are given, to `dtype`.
 _CASTING = frozenset(("diffusers.training_utils.cast_training_params",))
-#: Calls that leave a model as it is; so does every other function of torch that is no cast.
-_HARMLESS = frozenset(("id", "isinstance", "len", "list", "print", "repr", "str", "tuple", "type"))
+#: Functions and packages that leave a model as it is, unless they cast it by name.
+_HARMLESS = frozenset(dir(builtins)) - {"eval", "exec", "filter", "map", "setattr"}
+_PACKAGES = sys.stdlib_module_names | {"torch"}
 _BACKWARDS = frozenset(("backward", "manual_backward"))
 
 
@@ -100,8 +103,11 @@ def _handed(
     view: AmpView, call: ast.Call, function: Function, path: str, depth: int
 ) -> Iterator[Use]:
     targets = view.objects.targets(call, function)
-    dotted = function.module.resolve(call.func) or last_name(call.func)
-    outside = not targets.functions and not dotted.startswith("torch.") and dotted not in _HARMLESS
+    dotted = function.module.resolve(call.func)
+    if dotted is not None:
+        outside = dotted.partition(".")[0] not in _PACKAGES
+    else:
+        outside = not isinstance(call.func, ast.Name) or call.func.id not in _HARMLESS
     inner = [
         (callee, name)
         for callee in targets.functions

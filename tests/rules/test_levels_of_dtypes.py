@@ -1,0 +1,35 @@
+"""How severe the findings on dtypes and regions are where a fixture shows more than one level."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplint.checker import check_paths
+from amplint.config import Settings
+from tests.fixtures_runner import FIXTURES
+
+LEVELS = {
+    ("AMP402/bad_by_option.py", "AMP402"): {11: "info", 24: "warning", 42: "warning"},
+    ("AMP405/bad_other_names.py", "AMP405"): {
+        20: "error",
+        37: "error",
+        51: "warning",
+        74: "error",
+    },
+    ("AMP503/bad_trainer_elsewhere", "AMP503"): {
+        20: "error",
+        28: "error",
+        32: "error",
+        36: "error",
+    },
+    ("AMP503/bad_out_of_sight", "AMP503"): {9: "info"},
+}
+
+
+@pytest.mark.parametrize(("fixture", "code"), list(LEVELS))
+def test_levels(fixture: str, code: str) -> None:
+    path = FIXTURES / fixture
+    root = path if path.is_dir() else path.parent
+    settings = Settings(select=(code,), project_root=str(root), cache=False, jobs=1)
+    found = check_paths([str(path)], settings).findings
+    assert {item.span.start.row: item.severity.value for item in found} == LEVELS[fixture, code]
