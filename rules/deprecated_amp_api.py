@@ -65,9 +65,14 @@ Safe: the old names are thin wrappers, and the fixed call passes the same values
 first, and positional arguments of `autocast` get their names, because their order has changed. An
 import is rewritten together with all its uses, in one edit. It is left alone, and there is no fix,
 where a use cannot be rewritten (an alias, a base class, `*args`), where the name is also bound to
-something else, and where other files or `__all__` need it. The fix is unsafe where the file calls
-`torch.set_autocast_gpu_dtype` or its relatives: the new names follow these defaults, the old ones
-do not.
+something else, and where other files or `__all__` need it. The fix is unsafe
+
+- where the file calls `torch.set_autocast_gpu_dtype` or its relatives: the new names follow these
+  defaults, the old ones do not;
+- for a scaler, where the project asks objects for the older class (`isinstance`): the newer one is its
+  base, so that the answer would be no;
+- for an import in a `try`, where nobody says which torch the code runs on: an older torch would go on
+  without AMP, and nobody would see why.
 
 ## Known limits
 Branches for an older torch (`except ImportError`, tests of versions, `hasattr(torch.amp, ...)`) are
@@ -90,6 +95,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TypeGuard
 
 from amplint.amp.flags import is_flag
@@ -108,7 +114,7 @@ from amplint.amp.old_amp import (
     stands_beside_newer,
 )
 from amplint.amp.target_torch import Version, target_torch
-from amplint.code.module import Function
+from amplint.code.module import Function, Module
 from amplint.code.scopes import Imported, Scopes
 from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
 from amplint.fixing.edits import apply, joined, moved, resolve
@@ -148,6 +154,7 @@ _MENTION = re.compile(
 #: Defaults that the newer `autocast` follows and the older one does not.
 _DEFAULTS = re.compile(r"\bset_autocast_(?:gpu_dtype|cpu_dtype|dtype|cache_enabled)\b")
 
+_TYPE_TESTS = ("isinstance", "issubclass")
 _AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 _SCALER_PARAMETERS = frozenset(
     ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
@@ -323,7 +330,7 @@ class _Rewriter:
             return self.import_fix(use.imported)
         edits = self._use_edits(use)
         name = self._name_edit(use)
-        return None if edits is None or name is None else self._fix((name, *edits))
+        return None if edits is None or name is None else self._fix((name, *edits), [use])
 
     def import_fix(self, imported: Imported) -> Fix | None:
         """The fix of an import: its statement and every use of what it brings in."""
@@ -348,8 +355,36 @@ class _Rewriter:
         written = f"torch.amp.{use.old.name}{arguments}"
         return short if len(written) > 80 or "\n" in written or "\r" in written else written
 
-    def _fix(self, edits: Iterable[Edit]) -> Fix:
-        return Fix(self._applicability, tuple(joined(edits)))
+    def _fix(self, edits: Iterable[Edit], uses: Iterable[Use], *, sure: bool = True) -> Fix:
+        """Edits that move these uses; `sure` if every torch in question has the newer interface."""
+        makes = any(
+            use.old.name == "GradScaler" and not _is_type_only(use.node, self._scopes)
+            for use in uses
+        )
+        safe = sure and not (makes and self._is_class_asked_for)
+        return Fix(self._applicability if safe else "unsafe", tuple(joined(edits)))
+
+    @cached_property
+    def _is_class_asked_for(self) -> bool:
+        """Whether the project tells the older scaler's class from others: the newer is its base."""
+        own = (use for each in self._items for use in self.uses(each))
+        return any(
+            use.old.name == "GradScaler" and not self.kind(use) and self._use_edits(use) is None
+            for use in own
+        ) or any(
+            _tests_for_scaler(other)
+            for test in _TYPE_TESTS
+            for other in self._view.project.mentioning(self._view.module, test, "GradScaler")
+        )
+
+    def _is_optional(self, statement: ast.stmt) -> bool:
+        """Whether the program goes on without the import, so that nobody would see it fail."""
+        inner: ast.AST = statement
+        for outer in self._scopes.ancestors(statement):
+            if isinstance(outer, ast.Try) and inner in outer.body and outer.handlers:
+                return True
+            inner = outer
+        return False
 
     def _can_move(self, imported: Imported) -> bool:
         """Whether an import of a name or module can be rewritten with all its uses."""
@@ -396,10 +431,11 @@ class _Rewriter:
         edits = self._import_edits(statement, [each.alias for each in moving])
         if edits is None:
             return None
-        for imported in moving:
-            for use in self.uses(imported):
-                edits += self._use_edits(use) or ()
-        return self._fix(edits)
+        uses = [use for imported in moving for use in self.uses(imported)]
+        for use in uses:
+            edits += self._use_edits(use) or ()
+        sure = self._target is not None or not self._is_optional(statement)
+        return self._fix(edits, uses, sure=sure)
 
     def _import_edits(
         self, statement: ast.Import | ast.ImportFrom, aliases: list[ast.alias]
@@ -589,6 +625,18 @@ class _Arguments:
         return set(self.keywords) <= known and not _is_text(self.positional)
 
 
+def _tests_for_scaler(module: Module) -> bool:
+    """Whether a file asks objects for the older scaler's class."""
+    return any(
+        getattr(MEMBERS.get(module.resolve(node) or ""), "name", "") == "GradScaler"
+        for site in module.calls
+        if isinstance(site.node.func, ast.Name) and site.node.func.id in _TYPE_TESTS
+        for argument in site.node.args[1:]
+        for node in ast.walk(argument)
+        if isinstance(node, (ast.Name, ast.Attribute))
+    )
+
+
 def _is_text(arguments: list[ast.expr]) -> bool:
     """Whether the first argument is no switch but a device."""
     first = arguments[0] if arguments else None
@@ -603,7 +651,7 @@ def _is_type_only(node: ast.expr, scopes: Scopes) -> bool:
             return True
         if isinstance(outer, ast.Call):
             called = outer.func.id if isinstance(outer.func, ast.Name) else ""
-            return called in ("isinstance", "issubclass") and inner is outer.args[-1]
+            return called in _TYPE_TESTS and inner is outer.args[-1]
         if not isinstance(outer, (ast.Subscript, ast.Tuple, ast.BinOp)):
             return False
         inner = outer

@@ -187,26 +187,38 @@ def _is_given_a_scaler(
 #: Functions of torch whose tensors have no graph unless `requires_grad` says so.
 _CREATORS = frozenset(
     ("tensor", "ones", "zeros", "full", "empty", "rand", "randn", "arange", "as_tensor", "eye")
+    + ("Tensor", "FloatTensor")
     + ("ones_like", "zeros_like", "full_like", "rand_like", "randn_like", "empty_like")
 )
+#: Methods that give the same values elsewhere, or as another type.
+_MOVES = frozenset(("to", "cuda", "cpu", "float", "half", "detach", "clone", "contiguous"))
+
+#: So many of them, one after the other, are followed.
+_MOST_MOVES = 4
 
 
 def is_constant_tensor(view: AmpView, scaling: Scaling) -> bool:
     """Whether what is scaled was computed from nothing: it is no loss."""
-    found = view.values.origins.of(scaling.loss, scaling.function)
+    return _comes_from_nothing(view, scaling.loss, scaling.function, _MOST_MOVES)
+
+
+def _comes_from_nothing(view: AmpView, node: ast.expr, function: Function, moves: int) -> bool:
+    found = view.values.origins.of(node, function)
     return (
         found.complete
         and bool(found.origins)
-        and all(_is_creation(item.expression, item.function) for item in found.origins)
+        and all(_is_creation(view, item.expression, item.function, moves) for item in found.origins)
     )
 
 
-def _is_creation(node: ast.expr, function: Function) -> bool:
+def _is_creation(view: AmpView, node: ast.expr, function: Function, moves: int) -> bool:
     if isinstance(node, ast.Constant):
         return True
     if not isinstance(node, ast.Call) or any(
         item.arg in ("requires_grad", None) for item in node.keywords
     ):
         return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES and moves:
+        return _comes_from_nothing(view, node.func.value, function, moves - 1)
     dotted = function.module.resolve(node.func) or ""
     return dotted.startswith("torch.") and dotted.rpartition(".")[2] in _CREATORS

@@ -19,7 +19,7 @@ EVERY = Selection(Settings()).codes
 def fixed(source: str, target: str = "2.4", path: str = "") -> str:
     """The text after all safe fixes."""
     data = source.encode()
-    task = Task(decode(data, path or "train.py"), EVERY, path=path, target_torch=target)
+    task = Task(decode(data, path or "train.py"), EVERY, path=path, target_torch=target or None)
     return fix(FixTask(task, EVERY, False, data)).text
 
 
@@ -240,6 +240,49 @@ def test_only_what_the_target_has_is_replaced(target: str, expected: int) -> Non
 def test_defaults_that_are_changed_make_it_unsafe() -> None:
     text = f"{HEAD}torch.set_autocast_gpu_dtype(x)\ntorch.cuda.amp.autocast()\n"
     assert fixed(text) == text
+
+
+@pytest.mark.parametrize("call", ["isinstance(x, C)", "issubclass(type(x), (int, C))"])
+@pytest.mark.parametrize("way", ["import torch\n", "from torch.cuda.amp import GradScaler\n"])
+def test_a_class_that_another_file_asks_for_makes_it_unsafe(
+    tmp_path: Path, call: str, way: str
+) -> None:
+    """An object of the newer class is none of the older, which derives from it."""
+    name = "torch.cuda.amp.GradScaler" if way.startswith("import") else "GradScaler"
+    (tmp_path / ".git").mkdir()
+    other = tmp_path / "other.py"
+    text = "import torch\nscaler = torch.cuda.amp.GradScaler()\ntorch.cuda.amp.autocast()\n"
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    other.write_text(f"{way}def f(x):\n    return {call.replace('C', name)}\n")
+    kept = text.replace("torch.cuda.amp.autocast()", 'torch.amp.autocast("cuda")')
+    assert fixed(text, path=str(path)) == kept
+    other.write_text(other.read_text().replace("cuda.amp", "amp"))
+    assert "cuda.amp" not in fixed(text, path=str(path))
+
+
+def test_torch_tells_the_older_scaler_from_the_newer() -> None:
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert isinstance(torch.cuda.amp.GradScaler(), torch.amp.GradScaler)
+        assert not isinstance(torch.amp.GradScaler("cpu"), torch.cuda.amp.GradScaler)
+
+
+def test_a_type_that_is_compared_makes_it_unsafe() -> None:
+    text = spelled(f"{HEAD}s = C.GradScaler()\nif type(s) is C.GradScaler:\n    pass\n")
+    assert fixed(text) == text
+
+
+@pytest.mark.parametrize("handler", ["ImportError", "Exception", "(ImportError, AttributeError)"])
+def test_an_import_that_may_fail_needs_a_known_torch(handler: str) -> None:
+    """An older torch would go on without AMP."""
+    text = (
+        "try:\n    from torch.cuda.amp import autocast, GradScaler\n    HAS_AMP = True\n"
+        f"except {handler}:\n    HAS_AMP = False\nautocast()\nGradScaler()\n"
+    )
+    assert fixed(text, target="") == text
+    assert "torch.cuda" not in fixed(text, target="2.4")
 
 
 # -- torch -------------------------------------------------------------------------------------
