@@ -10,7 +10,6 @@ import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from amplint.code.expressions import last_name
@@ -122,9 +121,12 @@ class Bound:
 # -- parameters -----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
 def parameters(function: Function) -> Mapping[str, Parameter]:
     """The parameters of a function by name, in the order of its definition."""
+    return function.once(_find_parameters)
+
+
+def _find_parameters(function: Function) -> Mapping[str, Parameter]:
     arguments = getattr(function.node, "args", None)
     return listed(arguments) if isinstance(arguments, ast.arguments) else {}
 

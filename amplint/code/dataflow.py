@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from amplint.code.arguments import parameters
 from amplint.code.classes import ancestry_in_file, subclasses_in
@@ -35,11 +34,14 @@ class Binding:
     function: Function
 
 
-@lru_cache(maxsize=256)
 def bindings_of(function: Function) -> dict[str, list[Binding]]:
     """Every binding of the function by `path_text` of its target; parameters excluded."""
+    return function.once(_find_bindings)
+
+
+def _find_bindings(function: Function) -> dict[str, list[Binding]]:
     found: dict[str, list[Binding]] = {}
-    for node in layout_of(function).nodes:
+    for node in function.nodes:
         if type(node) not in _BINDING:  # of most nodes this is the only question
             continue
         for target, value in _targets(node):
@@ -71,9 +73,12 @@ _FILLERS = {
 }
 
 
-@lru_cache(maxsize=256)
 def fills_of(function: Function) -> dict[str, list[Fill]]:
     """What a function puts into containers, by `path_text` of the container."""
+    return function.once(_find_fills)
+
+
+def _find_fills(function: Function) -> dict[str, list[Fill]]:
     found: dict[str, list[Fill]] = {}
     for node in function.nodes:
         for container, fill in _fills(node):

@@ -68,6 +68,13 @@ class Function:
     nested: dict[str, Function] = field(default_factory=dict)
     redefined: set[str] = field(default_factory=set)
     nodes: list[ast.AST] = field(default_factory=list)
+    _answers: dict[Callable[..., object], object] = field(default_factory=dict, repr=False)
+
+    def once(self, ask: Callable[[Function], Answer]) -> Answer:
+        """What `ask` says about the text of this function; asked once, as of a module."""
+        if ask not in self._answers:
+            self._answers[ask] = ask(self)
+        return cast("Answer", self._answers[ask])
 
     @property
     def body(self) -> list[ast.stmt]:

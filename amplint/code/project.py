@@ -60,6 +60,7 @@ class Project:
         self.lookups = Lookups(index)
         self._modules: dict[str, Module | None] = {}
         self._paths: dict[Module, str] = {}
+        self._folders: dict[Module, str] = {}
         self._symbols: dict[tuple[str, str], Function | Class | None] = {}
         self._search_paths: dict[str, list[str]] = {}
         self._imported_words: dict[str, frozenset[str]] = {}
@@ -86,11 +87,16 @@ class Project:
     def _remember(self, path: str, found: Module) -> None:
         self._modules[path] = found
         self._paths[found] = path
+        self._folders[found] = os.path.dirname(path)
         found.follow_names(self.beyond)
 
     def path_of(self, module: Module) -> str:
         """Where a module that was found here lies on disk; "" if nowhere."""
         return self._paths.get(module, "")
+
+    def _folder_of(self, module: Module) -> str:
+        """The folder of a module that was found here; "" if it lies nowhere."""
+        return self._folders.get(module, "")
 
     def package_of(self, module: Module) -> str:
         """The dotted package that the relative imports of a module start from."""
@@ -142,7 +148,7 @@ class Project:
 
     def beyond(self, dotted: str, importer: Module, depth: int = _REEXPORT_DEPTH) -> str:
         """A dotted name as `importer` reads it, followed through modules that only hand it on."""
-        key = (dotted, os.path.dirname(self._paths.get(importer, "")), depth)
+        key = (dotted, self._folder_of(importer), depth)
         if key not in self._beyond:
             self._beyond[key] = dotted  # a circle of modules ends here
             self._beyond[key] = self._followed(dotted, importer, depth)
@@ -210,7 +216,7 @@ class Project:
         return self._module_at(path, dotted) if path is not None else None
 
     def _symbol(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
-        key = (dotted, os.path.dirname(self._paths.get(importer, "")))
+        key = (dotted, self._folder_of(importer))
         if key not in self._symbols:
             self._symbols[key] = None  # a cycle of re-exports ends here
             self._symbols[key] = self._look_up(dotted, importer, depth)
@@ -381,7 +387,7 @@ class Project:
             return None
 
     def _find(self, dotted: str, importer: Module) -> str | None:
-        key = (dotted, os.path.dirname(self._paths.get(importer, "")))
+        key = (dotted, self._folder_of(importer))
         if key not in self._found:
             self._found[key] = self._find_file(dotted, importer)
         return self._found[key]
@@ -418,7 +424,7 @@ class Project:
 
         `from src.helper import build` in `src/train.py`: whoever runs that starts above `src`.
         """
-        folder = os.path.dirname(self._paths.get(importer, ""))
+        folder = self._folder_of(importer)
         for _ in range(_NESTED):
             parent, last = os.path.split(folder)
             if not last:

@@ -7,7 +7,7 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -92,28 +92,25 @@ class State:
 
     def key(self, guard_names: frozenset[str]) -> tuple:
         """What must agree for two states to be merged."""
-        kept = frozenset(
-            [
-                item
-                for item in self.values.items()
-                if (value := item[1]) is not None
-                and (
-                    value[0] in KEYED_KINDS
-                    or (value[0] in GUARD_KINDS and last_part(item[0]) in guard_names)
-                )
-            ]
-        )
+        kept: list[Any] = []
+        for item in self.values.items():
+            location, value = item
+            if value is None:
+                continue
+            kind = value[0]
+            if kind in GUARD_KINDS:
+                if last_part(location) in guard_names:
+                    kept.append(item)
+            elif kind in KEYED_KINDS:
+                kept.append(item)
+            if location[-1:] == ">" and location.endswith(SWITCH):
+                # Whether each scaler is on: what an object is, no path takes back.
+                kept.append((location, "switch", self.facts.get(value[1], value[1])))
         # The last iteration never goes round again: it must not merge with others.
         last = frozenset(
             [atom for atom, truth in self.facts.items() if atom[0] == "last" and truth]
         )
-        return (frozenset(self.typestate.items()), kept, last, frozenset(self._switches()))
-
-    def _switches(self) -> Iterator[tuple[str, Any]]:
-        """Whether each scaler is on: what an object is, no path takes back."""
-        for location, value in self.values.items():
-            if value is not None and location.endswith(SWITCH):
-                yield location, self.facts.get(value[1], value[1])
+        return (frozenset(self.typestate.items()), frozenset(kept), last)
 
 
 @lru_cache(maxsize=65536)

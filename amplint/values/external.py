@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
-from amplint.code.module import Function, Module
+from amplint.code.module import CallSite, Function, Module
 from amplint.plaindata import NoData
 from amplint.values import datafiles, options
 from amplint.values.provenance import (
@@ -65,12 +65,20 @@ def _declaring(
     if isinstance(call.func, ast.Attribute):
         for origin in origins.of(call.func.value, function, activation).origins:
             modules.append(origin.function.module)
-    for site in function.module.calls:
-        if any("parser" in last_name(argument).lower() for argument in site.node.args):
-            callee = origins.objects.callee(site.node, site.function)
-            if callee is not None:
-                modules.append(callee.module)
+    for site in function.module.once(_parser_calls):
+        callee = origins.objects.callee(site.node, site.function)
+        if callee is not None:
+            modules.append(callee.module)
     return list(dict.fromkeys(modules))
+
+
+def _parser_calls(module: Module) -> tuple[CallSite, ...]:
+    """Calls of a file that hand a parser on, by its name."""
+    return tuple(
+        site
+        for site in module.calls
+        if any("parser" in last_name(argument).lower() for argument in site.node.args)
+    )
 
 
 def parsed_class(

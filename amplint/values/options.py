@@ -38,12 +38,16 @@ class Option:
 
 def argparse_options(modules: Iterable[Module], name: str) -> list[Option]:
     """The `add_argument` calls of some modules whose value is stored under `name`."""
-    return [
-        _option(site)
-        for module in modules
-        for site in module.calls
-        if site.method == "add_argument" and _destination(site.node) == name
-    ]
+    return [_option(site) for module in modules for site in module.once(_declared).get(name, ())]
+
+
+def _declared(module: Module) -> dict[str, list[CallSite]]:
+    """The `add_argument` calls of a file by what their value is stored under."""
+    found: dict[str, list[CallSite]] = {}
+    for site in module.calls:
+        if site.method == "add_argument":
+            found.setdefault(_destination(site.node), []).append(site)
+    return found
 
 
 def stored_defaults(modules: Iterable[Module], name: str) -> list[tuple[ast.expr, Function]]:
