@@ -7,6 +7,7 @@ or ("not", f), ("and", fs), ("or", fs). Atoms:
     ("true", location)             the value is truthy; implies ("some", location)
     ("equal", location, literal)   equality with a literal; two literals exclude each other
     ("positive", text)             the number is above zero
+    ("above", location, n)         the number is above another whole number
     ("boundary", counter, k, end)  the counter stands at the end (or start) of a window of k;
                                    for counters moved by hand, "now" or "next" (i, i + 1)
     ("first", counter)             the loop is in its first iteration
@@ -20,23 +21,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Union
 
+from amplint.flow.deciding import decide, is_derived, raises
 from amplint.flow.state import State
-from amplint.flow.values import NONE, POSITIVE, ZERO, Value, is_not_none, is_truthy
-from amplint.protocol import Gradient
-from amplint.protocol.states import ABSENT
+from amplint.flow.values import NONE, POSITIVE, ZERO, Value
 
 Formula = Union[bool, tuple[Any, ...], None]  # noqa: UP007 -- evaluated at run time
 CONNECTIVES = ("not", "and", "or")
+_DUAL = {"and": "or", "or": "and"}
 #: Kinds of values that speak of other locations.
 _DEPENDENT = ("path", "formula", "text", "partial", "copy")
 
 
 def negate(formula: Formula) -> Formula:
-    """Logical negation; volatile stays volatile."""
+    """Logical negation, down to the atoms; volatile stays volatile."""
     if formula is None:
         return None
     if isinstance(formula, bool):
         return not formula
+    if formula[0] in _DUAL:
+        return (_DUAL[formula[0]], tuple(negate(part) for part in formula[1]))
     return formula[1] if formula[0] == "not" else ("not", formula)
 
 
@@ -60,113 +63,67 @@ def disjoin(parts: list[Formula]) -> Formula:
     return kept[0] if len(kept) == 1 else ("or", kept)
 
 
-def evaluate(formula: Formula, state: State) -> bool | None:
-    """Three-valued truth of a formula in a state."""
+def evaluate(formula: Formula, state: State, *, joined: bool = True) -> bool | None:
+    """Three-valued truth of a formula in a state.
+
+    Args:
+        joined: also by what whole disjunctions leave over, not only by each place alone.
+    """
     if formula is None or isinstance(formula, bool):
         return formula
     kind = formula[0]
+    value = state.values.get(formula[1]) if kind == "true" else None
     if kind == "not":
-        inner = evaluate(formula[1], state)
-        return None if inner is None else not inner
-    if kind in ("and", "or"):
-        stop = kind == "or"
-        results = [evaluate(part, state) for part in formula[1]]
-        if stop in results:
-            return stop
-        return state.facts.get(formula) if None in results else not stop
-    return _EVALUATE.get(kind, _stored)(formula, state)
+        inner = evaluate(formula[1], state, joined=joined)
+        known = None if inner is None else not inner
+    elif kind in _DUAL:
+        known = _connected(formula, state, joined)
+    elif value is not None and value[0] == "formula":
+        known = evaluate(value[1], state, joined=joined)
+    else:
+        known = decide(formula, state)
+    return _forced(formula, state) if known is None and joined else known
 
 
-def _stored(atom: tuple, state: State) -> bool | None:
-    return state.facts.get(atom)
+def _connected(formula: tuple, state: State, joined: bool) -> bool | None:
+    known = _parts_together(formula, state, joined=joined)
+    return _remembered_truth(formula, state) if known is None else known
 
 
-def _some(atom: tuple, state: State) -> bool | None:
-    known = is_not_none(state.values.get(atom[1]))
-    if known is not None:
-        return known
-    stored = state.facts.get(atom)
-    if stored is None and state.facts.get(("true", atom[1])):
-        return True
-    return stored
+def _parts_together(formula: tuple, state: State, *, joined: bool = False) -> bool | None:
+    stop = formula[0] == "or"
+    results = [evaluate(part, state, joined=joined) for part in formula[1]]
+    if stop in results:
+        return stop
+    return None if None in results else not stop
 
 
-def _true(atom: tuple, state: State) -> bool | None:
-    value = state.values.get(atom[1])
-    if value is not None and value[0] == "formula":
-        return evaluate(value[1], state)
-    known = is_truthy(value)
-    if known is not None:
-        return known
-    stored = state.facts.get(atom)
-    if stored is None and state.facts.get(("some", atom[1])) is False:
-        return False
-    return stored
+def _remembered_truth(formula: tuple, state: State) -> bool | None:
+    """What a path has assumed of a whole conjunction or disjunction, or of its negation."""
+    truth = state.facts.get(_whole(formula))
+    if truth is not None:
+        return truth
+    opposite = state.facts.get(_whole(negate(formula)))  # type: ignore[arg-type]
+    return None if opposite is None else not opposite
 
 
-def _equal(atom: tuple, state: State) -> bool | None:
-    _, location, literal = atom
-    value = state.values.get(location)
-    if value is not None and value[0] == "const":
-        return value[1] == literal
-    if value is not None and value[0] == "none":
-        return False
-    stored = state.facts.get(atom)
-    if stored is not None:
-        return stored
-    for other, truth in state.facts.items():
-        if truth and other[0] == "equal" and other[1] == location and other[2] != literal:
-            return False
+def _whole(formula: tuple) -> tuple:
+    """Under what a path remembers a conjunction or disjunction: the order does not matter."""
+    return (formula[0], frozenset(formula[1]))
+
+
+def _forced(formula: tuple, state: State) -> bool | None:
+    """What a remembered disjunction says about the one part of it that is left."""
+    wanted, opposite = formula, negate(formula)
+    for fact, truth in state.facts.items():
+        if fact[0] not in _DUAL or not (wanted in fact[1] or opposite in fact[1]):
+            continue
+        stop = fact[0] == "or"
+        part = wanted if wanted in fact[1] else opposite
+        others = (evaluate(other, state, joined=False) for other in fact[1] if other != part)
+        if truth is not stop or all(known is (not stop) for known in others):
+            return truth is (part == wanted)
     return None
-
-
-def _positive(atom: tuple, state: State) -> bool | None:
-    value = state.values.get(atom[1])
-    if value is not None and value[0] == "positive":
-        return True
-    if value is not None and value[0] == "tuple":
-        return bool(value[1])  # `len(x)` of a display
-    if value is not None and value[0] == "const" and isinstance(value[1], (int, float)):
-        return value[1] > 0
-    return state.facts.get(atom)
-
-
-def _boundary(atom: tuple, state: State) -> bool | None:
-    _, counter, _, end = atom
-    if not end and state.facts.get(("first", counter)):
-        return True
-    return state.facts.get(atom)
-
-
-def _gradient(atom: tuple, state: State) -> bool | None:
-    tags = [tag for key, (tag, _) in _gradients(state)]
-    if not tags or None in tags:
-        return None
-    present = [tag not in ABSENT for tag in tags]
-    if all(present):
-        return True
-    return None if any(present) else False
-
-
-def _gradients(state: State) -> list[tuple[tuple, tuple[Gradient | None, frozenset]]]:
-    named = [
-        (key, value)
-        for key, value in state.typestate.items()
-        if key[0] == "gradient" and key[1] != "*"
-    ]
-    if named:
-        return named
-    return [(key, value) for key, value in state.typestate.items() if key[0] == "gradient"]
-
-
-_EVALUATE = {
-    "some": _some,
-    "true": _true,
-    "equal": _equal,
-    "positive": _positive,
-    "boundary": _boundary,
-    "gradient": _gradient,
-}
 
 
 def assume(formula: Formula, truth: bool, state: State) -> list[State]:
@@ -174,28 +131,34 @@ def assume(formula: Formula, truth: bool, state: State) -> list[State]:
 
     A false conjunction (true disjunction) splits in short-circuit order: not a; a and not b.
     """
+    if isinstance(formula, tuple) and formula[0] == "not":
+        return assume(formula[1], not truth, state)
     known = evaluate(formula, state)
     if known is not None and known is not truth:
         return []
-    if known is not None:
-        return [_store(formula, truth, state)] if _is_derived(formula, state) else [state]
+    if isinstance(formula, tuple) and raises(formula, state):
+        return []
     if formula is None or isinstance(formula, bool):
         return [state]
+    if known is not None:
+        return [_store(formula, truth, state)] if is_derived(formula, state) else [state]
     kind = formula[0]
-    if kind == "not":
-        return assume(formula[1], not truth, state)
     if kind in ("and", "or"):
         parts = _assume_parts(formula[1], kind == "or", truth, state)
         return (
             parts if is_volatile(formula) else [_remembered(formula, truth, part) for part in parts]
         )
-    return [_store(formula, truth, state)]
+    after = _store(formula, truth, state)
+    return [] if _contradicts(after) else [after]
 
 
-def _is_derived(formula: Formula, state: State) -> bool:
-    """Whether a window boundary is known by the iteration: states of other iterations differ."""
-    boundary = isinstance(formula, tuple) and formula[0] == "boundary"
-    return boundary and formula not in state.facts
+def _contradicts(state: State) -> bool:
+    """Whether a remembered conjunction or disjunction cannot have its truth any more."""
+    return any(
+        _parts_together(fact, state) is (not truth)
+        for fact, truth in state.facts.items()
+        if fact[0] in _DUAL
+    )
 
 
 def is_volatile(formula: Formula) -> bool:
@@ -210,7 +173,7 @@ def is_volatile(formula: Formula) -> bool:
 def _remembered(formula: tuple, truth: bool, state: State) -> State:
     """The disjuncts of a split are merged soon; the whole formula keeps its truth."""
     state = state.copy()
-    state.facts[formula] = truth
+    state.facts[_whole(formula)] = truth
     return state
 
 

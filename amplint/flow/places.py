@@ -17,11 +17,14 @@ from amplint.flow.program import Program
 from amplint.flow.state import State
 from amplint.flow.values import Value
 
+#: Stable calls whose result is a count.
+COUNTING_CALLS = frozenset({"numel", "device_count", "get_world_size"})
 #: Calls whose result is the same whenever their arguments are.
 STABLE_CALLS = frozenset(
     {
         "is_available",
         "len",
+        "numel",
         "isinstance",
         "hasattr",
         "get_world_size",

@@ -18,7 +18,7 @@ from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.copies import copied_by
-from amplint.flow.places import item_location
+from amplint.flow.places import COUNTING_CALLS, item_location
 from amplint.flow.state import SWITCH, State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none, is_truthy, kind_of
 from amplint.flow.windows import Windows, literal_of
@@ -47,6 +47,7 @@ SCALE_NAME = re.compile(r"(?:^|_)scale(?:_|$)", re.IGNORECASE)
 PREDICATE_DEPTH = 3
 #: Constructors of what a flag can become -> the kind of that value.
 _KINDS = {"bool": "formula", "int": "formula", "str": "text"}
+_SWAPPED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 _ORDERS = {ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge}
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 
@@ -364,6 +365,8 @@ class Reader(Windows):
             location = self.locate(node, state, function)
             return self._truth_at(location, state) if location else None
         text = self.text(node, state, function)
+        if text and name in COUNTING_CALLS:
+            return _above(text, 0, frozenset(self.mentioned(node, state, function)))
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
 
     def _has(self, whole: ast.expr, name: object, state: State, function: Function) -> Formula:
@@ -526,7 +529,7 @@ class Reader(Windows):
                     return negate(known[1])
                 return negate(("positive", location))
             if literal == 1 and _COUNT_NAME.search(last_name(left)):
-                return negate(("other", f"1<{location}", frozenset({location})))
+                return negate(("above", location, 1))
             return ("equal", location, literal)
         return self._generic("==", left, right, state, function)
 
@@ -551,12 +554,13 @@ class Reader(Windows):
         text = self.text(left, state, function)
         if isinstance(left, ast.Call) and callee_name(left) == "len" and left.args:
             text = self.locate(left.args[0], state, function) or text
-        if number == 0 and text and isinstance(operator, (ast.Gt, ast.LtE)):
-            positive = ("positive", text)
-            return positive if isinstance(operator, ast.Gt) else negate(positive)
-        if number == 1 and text and isinstance(operator, (ast.GtE, ast.Lt)):
-            positive = ("positive", text)
-            return positive if isinstance(operator, ast.GtE) else negate(positive)
+        if isinstance(left, ast.Constant) and not isinstance(right, ast.Constant):
+            return self._order(right, _SWAPPED[type(operator)](), left, state, function)
+        if isinstance(number, int) and text:
+            places = frozenset(self.mentioned(left, state, function))
+            above = isinstance(operator, (ast.Gt, ast.GtE))
+            lowest = number - isinstance(operator, (ast.GtE, ast.Lt))
+            return _above(text, lowest, places) if above else negate(_above(text, lowest, places))
         if isinstance(operator, ast.Lt):
             return self._generic("<", left, right, state, function)
         if isinstance(operator, ast.Gt):
@@ -583,6 +587,13 @@ class Reader(Windows):
     def _opaque_comparison(self, node: ast.Compare, state: State, function: Function) -> Formula:
         text = self.text(node, state, function)
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+
+def _above(text: str, number: int, places: frozenset[str]) -> Formula:
+    """Whether a place, or what is computed from places, is above a whole number."""
+    if text not in places and number:
+        return ("other", f"{text}>{number}", places)
+    return ("above", text, number) if number else ("positive", text)
 
 
 class _Replaced(ast.NodeTransformer):
