@@ -335,6 +335,9 @@ class Calls:
                 return [(after, value) for after, _ in self.events.havoc(call.state)]
             kept = self.escapes.keep(call)
             return [(after, value or KEEPER) for after, _ in self.events.havoc(kept)]
+        if self._may_train(call):
+            call = call.changed()
+            self.transitions.doubt_all(call.state)
         scaled = [value for value in call.values.values() if kind_of(value) in ("scaled", "opaque")]
         if scaled:
             return [(call.state, scaled[0] if call.name in ("cast", "sum") else OPAQUE)]
@@ -363,6 +366,12 @@ class Calls:
         if "optimizer" in kinds and self._is_variable(call):
             return True
         return is_own_call(call.node.func) and SUSPECT.search(name) is not None
+
+    def _may_train(self, call: Call) -> bool:
+        """Whether unknown code gets a model, and may run a backward or clear its gradients."""
+        if HARMLESS.search(call.name) or self._computes_loss(call):
+            return False
+        return bool(self.reader.program.unit(call.function).slicer.models_in(call.node))
 
     def _is_variable(self, call: Call) -> bool:
         """`for hook in hooks: hook()`: a callee that is whatever a local holds."""

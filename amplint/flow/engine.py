@@ -452,6 +452,7 @@ class _Engine:
                 found.append(item)
 
         interpreter = interpreter_for(self.program, function, report, crowded)
+        interpreter.calls.events.parameters |= self.entries.owned
         frame = Frame(function, active=(function,))
         for state in entries:
             interpreter.calls.functions.unbind(function, state)

@@ -31,6 +31,7 @@ class Entries:
 
     Attributes:
         globals: the states that the module body left behind; its constants until it has run.
+        owned: optimizer -> locations of the modules whose parameters a constructor gave it.
     """
 
     def __init__(self, program: Program, unit: Unit) -> None:
@@ -38,6 +39,7 @@ class Entries:
         self.module = unit.module
         self.slicer = unit.slicer
         self.globals: list[State] = [self._constants()]
+        self.owned: dict[str, frozenset[str]] = {}
 
     def _constants(self) -> State:
         """Module-level names that are bound once, to a literal."""
@@ -113,6 +115,7 @@ class Entries:
         except BudgetExceeded:
             self.program.leave(constructor)
             return [self._constants()]
+        self.owned |= interpreter.calls.events.parameters
         after = [*outcome.normal, *(state for state, _ in outcome.returns)]
         for state in after:
             self._forget_mutable(owner, constructor, state)

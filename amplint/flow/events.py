@@ -198,6 +198,12 @@ class Transitions:
         """Whether an optimizer has gradients, and which, is not known any more."""
         self._set_tag(state, optimizer, None)
 
+    def doubt_all(self, state: State) -> None:
+        """The same for every optimizer: code out of sight has the model."""
+        for optimizer in (*self._named(state), EVERY):
+            if ("gradient", optimizer) in state.typestate:
+                self.doubt_gradients(state, optimizer)
+
     def unscale(self, state: State, site: Site) -> None:
         """`scaler.unscale_(optimizer)`."""
         self._meet(state, site.scaler)

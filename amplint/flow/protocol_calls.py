@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Set as AbstractSet
 
 from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name
@@ -204,24 +205,36 @@ class ProtocolCalls:
         """Places that a loss was computed from in its function; None if some are out of sight."""
         bound = bindings_of(call.function)
         given = parameters(call.function).keys() - {"self", "cls"}
-        owned = frozenset().union(*self.parameters.values())
         found: set[str] = set()
-        pending: list[ast.expr] = [loss]
-        for expression in pending:
-            for node in walk(expression):
-                if not isinstance(node, (ast.Name, ast.Attribute)):
-                    continue
+        pending: list[ast.AST] = [loss]
+        for node in pending:
+            location = None
+            if isinstance(node, (ast.Name, ast.Attribute)):
                 location = self.reader.locate(node, call.state, call.function)
-                if location is None or location in found:
-                    continue
+            if location is not None and self._is_owned(location):
                 found.add(location)
-                is_module = any(_related(location, one) for one in owned)
-                if is_module or not isinstance(node, ast.Name):
-                    continue
-                if node.id in given:
-                    return None  # it may come with a graph of its own
-                pending += [item.value for item in bound.get(node.id, ()) if item.value is not None]
+                continue  # of `self.model` only the model counts, not `self`
+            pending += self._operands(node, given, call)
+            if location is None or location in found or not isinstance(node, ast.Name):
+                continue
+            found.add(location)
+            if node.id in given:
+                return None  # it may come with a graph of its own
+            pending += [item.value for item in bound.get(node.id, ()) if item.value is not None]
         return found
+
+    def _operands(self, node: ast.AST, given: AbstractSet[str], call: Call) -> list[ast.AST]:
+        """The parts of an expression that may bring a graph: no batch that a model is run on."""
+        parts = [*ast.iter_child_nodes(node)]
+        place = node.func if isinstance(node, ast.Call) else None
+        location = self.reader.locate(place, call.state, call.function) if place else None
+        if location is None or not self._is_owned(location):
+            return parts
+        return [part for part in parts if part is place or not _is_name_of(part, given)]
+
+    def _is_owned(self, location: str) -> bool:
+        """Whether a place holds a module whose parameters an optimizer has, or a part of it."""
+        return any(_related(location, one) for owned in self.parameters.values() for one in owned)
 
     def optimizer_step(self, call: Call, optimizer: str) -> Valued:
         """`optimizer.step()`."""
@@ -329,6 +342,12 @@ class ProtocolCalls:
         if isinstance(place, ast.Call) and callee_name(place) == "scale":
             text = ast.unparse(place.func.value if isinstance(place.func, ast.Attribute) else place)
         return Site(call.node, call.function, scaler, "", text, "")
+
+
+def _is_name_of(part: ast.AST, given: AbstractSet[str]) -> bool:
+    """Whether an argument is one of these names."""
+    value = part.value if isinstance(part, ast.keyword) else part
+    return isinstance(value, ast.Name) and value.id in given
 
 
 def _loss_of(call: Call) -> ast.expr:

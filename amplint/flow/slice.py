@@ -32,6 +32,8 @@ RUNNERS = frozenset(
 )
 #: Variables that hold what others want to run.
 HOOK = re.compile(r"hook|callback|listener", re.IGNORECASE)
+#: Methods that only models have.
+PARAMETERS = frozenset({"parameters", "named_parameters"})
 #: Helpers of other files that clip, by the name they usually have.
 CLIP_HELPER = re.compile(r"^_?clip_?grad")
 #: Methods after which a container holds something, and those after which nobody knows what.
@@ -95,6 +97,11 @@ class Slicer:
         self.interesting: frozenset[str] = frozenset()
         self.lasting_names = self._lasting_names(roles)
         self.tested = tested
+        self.models = frozenset(
+            last_name(site.node.func.value)
+            for site in roles.module.calls
+            if site.method in PARAMETERS and isinstance(site.node.func, ast.Attribute)
+        ) - {"", "self"}
         self._known_carriers: tuple[frozenset[str], frozenset[str]] | None = None
         self.participants = frozenset(self._participants(roles))
 
@@ -155,7 +162,7 @@ class Slicer:
             return True
         if isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function):
             return True
-        if self._may_use_scaler(call):
+        if self._may_use_scaler(call) or self.models_in(call):
             return True
         arguments = (*call.args, *(keyword.value for keyword in call.keywords))
         return any(self._is_participant(argument, function) for argument in arguments)
@@ -171,6 +178,22 @@ class Slicer:
             for argument in (*call.args, *(word.value for word in call.keywords))
             for part in passed_parts(argument)
         )
+
+    def models_in(self, call: ast.Call) -> list[ast.expr]:
+        """Models that a call is given with something to run them on, if it is no call of torch.
+
+        A model is what parameters are asked of anywhere in the file.
+        """
+        given = [*call.args, *(word.value for word in call.keywords)]
+        found = [
+            part
+            for part in given
+            if isinstance(part, (ast.Name, ast.Attribute)) and last_name(part) in self.models
+        ]
+        if not found or all(part in found or isinstance(part, ast.Constant) for part in given):
+            return []
+        dotted = self.roles.module.resolve(call.func) or ""
+        return [] if dotted.partition(".")[0] == "torch" else found
 
     def _carriers(self) -> frozenset[str]:
         if self._known_carriers is None or self._known_carriers[0] != self.interesting:
