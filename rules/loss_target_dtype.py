@@ -13,7 +13,9 @@ Flags a target that is cast right where it goes into a loss, or on its way there
 - integers (`.long()`, `one_hot(...)`) for `binary_cross_entropy_with_logits`,
   `binary_cross_entropy`, `huber_loss` or `kl_div`, and `one_hot(...)` for `cross_entropy`;
 - indices as floats for a function of the project that turns targets into distributions only
-  `if target.dtype == torch.long`.
+  where their dtype is an integer's (`if target.dtype == torch.long`).
+
+The finding stands at the cast, also where a function of another file computes the loss.
 
 ## Why is this bad?
 Such casts appear when a loss under autocast complains about dtypes, and the loss then raises:
@@ -78,7 +80,7 @@ not judged. `mse_loss`, `l1_loss` and `smooth_l1_loss` take integers and promote
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amplint.amp.halves import cast_of
@@ -88,7 +90,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
-from amplint.values.provenance import Origin, Step
+from amplint.values.provenance import Activation, Origin, Step
 from amplint.view import FileView
 
 RULE = Rule(
@@ -133,13 +135,16 @@ _LOSSES = {
 }
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 _INTEGER_CASTS = {"long": "int64", "int": "int32", "bool": "bool", "short": "int16"}
+_CASTS = frozenset({"float", "half", "double", "to", "type", *_INTEGER_CASTS})
+#: Comparisons of dtypes, and whether they are true of equal ones.
+_EQUAL = {ast.Eq: True, ast.In: True, ast.Is: True, ast.NotEq: False, ast.NotIn: False}
 
 AS_FLOAT = "`{target}` turns class indices into floats, and `{loss}` raises `{error}`"
 WRONG_INTEGER = "`{target}` is {dtype}, and `{loss}` takes class indices as int64 only: `{error}`"
 AS_INTEGER = "`{target}` is an integer tensor, and `{loss}` needs floats: it raises `{error}`"
 AS_DISTRIBUTION = (
     "`{target}` turns class indices into floats, and `{loss}` then takes them for distributions: "
-    "it converts targets only where their dtype is int64"
+    "it converts only targets of an integer dtype"
 )
 _EXPECTED = "RuntimeError: expected target dtype to be Long or Byte, but got {dtype}"
 _ERRORS = {
@@ -165,7 +170,7 @@ def check(view: FileView) -> Iterator[Finding]:
         kind, name = _kind(view, site)
         if kind is not None:
             yield from _judged(view, site, kind, name)
-        elif any(isinstance(item, ast.Call) for item in _given(site.node)):
+        elif any(_casts_in(item, site.function) for item in _given(site.node)):
             yield from _handed_on(view, site)
 
 
@@ -209,16 +214,23 @@ def _target(call: ast.Call) -> ast.expr | None:
     return call.args[1] if len(call.args) > 1 else None
 
 
-def _judged(view: FileView, site: CallSite, kind: Kind, name: str) -> Iterator[Finding]:
+def _judged(
+    view: FileView, site: CallSite, kind: Kind, name: str, passed: Activation | None = None
+) -> Iterator[Finding]:
+    """Report the cast in this file that a loss gets as its target, and cannot take.
+
+    Args:
+        passed: the call that the loss is computed for; None for all known ones.
+    """
     target = _target(site.node)
     if target is None:
         return
-    found = view.values.origins.of(target, site.function)
+    found = view.values.origins.of(target, site.function, passed)
     if not found.complete or len(found.origins) != 1:
         return
     source = found.origins[0]
     node = source.expression
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or source.function.module is not view.module:
         return
     dtype = _cast_to(view, node, source)
     if dtype is None:
@@ -227,13 +239,12 @@ def _judged(view: FileView, site: CallSite, kind: Kind, name: str) -> Iterator[F
     if words is None:
         return
     message, help_text = words
-    anchor = node if source.function.module is view.module else site.node
     steps = (
         *source.steps,
         Step(site.node, site.function.module, f"`{name}` gets it as its target"),
     )
     path = [view.step(step.node, step.module, step.words) for step in steps]
-    yield view.finding(RULE, anchor, message, help_text, path=tuple(path))
+    yield view.finding(RULE, node, message, help_text, path=tuple(path))
 
 
 def _cast_to(view: FileView, node: ast.Call, source: Origin) -> str | None:
@@ -352,69 +363,134 @@ def _compares_with_argmax(function: Function, name: str) -> bool:
     )
 
 
-# -- functions of the project that ask for the dtype -----------------------------------------------
+# -- functions of the project that are given a cast ------------------------------------------------
+
+
+def _casts_in(argument: ast.expr, function: Function) -> ast.Call | None:
+    """The call of a cast that an argument is, or that the function binds to its name alone."""
+    if isinstance(argument, ast.Name):
+        bound = bindings_of(function).get(argument.id, ())
+        if len(bound) != 1 or bound[0].value is None:
+            return None
+        argument = bound[0].value
+    if not isinstance(argument, ast.Call):
+        return None
+    name = last_name(argument.func)
+    is_cast = isinstance(argument.func, ast.Attribute) and name in _CASTS
+    return argument if is_cast or name == "one_hot" else None
 
 
 def _handed_on(view: FileView, site: CallSite) -> Iterator[Finding]:
-    """Indices as floats for a function that converts targets only if they are int64."""
-    for argument, name in _cast_arguments(view, site):
-        assert isinstance(argument.func, ast.Attribute)
-        callee = view.objects.callee(site.node, site.function)
-        if callee is None:
-            return
-        test = _index_test(view, callee, name)
-        if test is None or not _holds_indices(view, argument.func.value, site.function):
-            continue
-        loss = _loss_with(view, callee, name)
-        if loss is None:
-            continue
-        steps = (
-            Step(argument, site.function.module, "class indices become floats"),
-            Step(site.node, site.function.module, f"passed as `{name}` of `{callee.name}`"),
-            Step(test, callee.module, "false: the indices are not turned into distributions"),
-            Step(loss, callee.module, "the loss takes them for a distribution"),
-        )
-        path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-        target = view.source_of(argument)
-        message = AS_DISTRIBUTION.format(target=target, loss=callee.name)
-        yield view.finding(RULE, argument, message, KEEP_INDICES, path=path)
-
-
-def _cast_arguments(view: FileView, site: CallSite) -> Iterator[tuple[ast.Call, str]]:
-    """Arguments that are cast to a floating type on the spot, each with its parameter."""
-    casts = [
-        item
-        for item in _given(site.node)
-        if isinstance(item, ast.Call)
-        and isinstance(item.func, ast.Attribute)
-        and item.func.attr in ("float", "half", "double", "to", "type")
-    ]
-    callee = view.objects.callee(site.node, site.function) if casts else None
+    """Casts that a function of the project gives to a loss which cannot take them."""
+    callee = view.objects.callee(site.node, site.function)
     if callee is None:
         return
+    passed = Activation(callee, site.node, site.function)
+    losses = [(loss, *_kind(view, loss)) for loss in callee.module.calls if loss.function is callee]
+    for loss, kind, name in losses:
+        if kind is not None and callee.module is not view.module:
+            yield from _judged(view, loss, kind, name, passed)
+    for argument, parameter in _cast_arguments(view, site, callee):
+        yield from _taken_for_distribution(view, argument, parameter, losses, passed)
+
+
+def _cast_arguments(
+    view: FileView, site: CallSite, callee: Function
+) -> Iterator[tuple[ast.Call, str]]:
+    """Arguments that are cast to a floating type, each with its parameter."""
     for name, value in view.objects.bind(site.node, site.function, callee).given.items():
-        if isinstance(value, ast.Call) and value in casts:
-            cast = cast_of(view, value, Origin(value, site.function))
-            if cast is not None and cast.dtype in _FLOATING:
-                yield value, name
+        node = _casts_in(value, site.function)
+        cast = cast_of(view, node, Origin(node, site.function)) if node is not None else None
+        is_method = node is not None and isinstance(node.func, ast.Attribute)
+        if node is not None and is_method and cast is not None and cast.dtype in _FLOATING:
+            yield node, name
 
 
-def _index_test(view: FileView, function: Function, name: str) -> ast.expr | None:
-    """`if target.dtype == torch.long:` around a conversion to distributions."""
+def _taken_for_distribution(
+    view: FileView,
+    argument: ast.Call,
+    name: str,
+    losses: Sequence[tuple[CallSite, Kind | None, str]],
+    passed: Activation,
+) -> Iterator[Finding]:
+    """Report indices as floats for a function that converts targets only if they are integers."""
+    callee = passed.callee
+    test = _index_test(view, callee, name)
+    assert isinstance(argument.func, ast.Attribute)
+    if test is None or not _holds_indices(view, argument.func.value, passed.caller):
+        return
+    takers = (site for site, kind, _ in losses if kind and _takes(view, site, argument, passed))
+    loss = next(takers, None)
+    if loss is None:
+        return
+    asks, side = test
+    steps = (
+        Step(argument, passed.caller.module, "class indices become floats"),
+        Step(passed.call, passed.caller.module, f"passed as `{name}` of `{callee.name}`"),
+        Step(asks, callee.module, f"{side}: the indices are not turned into distributions"),
+        Step(loss.node, callee.module, "the loss takes them for a distribution"),
+    )
+    path = tuple(view.step(step.node, step.module, step.words) for step in steps)
+    target = view.source_of(argument)
+    message = AS_DISTRIBUTION.format(target=target, loss=callee.name)
+    yield view.finding(RULE, argument, message, KEEP_INDICES, path=path)
+
+
+def _takes(view: FileView, site: CallSite, argument: ast.Call, passed: Activation) -> bool:
+    """Whether a loss may get an argument of a call as its target."""
+    target = _target(site.node)
+    if target is None:
+        return False
+    found = view.values.origins.of(target, site.function, passed)
+    return any(origin.expression is argument for origin in found.origins)
+
+
+def _index_test(view: FileView, function: Function, name: str) -> tuple[ast.expr, str] | None:
+    """The test of a dtype around a conversion to distributions, and what floats make of it."""
     for node in layout_of(function).nodes:
-        if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
+        if not isinstance(node, (ast.If, ast.IfExp)):
             continue
-        left, right = node.test.left, node.test.comparators[0]
-        if path_text(left) != f"{name}.dtype" or not isinstance(node.test.ops[0], ast.Eq):
+        floats = _of_dtype(view, node.test, name, function, "float32")
+        indices = _of_dtype(view, node.test, name, function, "int64")
+        if floats is None or indices is None or floats == indices:
             continue
-        values = view.values.of(right, function).values
-        if any(value.dtype == "int64" for value in values) and _one_hot_in(view, node, function):
-            return node.test
+        if _one_hot_in(view, _nodes_of(node, indices), function):
+            return node.test, "true" if floats else "false"
     return None
 
 
-def _one_hot_in(view: FileView, branch: ast.If, function: Function) -> bool:
-    for node in layout_of(function).inside(branch):
+def _of_dtype(
+    view: FileView, test: ast.expr, name: str, function: Function, dtype: str
+) -> bool | None:
+    """What a test says of a tensor of some dtype; None where it asks something else."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _of_dtype(view, test.operand, name, function, dtype)
+        return None if inner is None else not inner
+    if isinstance(test, ast.Call) and last_name(test.func) == "is_floating_point":
+        asked = test.args[0] if test.args else getattr(test.func, "value", test)
+        return dtype in _FLOATING if path_text(asked) == name else None
+    if path_text(test) == f"{name}.dtype.is_floating_point":
+        return dtype in _FLOATING
+    if not isinstance(test, ast.Compare) or path_text(test.left) != f"{name}.dtype":
+        return None
+    other = test.comparators[0]
+    items = other.elts if isinstance(other, (ast.Tuple, ast.List, ast.Set)) else [other]
+    known = {value.dtype for item in items for value in view.values.of(item, function).values}
+    if not known or None in known or type(test.ops[0]) not in _EQUAL:
+        return None
+    return (dtype in known) is _EQUAL[type(test.ops[0])]
+
+
+def _nodes_of(node: ast.If | ast.IfExp, side: bool) -> Iterator[ast.AST]:
+    """What runs where a test comes out on one side."""
+    if isinstance(node, ast.IfExp):
+        return ast.walk(node.body if side else node.orelse)
+    branch = node.body if side else node.orelse
+    return (item for statement in branch for item in ast.walk(statement))
+
+
+def _one_hot_in(view: FileView, nodes: Iterable[ast.AST], function: Function) -> bool:
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         callee = view.objects.callee(node, function)
@@ -423,15 +499,3 @@ def _one_hot_in(view: FileView, branch: ast.If, function: Function) -> bool:
         if any(last_name(item.func) in ("one_hot", "scatter_", "scatter") for item in calls):
             return True
     return False
-
-
-def _loss_with(view: FileView, function: Function, name: str) -> ast.Call | None:
-    """A loss of torch in a function that gets the parameter as its target."""
-    for site in function.module.calls:
-        if site.function is not function:
-            continue
-        kind, _ = _kind(view, site)
-        target = _target(site.node)
-        if kind is not None and target is not None and path_text(target) == name:
-            return site.node
-    return None
