@@ -165,13 +165,19 @@ class Cache:
         parts = (code_digest(), sys.implementation.cache_tag, os.getcwd(), settings)
         return hashlib.sha256(_dumped(parts)).hexdigest()
 
-    def get(self, key: str) -> FileResult | None:
-        """A result that still holds; None where there is none."""
+    def get(self, key: str, *, plain: bool = False) -> FileResult | None:
+        """A result that still holds; None where there is none.
+
+        Args:
+            plain: whether the file may be left out if it takes no part; see `Task`.
+        """
         if not self._is_trusted:
             return None
         path = self._path(key)
         try:
             result = decode(files.read(path, files.RESULT))
+            if result.screened_out and not plain:
+                return None
             if not lookups.still_hold(result.lookups, self._answer):
                 return None
             renewed = self._renewed(result)
@@ -346,6 +352,7 @@ def encode(result: FileResult) -> bytes:
             "findings": [astuple(finding) for finding in result.findings],
             "lookups": list(result.lookups.items()),
             "unfinished": result.unfinished,
+            "screened_out": result.screened_out,
         }
     )
     return seal(body)
@@ -362,6 +369,7 @@ def decode(data: bytes) -> FileResult:
         filename=_text(entry["filename"]),
         findings=tuple(map(_finding, _list(entry["findings"]))),
         lookups=dict(map(_lookup, _list(entry["lookups"]))),
+        screened_out=bool(entry["screened_out"]),
         unfinished=tuple(map(_text, _list(entry["unfinished"]))),
         reused=True,
     )

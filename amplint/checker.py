@@ -23,7 +23,7 @@ from amplint.inspection import OUT_OF_MEMORY, FileResult, Task, inspect, place, 
 from amplint.selection import Selection
 from amplint.source.discovery import NOTEBOOK, STDIN, Discovered, discover
 from amplint.source.reading import SourceFile, decode, is_notebook
-from amplint.source.screen import mentions_amp
+from amplint.source.screen import mentions_amp, trains
 
 if TYPE_CHECKING:
     from amplint.cache import Cache
@@ -53,7 +53,7 @@ class Report:
         errors: files that could not be analysed, sorted by filename; any makes the exit
             status 2.
         files: number of files found, those screened out and unreadable ones included.
-        screened_out: number of files in which no rule can fire, judged by their bytes.
+        screened_out: number of files that take no part in mixed precision; see `FileResult`.
         incomplete: files that were followed in part, sorted by filename.
         reused: number of files whose result came from the cache.
         seconds: wall time of the run.
@@ -189,14 +189,16 @@ class _Preparation:
         if found.explicit and is_notebook(source.text):
             return FileResult(found.filename, errors=(FileError(found.filename, NOTEBOOK),))
         # What the user names is parsed in any case: a broken file must not look checked.
-        if not found.explicit and not mentions_amp(data):
+        plain = not found.explicit and not mentions_amp(data)
+        if plain and not trains(data):
             return FileResult(found.filename, screened_out=True)
         if found.path == STDIN:
             return self._task(source, self._settings.stdin_filename or found.filename)
         if self._cache is None:
-            return self._task(source, found.path, found.path)
+            return self._task(source, found.path, found.path, plain=plain)
         key = self._cache.key(found.filename, found.path, data)
-        return self._cache.get(key) or self._task(source, found.path, found.path, key)
+        known = self._cache.get(key, plain=plain)
+        return known or self._task(source, found.path, found.path, key, plain=plain)
 
     def _read(self, found: Discovered) -> bytes:
         if found.path != STDIN:
@@ -205,7 +207,9 @@ class _Preparation:
             return files.read_stream(sys.stdin.buffer, self._settings.max_file_size)
         return self._stdin
 
-    def _task(self, source: SourceFile, name: str, path: str = "", key: str = "") -> Task:
+    def _task(
+        self, source: SourceFile, name: str, path: str = "", key: str = "", *, plain: bool = False
+    ) -> Task:
         settings = self._settings
         return Task(
             source,
@@ -217,6 +221,7 @@ class _Preparation:
             settings.src if path else (),
             settings.target_torch,
             self._cache.indexes if self._cache is not None and path else "",
+            plain,
         )
 
 

@@ -19,6 +19,8 @@ from amplint.source.reading import SourceFile
 
 if TYPE_CHECKING:
     from amplint.code.lookups import Answer, Question
+    from amplint.code.module import Module
+    from amplint.code.project import Project
     from amplint.source.suppressions import Suppressions
     from amplint.view import FileView
 
@@ -37,6 +39,7 @@ class Task:
         src: further folders of the project that hold top-level packages.
         target_torch: versions of torch to judge by; None asks the project's requirements.
         index: the folder with indexes of projects, "" for none.
+        plain: no word of AMP stands in it: it counts only if it imports a file with one.
         codes: of the rules to run.
         off_by_default: codes that run only if selected; see `Suppressions.unused`.
     """
@@ -50,6 +53,7 @@ class Task:
     src: tuple[str, ...] = ()
     target_torch: str | None = None
     index: str = ""
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class FileResult:
         filename: as its findings print it.
         findings: sorted by row, column and code.
         errors: why the file, or one rule in it, could not be checked.
-        screened_out: nothing in the file's bytes mentions AMP, so it was not parsed.
+        screened_out: nothing in the file mentions AMP, nor in what it imports, if it trains.
         lookups: what the analysis asked of the file system about other files.
         unfinished: functions that were too large to be followed to their end; see `Incomplete`.
         reused: it comes from the cache.
@@ -84,8 +88,12 @@ def inspect(task: Task) -> FileResult:
     try:
         return _inspect(task)
     except UnreadableFile as error:
+        if task.plain:
+            return FileResult(filename, screened_out=True)
         return FileResult(filename, errors=(unreadable(filename, error),))
     except RecursionError:
+        if task.plain:
+            return FileResult(filename, screened_out=True)
         from amplint.source.parsing import TOO_DEEP
 
         return FileResult(filename, errors=(FileError(filename, TOO_DEEP),))
@@ -113,6 +121,8 @@ def _inspect(task: Task) -> FileResult:
         return FileResult(source.filename)
     project = Project(task.root, task.src, task.target_torch, task.index)
     view = view_of(source.filename, source.text, tree, path=task.path, project=project)
+    if task.plain and not _imports_amp(project, view.module):
+        return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
     kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]
@@ -126,6 +136,13 @@ def _inspect(task: Task) -> FileResult:
         lookups=project.lookups.answers,
         unfinished=view.unfinished,
     )
+
+
+def _imports_amp(project: Project, module: Module) -> bool:
+    """Whether a module imports, or calls through others that hand it on, a file with AMP in it."""
+    from amplint.source.screen import mentions_amp
+
+    return any(mentions_amp(text) for text in project.imported_texts(module))
 
 
 def place(finding: Finding) -> tuple[str, int, int, str]:

@@ -112,6 +112,16 @@ def test_the_second_run_reuses_and_reports_the_same() -> None:
     assert codes(check_paths(["."], SETTINGS)) == ["AMP110"]
 
 
+def test_a_file_that_takes_no_part_is_looked_at_again_when_its_imports_do() -> None:
+    write("parts.py", "def build():\n    return None\n")
+    write("run.py", "from parts import build\n\ndef fit(x):\n    build()\n    x.step()\n")
+    left_out = [check(".").screened_out for _ in range(2)]
+    write("parts.py", "def build():\n    return 'GradScaler'\n")
+    again = check(".")
+    assert left_out[0] - again.screened_out == left_out[1] - again.screened_out == 2
+    assert check("run.py").screened_out == 0
+
+
 def test_functions_that_were_not_followed_to_the_end_are_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -218,6 +218,69 @@ def test_what_is_named_is_parsed_although_nothing_mentions_amp() -> None:
     assert [e.filename for e in report.errors] == ["broken.py"]
 
 
+# -- files without a word of AMP ----------------------------------------------------------
+
+PARTS = """
+from torch.amp import GradScaler
+
+class Learner:
+    def prepare(self):
+        self.helper = GradScaler("cuda")
+
+    def learn(self, loss):
+        self.helper.scale(loss).backward()
+        self.helper.step(self.rule)
+"""
+DRIVER = """
+import torch
+from {place} import Learner
+
+class Run(Learner):
+    def loop(self, net, batches):
+        self.rule = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.prepare()
+        for batch in batches:
+            self.rule.zero_grad()
+            self.learn(net(batch).mean())
+            {rest}
+"""
+LONELY = "def fit(net, rule):\n    net().backward()\n    rule.step()\n"
+
+
+def found_in(report: checker.Report) -> list[tuple[str, str]]:
+    return [(finding.filename, finding.code) for finding in report.findings]
+
+
+@pytest.mark.parametrize("place", ["parts", "pack"])
+def test_a_plain_file_that_drives_an_amp_file_is_checked(place: str) -> None:
+    write("pyproject.toml", "")
+    write("parts.py" if place == "parts" else "pack/inner.py", PARTS)
+    write("pack/__init__.py", "from .inner import *\n")
+    write("run.py", DRIVER.format(place=place, rest="self.rule.step()"))
+    write("lonely.py", LONELY)
+    write("old.py", "print 'optimizer.step()'\n")
+    report = check_paths(["."], SETTINGS)
+    assert ("run.py", "AMP104") in found_in(report) or ("run.py", "AMP105") in found_in(report)
+    assert (report.errors, report.screened_out) == ((), 3)
+
+
+def test_what_a_plain_helper_does_wrong_is_reported_where_an_amp_file_calls_it() -> None:
+    write("pyproject.toml", "")
+    write("ends.py", "def end(a, b):\n    a.step(b)\n    a.update()\n    a.update()\n")
+    write(
+        "fit.py",
+        "import torch\nfrom ends import end\n\n"
+        "def fit(net, batches):\n"
+        "    rule = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "    helper = torch.amp.GradScaler('cuda')\n"
+        "    for batch in batches:\n"
+        "        helper.scale(net(batch)).backward()\n"
+        "        end(helper, rule)\n",
+    )
+    assert ("fit.py", "AMP106") in found_in(check_paths(["."], SETTINGS))
+    assert ("ends.py", "AMP106") in found_in(check_paths(["ends.py"], SETTINGS))
+
+
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize("data", [b"x = '\xff'\n", b"x = 1\0\n", b"x = 1\n" * 20])
 def test_an_unreadable_file_of_a_folder_is_an_error(data: bytes) -> None:

@@ -1,8 +1,8 @@
 """What an expression is: a scaler, an optimizer, an autocast object, or something else.
 
 Roles come before names: an expression is a scaler because of where it comes from (a
-constructor, an annotation, an attribute assigned in any method), and only when nothing is
-known about it because of its name. The index is flow-insensitive; the flow analysis
+constructor, an annotation, an attribute assigned in any method) or how it is used, and only when
+that says nothing because of its name. The index is flow-insensitive; the flow analysis
 refines it with the values that really reach a place.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp import names
 from amplint.amp.libraries import class_row
+from amplint.amp.uses import key_of, uses_of
 from amplint.code.arguments import Kind, parameters
 from amplint.code.by_name import read_by_name, written_by_name
 from amplint.code.classes import ancestry_in_file, subclasses_in
@@ -91,7 +92,6 @@ class Roles:
         built: keys whose role is that of something which is built there, not of an annotation.
         makers: the roles of what a call of a name or attribute gives: `Opt = AdamW`,
             `build = partial(SGD, lr=0.1)`, a function that returns one of several optimizers.
-        scaler_like: paths that are used as a scaler although nothing says that they are one.
         steppers: paths of objects of training libraries whose call is a whole training step.
         by_value: what an expression is by the values that reach it, in whatever file; asked where
             the module itself says nothing.
@@ -103,7 +103,6 @@ class Roles:
     constructions: list[ScalerConstruction] = field(default_factory=list)
     built: set[tuple[str, str]] = field(default_factory=set)
     makers: dict[tuple[str, str], set[Role | None]] = field(default_factory=dict)
-    scaler_like: frozenset[str] = frozenset()
     steppers: set[tuple[str, str]] = field(default_factory=set)
     by_value: Callable[[ast.expr, Function], Role | None] | None = None
     imported: Mapping[str, Role] = field(default_factory=dict)
@@ -129,12 +128,18 @@ class Roles:
             if roles:
                 known = roles - {Role.OTHER}
                 return min(known, key=lambda role: role.value) if known else Role.OTHER
-        return self._role_by_value(expression, function)
-
-    def _role_by_value(self, expression: ast.expr, function: Function) -> Role | None:
-        if self.by_value is None or path_text(expression) not in self.module.once(shaped):
+        if path_text(expression) not in self.module.once(uses_of).shaped:
             return None
-        return self.by_value(expression, function)
+        by_value = self.by_value(expression, function) if self.by_value is not None else None
+        return by_value or self._role_by_use(expression, function)
+
+    def _role_by_use(self, expression: ast.expr, function: Function) -> Role | None:
+        """What an object must be by the methods that are called on it, and where it is given."""
+        uses = self.module.once(uses_of)
+        keys = set(self.keys(expression, function))
+        if not keys.isdisjoint(uses.scalers):
+            return Role.SCALER
+        return None if keys.isdisjoint(uses.optimizers) else Role.OPTIMIZER
 
     def is_scaler(self, expression: ast.expr, function: Function) -> bool:
         """Whether the expression is a gradient scaler, by origin or else by name."""
@@ -249,31 +254,6 @@ def _with_elements(scope: str, path: str) -> Iterator[tuple[str, str]]:
         yield scope, f"{path[: path.rindex('[')]}[...]"
 
 
-def shaped(module: Module) -> frozenset[str]:
-    """Paths that a module uses as scalers and optimizers are used: `x.step(y)`, `x.update()`."""
-    found: set[str | None] = set()
-    for site in module.calls:
-        callee = site.node.func
-        if not isinstance(callee, ast.Attribute):
-            continue
-        given = len(site.node.args)
-        if site.method in _SHAPES and given in _SHAPES[site.method] and not site.node.keywords:
-            found.add(path_text(callee.value))
-            if site.method in ("step", "unscale_") and given == 1:
-                found.add(path_text(site.node.args[0]))
-    return frozenset(path for path in found if path is not None)
-
-
-#: Methods of scalers and optimizers -> how many arguments they are given.
-_SHAPES: Mapping[str, tuple[int, ...]] = {
-    "scale": (1,),
-    "unscale_": (1,),
-    "step": (0, 1),
-    "update": (0,),
-    "zero_grad": (0,),
-}
-
-
 def roles_of(module: Module) -> Roles:
     """The roles of a module, by what it says itself."""
     return module.once(build_roles)
@@ -285,7 +265,7 @@ def build_roles(module: Module, imported: Mapping[str, Role] | None = None) -> R
     Args:
         imported: dotted name -> role of what a call of it gives, where other files say so.
     """
-    roles = Roles(module, scaler_like=_scaler_like(module), imported=imported or {})
+    roles = Roles(module, imported=imported or {})
     bindings = [
         (function, target, value)
         for function in module.functions
@@ -309,24 +289,6 @@ def build_roles(module: Module, imported: Mapping[str, Role] | None = None) -> R
                 )
             )
     return roles
-
-
-def _scaler_like(module: Module) -> frozenset[str]:
-    """Paths `x` of `x.unscale_(...)` and `x.scale(...).backward()`."""
-    found = set()
-    for site in module.calls:
-        callee = site.node.func
-        if site.method == "unscale_" and isinstance(callee, ast.Attribute):
-            found.add(path_text(callee.value))
-        if site.method == "backward" and isinstance(callee, ast.Attribute):
-            inner = callee.value
-            if (
-                isinstance(inner, ast.Call)
-                and isinstance(inner.func, ast.Attribute)
-                and inner.func.attr == "scale"
-            ):
-                found.add(path_text(inner.func.value))
-    return frozenset(path for path in found if path)
 
 
 def _add_factories(roles: Roles) -> bool:
@@ -434,27 +396,20 @@ def _bind(roles: Roles, function: Function, target: ast.expr, value: ast.expr) -
         _bind_elements(roles, function, path, value)
     found = set(_value_roles(roles, function, value))
     if found:
-        roles.by_path.setdefault(_key_of(function, path), set()).update(found)
+        roles.by_path.setdefault(key_of(function, path), set()).update(found)
         if _builds(value):
-            roles.built.add(_key_of(function, path))
+            roles.built.add(key_of(function, path))
     row = class_row(roles.module.resolve(value.func)) if isinstance(value, ast.Call) else None
     if row is not None and row.always_on:
-        roles.steppers.add(_key_of(function, path))
+        roles.steppers.add(key_of(function, path))
     made = _made(roles, function, value)
-    if made or _key_of(function, path) in roles.makers:
-        roles.makers.setdefault(_key_of(function, path), set()).add(made)
+    if made or key_of(function, path) in roles.makers:
+        roles.makers.setdefault(key_of(function, path), set()).add(made)
 
 
 def _builds(value: ast.expr) -> bool:
     """Whether a value is made by a call: an annotation never is."""
     return any(isinstance(node, ast.Call) for node in ast.walk(value))
-
-
-def _key_of(function: Function, path: str) -> tuple[str, str]:
-    owner = enclosing_class(function)
-    if path.startswith("self.") and owner is not None:
-        return (f"class {owner.name}", path.partition(".")[2])
-    return (function.qualname, path)
 
 
 def _made(roles: Roles, function: Function, value: ast.expr) -> Role | None:
@@ -471,7 +426,7 @@ def _bind_elements(roles: Roles, function: Function, path: str, value: ast.expr)
         parts = [value.elt if isinstance(value, ast.ListComp) else value.value]
     else:
         parts = list(value.values if isinstance(value, ast.Dict) else value.elts)  # type: ignore[attr-defined]
-    key = _key_of(function, f"{path}[...]")
+    key = key_of(function, f"{path}[...]")
     found = [frozenset(_value_roles(roles, function, part)) for part in parts]
     if found and found[0] and len(set(found)) == 1:
         roles.by_path.setdefault(key, set()).update(found[0])
@@ -482,7 +437,7 @@ def _bind_elements(roles: Roles, function: Function, path: str, value: ast.expr)
     for index, (part, known) in enumerate(zip(parts, found)):
         name = value.keys[index] if isinstance(value, ast.Dict) else ast.Constant(index)
         if known and isinstance(name, ast.Constant) and not isinstance(part, ast.Starred):
-            own = _key_of(function, f"{path}[{name.value!r}]")
+            own = key_of(function, f"{path}[{name.value!r}]")
             roles.by_path.setdefault(own, set()).update(known)
             roles.built.add(own)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field, replace
 
-from amplint.amp.roles import Role, Roles, roles_of
+from amplint.amp.roles import Role, Roles, optimizer_name, roles_of, scaler_name
+from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, Module
 from amplint.values.kinds import same_object
 from amplint.values.objects import Objects
@@ -77,8 +78,27 @@ class ValueRoles:
         if place not in self._answers:
             search = _Search()
             self._collect(expression, function, search)
-            self._answers[place] = search.role
+            self._answers[place] = search.role or self._told_by_callers(*place)
         return self._answers[place]
+
+    def _told_by_callers(self, expression: ast.expr, function: Function) -> Role | None:
+        """What callers take a value for that nobody in sight creates.
+
+        Their own names for it count, as those of a function do that nobody calls.
+        """
+        own = last_name(expression)
+        if scaler_name(own) or optimizer_name(own):
+            return None
+        told: set[Role] = set()
+        for alias in self.objects.origins.aliases(expression, function):
+            if alias.expression is expression or not path_text(alias.expression):
+                continue
+            roles = roles_of(alias.function.module)
+            if roles.is_scaler(alias.expression, alias.function):
+                told.add(Role.SCALER)
+            elif roles.is_optimizer(alias.expression, alias.function):
+                told.add(Role.OPTIMIZER)
+        return told.pop() if len(told) == 1 else None
 
     def _collect(self, expression: ast.expr, function: Function, search: _Search) -> None:
         """Add the roles of everything that an expression is made of, each place once."""

@@ -210,6 +210,29 @@ class Project:
             return b""
         return self._bytes[path]
 
+    def imported_texts(self, module: Module) -> Iterator[bytes]:
+        """The bytes of the project's files that may define what a module imports, each once."""
+        names = {*module.scopes.aliases.values(), *module.scopes.stars}
+        names |= {site.dotted for site in module.calls if site.dotted}
+        pending = [(name, module) for name in sorted(names)]
+        seen: set[str] = set()
+        while pending:
+            dotted, importer = pending.pop()
+            head = self._module_behind(self.beyond(dotted, importer), importer)
+            path = self._find(head, importer) if head is not None else None
+            if head is None or path is None or path in seen:
+                continue
+            seen.add(path)
+            yield self._text_of(path)
+            other = self._module_at(path, head) if self._may_hand_on(path, "*") else None
+            pending += [(star, other) for star in other.scopes.stars] if other else []
+
+    def _module_behind(self, dotted: str, importer: Module) -> str | None:
+        """The module of the project that a dotted name is, or belongs to."""
+        if self._find(dotted, importer) is not None:
+            return dotted
+        return self._own_part(dotted.split("."), importer)[0]
+
     def module_named(self, dotted: str, importer: Module) -> Module | None:
         """The module of a dotted name as `importer` would import it."""
         path = self._find(dotted, importer)

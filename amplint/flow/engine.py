@@ -501,13 +501,15 @@ class _Engine:
     def _is_made_here(self, item: Found) -> bool:
         """Whether what happens in other files is wrong only because this one calls them so.
 
-        What their functions do wrong by themselves is reported there.
+        What their functions do wrong by themselves is reported there, but for those of files
+        in which no analysis starts.
         """
         if self.home is not self.module or item.origin is None:
             return False
         steps = relevant_steps(item.state.trail, item.slug, item.origin)
         functions = {step[2] for step in steps if step[0] == "event"} | {item.origin.function}
-        ordered = sorted(functions, key=lambda function: function.label)
+        checked = (item for item in functions if self.program.mentions_amp(item.module))
+        ordered = sorted(checked, key=lambda function: function.label)
         answers = (self._judged_alone(function) for function in ordered)
         return not any(answer.found or not answer.complete for answer in answers)
 

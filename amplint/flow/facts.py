@@ -243,22 +243,9 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
         return None
     if method in SCALER_METHODS and roles.is_scaler(receiver, function):
         return {"scale": SCALE, "step": STEP, "update": UPDATE}[method]
-    if method == "step" and node.args and _used_as_scaler(receiver, roles):
-        return STEP
-    if method in ("scale", "update") and _is_scaler_by_use(receiver, function, roles):
-        return SCALE if method == "scale" else UPDATE
     if method == "step" and roles.is_optimizer(receiver, function):
         return PLAIN_STEP
     return None
-
-
-def _used_as_scaler(receiver: ast.expr, roles: Roles) -> bool:
-    """Whether `X.step(...)` is a scaler's: X also has `.unscale_` or `.scale(..).backward`."""
-    return bool(roles.scaler_like) and path_text(receiver) in roles.scaler_like
-
-
-def _is_scaler_by_use(receiver: ast.expr, function: Function, roles: Roles) -> bool:
-    return _used_as_scaler(receiver, roles) and roles.role_of(receiver, function) is None
 
 
 def close_over_calls(

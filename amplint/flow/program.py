@@ -34,6 +34,7 @@ from amplint.flow.facts import (
 )
 from amplint.flow.slice import NESTED, Slice, Slicer, tested_beside_events
 from amplint.flow.values import NONE, Value
+from amplint.source.screen import mentions_amp
 from amplint.values.kinds import Targets
 from amplint.values.objects import Objects
 from amplint.values.values import Values
@@ -99,6 +100,7 @@ class Program:
         self._lambdas: dict[ast.Lambda, Function] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
         self._partakers: dict[Module, bool] = {}
+        self._starts: dict[Module, bool] = {}
         self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
         self._imported_places: dict[ast.expr, str | None] = {}
         self._tested: set[str] = set()
@@ -441,6 +443,12 @@ class Program:
         if module not in self._partakers:
             self._partakers[module] = _PROTOCOL_WORDS.search(module.source) is not None
         return module in self._units or self._partakers[module]
+
+    def mentions_amp(self, module: Module) -> bool:
+        """Whether an analysis starts in a module, too."""
+        if module not in self._starts:
+            self._starts[module] = mentions_amp(module.source.encode("utf-8", "replace"))
+        return self._starts[module]
 
     def _known(self, found: Function | Class | None) -> Value:
         """A symbol as a value, its module being part of the program."""

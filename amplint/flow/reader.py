@@ -12,7 +12,7 @@ from amplint.amp.libraries import class_row
 from amplint.amp.roles import Role, optimizer_name, scaler_name
 from amplint.code.arguments import bind, fill, listed, parameters, passed, receiver_of
 from amplint.code.by_name import read_by_name
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import last_name
 from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
@@ -208,16 +208,11 @@ class Reader(Windows):
     def _judge(self, node: ast.expr, function: Function) -> str:
         """The kind of an unknown place: by its role, else by its name."""
         role = self.program.roles(function).role_of(node, function)
-        if role is Role.SCALER or (role is None and self._scaler_by_use(node, function)):
+        if role is Role.SCALER or (role is None and scaler_name(last_name(node))):
             return "scaler"
         if role is Role.OPTIMIZER or (role is None and optimizer_name(last_name(node))):
             return "optimizer"
         return "path"
-
-    def _scaler_by_use(self, node: ast.expr, function: Function) -> bool:
-        if scaler_name(last_name(node)):
-            return True
-        return path_text(node) in self.program.roles(function).scaler_like
 
     def _arithmetic(self, node: ast.BinOp, state: State, function: Function) -> Value:
         for side in (node.left, node.right):

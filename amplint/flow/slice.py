@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.roles import Role, Roles, scaler_name
+from amplint.amp.uses import uses_of
 from amplint.code.arguments import parameters
 from amplint.code.by_name import written_by_name
 from amplint.code.expressions import last_name
@@ -121,7 +122,7 @@ class Slicer:
             path.rpartition(".")[2]
             for (_, path), found in roles.by_path.items()
             if Role.SCALER in found
-        } | {path.rpartition(".")[2] for path in roles.scaler_like}
+        } | {path.rpartition(".")[2] for _, path in roles.module.once(uses_of).scalers}
         tested = {
             part.attr
             for node in roles.module.nodes()

@@ -1,4 +1,4 @@
-"""Tell by a file's bytes that no rule can fire in it, before anything is parsed."""
+"""Tell by a file's bytes whether an analysis starts in it, before anything is parsed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,26 @@ _SPELLINGS = (
     (b"autograd", re.compile(rb"autograd(?:\.| import )function")),
 )
 
+#: What a file does that trains, whoever made its scaler.
+_TRAINS = re.compile(rb"\.backward\(|\.step\(|zero_grad\(|clip_grad_")
+
 #: Escapes, shifts and wide characters can hide a word from a byte scan. A declared encoding
 #: other than these, which extend ASCII byte for byte, is therefore never screened out.
 _DECLARATION = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
 _EXTENDS_ASCII = re.compile(rb"utf[-_]?8|latin[-_]?1|ascii|iso[-_]8859[-_]\d+|cp125\d$|euc[-_]")
 
 
+def trains(data: bytes) -> bool:
+    """Whether a file may drive what another one does with AMP: it touches gradients or steps.
+
+    Args:
+        data: the undecoded file.
+    """
+    return _TRAINS.search(data) is not None
+
+
 def mentions_amp(data: bytes) -> bool:
-    """Whether a rule could fire in the file; False only where none can.
+    """Whether a rule could fire in the file by what stands in it alone.
 
     Args:
         data: the undecoded file.

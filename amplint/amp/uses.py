@@ -1,0 +1,103 @@
+"""What names and attributes of a file are used as: scalers and optimizers by their methods.
+
+Where nothing says what an object is, and no caller in sight passes it, its uses do, whatever it
+is called: nothing but a gradient scaler has `unscale_`, or `scale`, `step` and `update` together.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from amplint.code.expressions import path_text
+from amplint.code.module import CallSite, Function, Module, enclosing_class
+
+#: Methods of scalers and optimizers -> how many arguments they are given.
+_SHAPES: Mapping[str, tuple[int, ...]] = {
+    "scale": (1,),
+    "unscale_": (1,),
+    "step": (0, 1),
+    "update": (0,),
+    "zero_grad": (0,),
+}
+#: Uses of one object, any set of which makes it a scaler: a method and its number of arguments.
+_OF_SCALERS = (
+    frozenset({("unscale_", 1)}),
+    frozenset({("scale", 1), ("step", 1), ("update", 0)}),
+    frozenset({("backward of scale", 0)}),
+)
+_OF_OPTIMIZERS = frozenset({("step", 0), ("zero_grad", 0)})
+#: A use that no optimizer has: of an engine that wraps all, and of a model.
+_OF_OTHERS = frozenset({"backward", "()", "train", "eval"})
+
+#: The scope of a path, and the path: see `key_of`.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """What the paths of a module are used as.
+
+    Args:
+        shaped: paths with a call that a scaler or an optimizer may have, or that are given to one.
+        scalers: keys of what is used as only a scaler can be.
+        optimizers: keys of what such a scaler steps, or of what is used as an optimizer.
+    """
+
+    shaped: frozenset[str]
+    scalers: frozenset[Key]
+    optimizers: frozenset[Key]
+
+
+def key_of(function: Function, path: str) -> Key:
+    """The scope of a path and the path; of `self.x` the class and `x`."""
+    owner = enclosing_class(function)
+    if path.startswith("self.") and owner is not None:
+        return (f"class {owner.name}", path.partition(".")[2])
+    return (function.qualname, path)
+
+
+def uses_of(module: Module) -> Uses:
+    """Read all calls of a module."""
+    methods: dict[Key, set[tuple[str, int]]] = {}
+    given: dict[Key, set[Key]] = {}
+    shaped: set[str] = set()
+    for site in module.calls:
+        for path, use in _uses(site):
+            key = key_of(site.function, path)
+            methods.setdefault(key, set()).add(use)
+            optimizer = path_text(site.node.args[0]) if use[1] else None
+            if use[0] in _SHAPES:
+                shaped.add(path)
+            if use in (("step", 1), ("unscale_", 1)) and optimizer is not None:
+                shaped.add(optimizer)
+                given.setdefault(key, set()).add(key_of(site.function, optimizer))
+    scalers = {key for key, found in methods.items() if any(one <= found for one in _OF_SCALERS)}
+    optimizers = {
+        key
+        for key, found in methods.items()
+        if found >= _OF_OPTIMIZERS and not any(name in _OF_OTHERS for name, _ in found)
+    }
+    optimizers.update(*(given.get(key, ()) for key in scalers))
+    return Uses(frozenset(shaped), frozenset(scalers), frozenset(optimizers - scalers))
+
+
+def _uses(site: CallSite) -> Iterator[tuple[str, tuple[str, int]]]:
+    """The path of what a call is a use of, with the use."""
+    callee, given = site.node.func, len(site.node.args)
+    if isinstance(callee, ast.Name):
+        yield callee.id, ("()", 0)
+    if not isinstance(callee, ast.Attribute):
+        return
+    path = path_text(callee.value)
+    is_shaped = given in _SHAPES.get(site.method, ()) and not site.node.keywords
+    if path is not None and (is_shaped or site.method in _OF_OTHERS):
+        yield path, (site.method, given if is_shaped else 0)
+    inner = callee.value
+    if site.method == "backward" and isinstance(inner, ast.Call):
+        scaled = inner.func
+        if isinstance(scaled, ast.Attribute) and scaled.attr == "scale":
+            path = path_text(scaled.value)
+            if path is not None:
+                yield path, ("backward of scale", 0)
