@@ -68,7 +68,7 @@ Straight-line code: a backward that some condition excludes is not counted. Two 
 function are only compared when both are computed from the very same output of a model whose
 parameters the file gives to an optimizer, and nothing detaches it. A backward in a called method
 is compared if both losses certainly depend on one call of a `torch.nn` layer; nothing is said
-about files that switch `requires_grad`.
+about files that store a `requires_grad`.
 
 ## References
 - PyTorch, `torch.Tensor.backward`: `retain_graph`
@@ -88,7 +88,7 @@ from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS, Layout, layout_of
-from amplint.code.module import Function
+from amplint.code.module import Function, Module
 from amplint.findings import Finding, PathStep, Severity
 from amplint.flow.facts import BACKWARD
 from amplint.rule import Rule
@@ -195,7 +195,7 @@ def _shared(
     view: FileView, function: Function, backwards: list[Backward]
 ) -> Iterator[tuple[Finding, ast.Call]]:
     layout = layout_of(function)
-    if any(getattr(node, "attr", "").startswith("requires_grad") for node in layout.nodes):
+    if any(map(_freezes, layout.nodes)):
         return
     earlier: dict[str, list[Backward]] = {}  # by output: only these are compared
     for second in backwards:
@@ -227,7 +227,7 @@ def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
         modules = {call.function.module for call in (*first, *second)}
         if ours is None or theirs is None or ours.node is theirs.node:
             return  # the affair of the function that both are in
-        if any("requires_grad" in module.source for module in modules):
+        if any(module.once(_switches_gradients) for module in modules):
             return
         words = {"first": _spelled(ours), "second": _spelled(theirs)}
         message = ACROSS.format_map(words)
@@ -268,6 +268,20 @@ def _runs_two_backwards(view: FileView, function: Function) -> bool:
             reached = view.program.reach(node, function)
             count += last_name(node.func) == BACKWARD or BACKWARD in reached
     return count >= 2
+
+
+def _switches_gradients(module: Module) -> bool:
+    """Whether a file freezes something, or lets it train again: a frozen layer frees no graph."""
+    return any(map(_freezes, module.nodes()))
+
+
+def _freezes(node: ast.AST) -> bool:
+    """`p.requires_grad = flag`, and calls of `requires_grad_` and of functions named after it."""
+    if isinstance(node, ast.Call):
+        named = [item.value for item in node.args if isinstance(item, ast.Constant)]
+        return "requires_grad" in last_name(node.func) or "requires_grad" in named
+    is_stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    return is_stored and node.attr == "requires_grad"
 
 
 def _in_file(view: FileView, trace: Trace) -> Call | None:

@@ -493,7 +493,14 @@ def _signed(value: object) -> bytes:
 
 def _entry(**changed: object) -> bytes:
     """A whole entry, but for what is changed; None leaves a field out."""
-    fields = {"filename": "a.py", "findings": [], "lookups": [], "unfinished": [], **changed}
+    fields = {
+        "filename": "a.py",
+        "findings": [],
+        "lookups": [],
+        "unfinished": [],
+        "screened_out": False,
+        **changed,
+    }
     return _signed({name: value for name, value in fields.items() if value is not None})
 
 
@@ -505,6 +512,7 @@ WRONG = {
     "list": _signed([]),
     "no findings": _entry(findings=None),
     "no functions": _entry(unfinished=None),
+    "no answer whether it takes part": _entry(screened_out=None),
     "count of functions": _entry(unfinished=1),
     "numbers as functions": _entry(unfinished=[1]),
     "number as name": _entry(filename=1),

@@ -19,6 +19,7 @@ from amplint.code.dataflow import Binding, arguments, bindings_of, constant_of
 from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
+from amplint.values.kinds import same_object
 from amplint.values.objects import Objects
 from amplint.values.wrappers import SAME_OBJECT
 
@@ -253,6 +254,9 @@ class Graphs:
         return values[0] if values and all(_same(value, values[0]) for value in values) else None
 
     def _stored(self, node: ast.expr | None, function: Function) -> Value:
+        inner = same_object(node) if isinstance(node, ast.Call) else None
+        if inner is not None:  # `Linear(2, 2).to(device)`
+            return self._stored(inner, function)
         if isinstance(node, ast.Call) and _torch_module(node, function) in LAYERS:
             return LAYER
         if isinstance(node, ast.Call) and _torch_module(node, function) == "Sequential":

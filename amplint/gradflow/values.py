@@ -48,15 +48,15 @@ class Flow:
 
     Args:
         connected: roots that a backward from here reaches.
-        blocked: root -> the first block on the way to it.
+        blocked: root -> the block that cut the last way to it.
     """
 
     connected: frozenset[str] = frozenset()
     blocked: dict[str, Block] = field(default_factory=dict)
 
     def cut(self, block: Block) -> Flow:
-        """The value behind a block."""
-        return Flow(frozenset(), {**dict.fromkeys(self.connected, block), **self.blocked})
+        """The value behind a block; what other ways to a root were cut by matters no more."""
+        return Flow(frozenset(), {**self.blocked, **dict.fromkeys(self.connected, block)})
 
     def with_root(self, root: str) -> Flow:
         """The value of a call of a root on this one."""
