@@ -95,6 +95,7 @@ class Roles:
         steppers: paths of objects of training libraries whose call is a whole training step.
         by_value: what an expression is by the values that reach it, in whatever file; asked where
             the module itself says nothing.
+        by_callers: what callers take an expression for, where its use says nothing either.
         imported: dotted name -> role of what a call of it gives, where other files say so.
     """
 
@@ -105,6 +106,7 @@ class Roles:
     makers: dict[tuple[str, str], set[Role | None]] = field(default_factory=dict)
     steppers: set[tuple[str, str]] = field(default_factory=set)
     by_value: Callable[[ast.expr, Function], Role | None] | None = None
+    by_callers: Callable[[ast.expr, Function], Role | None] | None = None
     imported: Mapping[str, Role] = field(default_factory=dict)
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
@@ -131,7 +133,10 @@ class Roles:
         if path_text(expression) not in self.module.once(uses_of).shaped:
             return None
         by_value = self.by_value(expression, function) if self.by_value is not None else None
-        return by_value or self._role_by_use(expression, function)
+        role = by_value or self._role_by_use(expression, function)
+        if role is None and self.by_callers is not None:
+            return self.by_callers(expression, function)
+        return role
 
     def _role_by_use(self, expression: ast.expr, function: Function) -> Role | None:
         """What an object must be by the methods that are called on it, and where it is given."""

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from amplint.amp.roles import Role, Roles
+from amplint.amp.uses import key_of, uses_of
 from amplint.code.expressions import path_text
 from amplint.code.module import Function, enclosing_class
 from amplint.findings import Standing
@@ -35,7 +36,7 @@ def _is_built(expression: ast.expr, function: Function, roles: Roles) -> bool:
 
 
 def _used_as_scaler(path: str, function: Function, roles: Roles) -> bool:
-    if path in roles.scaler_like:
+    if key_of(function, path) in roles.module.once(uses_of).scalers:
         return True
     return len(_uses(path, function, _SCALER_USES)) >= _ENOUGH
 

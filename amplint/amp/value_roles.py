@@ -70,7 +70,7 @@ class ValueRoles:
 
     def complete(self, roles: Roles) -> Roles:
         """The same roles, which ask here where the module itself says nothing."""
-        return replace(roles, by_value=self.role_of)
+        return replace(roles, by_value=self.role_of, by_callers=self.told_by_callers)
 
     def role_of(self, expression: ast.expr, function: Function) -> Role | None:
         """What the values are that reach an expression; None if that is not known."""
@@ -78,10 +78,10 @@ class ValueRoles:
         if place not in self._answers:
             search = _Search()
             self._collect(expression, function, search)
-            self._answers[place] = search.role or self._told_by_callers(*place)
+            self._answers[place] = search.role
         return self._answers[place]
 
-    def _told_by_callers(self, expression: ast.expr, function: Function) -> Role | None:
+    def told_by_callers(self, expression: ast.expr, function: Function) -> Role | None:
         """What callers take a value for that nobody in sight creates.
 
         Their own names for it count, as those of a function do that nobody calls.

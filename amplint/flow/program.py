@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
@@ -119,7 +119,7 @@ class Program:
         imported = self._imported_reach(module)
         makers = dict(self._imported_makers(module, roles))
         if makers:
-            unit.roles = roles = replace(build_roles(module, makers), by_value=roles.by_value)
+            unit.roles = roles = self._values.complete(build_roles(module, makers))
             self._tested |= tested_beside_events(roles)
         unit.slicer = Slicer(roles, self._tested, self._handed)
         unit.aliases = aliases = find_aliases(module, roles, imported)
