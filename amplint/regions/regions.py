@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp.value_roles import ValueRoles
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
@@ -85,6 +86,7 @@ class Regions:
     def __init__(self, objects: Objects, values: Values) -> None:
         self.objects = objects
         self.values = values
+        self.roles = ValueRoles(objects)
         self.contexts = Contexts(objects, values)
         self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
         self._inside: dict[Region, list[Inside]] = {}

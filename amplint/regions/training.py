@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from amplint.amp.roles import Role, optimizer_name, roles_of, scaler_name
+from amplint.amp.roles import Role
 from amplint.amp.standing import standing_of
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of
@@ -77,13 +77,10 @@ def stepped_optimizer(regions: Regions, item: Inside) -> ast.expr | None:
     callee = item.call.func
     if not isinstance(callee, ast.Attribute) or callee.attr != "step":
         return None
-    role = _role(regions, callee.value, item.function)
-    name = last_name(callee.value)
-    if item.call.args and (role is Role.SCALER or (role is None and scaler_name(name))):
+    roles = regions.roles.of(item.function.module)
+    if item.call.args and roles.is_scaler(callee.value, item.function):
         return item.call.args[0]
-    if role is Role.OPTIMIZER or (role is None and optimizer_name(name)):
-        return callee.value
-    return None
+    return callee.value if roles.is_optimizer(callee.value, item.function) else None
 
 
 def optimizer_link(view: AmpView, regions: Regions, step: Inside) -> Link:
@@ -92,10 +89,6 @@ def optimizer_link(view: AmpView, regions: Regions, step: Inside) -> Link:
     assert optimizer is not None
     standing = standing_of(optimizer, step.function, view.roles_of(module), Role.OPTIMIZER)
     return Link("object", standing, ast.unparse(optimizer), "is the optimizer")
-
-
-def _role(regions: Regions, expression: ast.expr, function: Function) -> Role | None:
-    return roles_of(function.module).role_of(expression, function)
 
 
 def backwards(regions: Regions, region: Region) -> list[Inside]:
