@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from amplint.code.arguments import Passed, passed
+from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
 from amplint.flow.state import State
 from amplint.flow.values import Value
@@ -119,7 +120,10 @@ class Call:
 
 
 def callee_name(node: ast.Call) -> str:
-    """The last name of a callee: "step" for `scaler.step(...)`."""
+    """The last name of a callee: "step" for `scaler.step(...)`, and of `partial(step, x)()`."""
+    made = node.func
+    if isinstance(made, ast.Call) and made.args and callee_name(made) == "partial":
+        return last_name(made.args[0])
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""
