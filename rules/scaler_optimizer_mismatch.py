@@ -76,7 +76,8 @@ amount than with the scalers off.
 No fix is offered: the scale, the step or the optimizer may be the wrong one.
 
 ## Known limits
-With several optimizers the rule is silent if this scaler may have scaled any of the gradients.
+An optimizer that one method unscales and the wrapper around it that another method steps are told
+apart inside one class only. With several optimizers the rule is silent if this scaler may have scaled any of the gradients.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Working with Multiple Models, Losses, and
@@ -86,8 +87,12 @@ With several optimizers the rule is silent if this scaler may have scaled any of
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from amplint.code.expressions import path_text
+from amplint.code.module import CallSite, Class
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -119,6 +124,81 @@ HELPS = {
 }
 
 
+BETWEEN_METHODS = (
+    "`{scaler}` unscales `{inner}` and steps `{outer}` (line {row}), another object: the step "
+    "divides the gradients by the loss scale a second time"
+)
+
+
 def check(view: FileView) -> Iterator[Finding]:
     """Report the scaler calls on gradients or optimizers that are not theirs."""
-    return report(view, RULE, MESSAGES, HELPS)
+    yield from report(view, RULE, MESSAGES, HELPS)
+    for owner in view.module.classes.values():
+        yield from _between_methods(view, list(_uses(view, owner)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A call of a method of a scaler with an optimizer, and what both are read or made from."""
+
+    site: CallSite
+    scaler: frozenset[str]
+    optimizer: frozenset[str]
+    made: tuple[ast.Call, ...]
+
+
+def _uses(view: FileView, owner: Class) -> Iterator[_Use]:
+    """What the methods of a class step and unscale with scalers of their object."""
+    for site in view.module.calls:
+        if site.function.owner is not owner or site.method not in ("step", "unscale_"):
+            continue
+        callee, given = site.node.func, site.node.args
+        if not isinstance(callee, ast.Attribute) or len(given) != 1:
+            continue
+        if view.roles.is_scaler(callee.value, site.function):
+            scaler, optimizer = (_ways(view, item, site) for item in (callee.value, given[0]))
+            made = tuple(item for item in optimizer if isinstance(item, ast.Call))
+            yield _Use(site, _below_self(scaler), _below_self(optimizer), made)
+
+
+def _ways(view: FileView, expression: ast.expr, site: CallSite) -> list[ast.expr]:
+    aliases = view.objects.origins.aliases(expression, site.function)
+    return [item.expression for item in aliases]
+
+
+def _below_self(expressions: list[ast.expr]) -> frozenset[str]:
+    paths = map(path_text, expressions)
+    return frozenset(path for path in paths if path is not None and path.startswith("self."))
+
+
+def _between_methods(view: FileView, uses: list[_Use]) -> Iterator[Finding]:
+    """Report what one method unscales and another one steps: an optimizer, and its wrapper."""
+    steps = [use for use in uses if use.site.method == "step"]
+    for use in uses:
+        if use.site.method == "step":
+            continue
+        own = [step for step in steps if step.scaler & use.scaler]
+        outer = [step for step in own if _wraps(step, use)]
+        if not outer or len(outer) < len(own) or use.site.function is outer[0].site.function:
+            continue
+        words = {
+            "scaler": ast.unparse(use.site.node.func.value),  # type: ignore[attr-defined]
+            "inner": ast.unparse(use.site.node.args[0]),
+            "outer": ast.unparse(outer[0].site.node.args[0]),
+            "row": outer[0].site.node.lineno,
+        }
+        help = HELPS["other-object-unscaled"].format(scaler=words["scaler"])
+        path = (
+            view.step(use.site.node, view.module, f"unscales `{words['inner']}`"),
+            view.step(outer[0].site.node, view.module, f"unscales `{words['outer']}` again"),
+        )
+        yield view.finding(RULE, use.site.node, BETWEEN_METHODS.format_map(words), help, path=path)
+
+
+def _wraps(outer: _Use, inner: _Use) -> bool:
+    """Whether one optimizer is a part of the other object, and certainly not the same."""
+    if outer.optimizer & inner.optimizer or set(outer.made) & set(inner.made):
+        return False
+    parts = {path.rpartition(".")[0] for path in inner.optimizer}
+    given = {part for made in outer.made for item in made.args for part in ast.walk(item)}
+    return bool(outer.optimizer & parts) or not given.isdisjoint(inner.made)
