@@ -10,11 +10,12 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
+from amplint.recursion import with_room
 from amplint.source.reading import SourceFile
 
 if TYPE_CHECKING:
@@ -84,9 +85,14 @@ def inspect(task: Task) -> FileResult:
 
     Under `AMPLINT_DEBUG=1` an unexpected exception is raised instead, for its traceback.
     """
+    from amplint.source.parsing import TOO_DEEP, TooDeep
+
     filename = task.source.filename
     try:
-        return _inspect(task)
+        try:
+            return _inspect(task)
+        except (RecursionError, TooDeep):
+            return with_room(partial(_inspect, task, deep=True))
     except UnreadableFile as error:
         if task.plain:
             return FileResult(filename, screened_out=True)
@@ -94,8 +100,6 @@ def inspect(task: Task) -> FileResult:
     except RecursionError:
         if task.plain:
             return FileResult(filename, screened_out=True)
-        from amplint.source.parsing import TOO_DEEP
-
         return FileResult(filename, errors=(FileError(filename, TOO_DEEP),))
     except MemoryError:
         return FileResult(filename, errors=(FileError(filename, OUT_OF_MEMORY),))
@@ -108,14 +112,16 @@ def unreadable(filename: str, error: UnreadableFile) -> FileError:
     return FileError(filename, error.message, error.row, error.column)
 
 
-def _inspect(task: Task) -> FileResult:
+def _inspect(task: Task, *, deep: bool = False) -> FileResult:
     from amplint.code.project import Project
-    from amplint.source.parsing import parse
+    from amplint.source.parsing import parse, refuse_long_chains
     from amplint.source.suppressions import collect
     from amplint.view import view_of
 
     source = task.source
     tree = parse(source)
+    if deep:
+        refuse_long_chains(tree)
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)

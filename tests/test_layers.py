@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The rooms from the ground up. What stands in a line may import what stands above it, and its
 #: own room. The longest entry that begins a file's name says where the file stands.
 ORDER = (
-    ("", "errors", "protocol", "rules", "collector"),  # "rules" is the table alone
+    ("", "errors", "protocol", "rules", "collector", "recursion"),  # "rules" is the table alone
     ("findings", "workers", "files", "plaindata"),
     ("levels",),
     ("selectors",),

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 TOO_DEEP = "is nested too deeply to be analysed"
 
+
+class TooDeep(UnreadableFile):
+    """A text that cannot be parsed with the room for recursion that there is."""
+
+    def __init__(self) -> None:
+        super().__init__(TOO_DEEP)
+        self.args = ()  # picklable across worker processes
+
+
 #: LibCST's parser is native and recursive: it overflows the C stack, which kills the
 #: process, from about 1,500 levels on. Real code stays below 30.
 MAX_NESTING = 200
@@ -36,7 +45,7 @@ def parse(source: SourceFile) -> ast.Module:
     except SyntaxError as error:
         raise _syntax_error(source, error) from error
     except (RecursionError, MemoryError) as error:
-        raise UnreadableFile(TOO_DEEP) from error
+        raise TooDeep from error
     except ValueError as error:  # null bytes, before Python 3.12; lone surrogates
         raise UnreadableFile(f"cannot be parsed: {error}") from error
 
@@ -46,6 +55,23 @@ def _syntax_error(source: SourceFile, error: SyntaxError) -> UnreadableFile:
     place = LineTable(source.text).clamp(error.lineno or 1, error.offset or 1)
     message = f"cannot be parsed as Python {version}: {' '.join(error.msg.split())}"
     return UnreadableFile(message, place.row, place.column)
+
+
+def refuse_long_chains(tree: ast.Module) -> None:
+    """Refuse what is deep by `a.b.c` and `f()()()`: each link asks what all before it are.
+
+    Raises:
+        TooDeep: there is a chain of more than `MAX_NESTING` links.
+    """
+    links: dict[ast.AST, int] = {}
+    for node in ast.walk(tree):
+        length = links.get(node, 0) + 1
+        if length > MAX_NESTING:
+            raise TooDeep
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            links[node.value] = length
+        elif isinstance(node, ast.Call):
+            links[node.func] = length
 
 
 def concrete_syntax(text: str) -> libcst.Module:
