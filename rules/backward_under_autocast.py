@@ -143,7 +143,7 @@ def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
         message,
         ending_words(view, region, node, first),
         path=_path(view, region, items, island),
-        links=(_damage(view, region, island),),
+        links=(region.link, _damage(view, region, island)),
     )
 
 

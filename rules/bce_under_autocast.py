@@ -143,7 +143,9 @@ def _finding(view: FileView, region: Region, item: Inside) -> Finding:
     }
     message = MESSAGE.format(device=DEVICES[device], **words)
     path = path_to(view, region, item, "binary cross entropy runs with autocast still on")
-    return view.finding(RULE, item.call, message, HELP.format(device=device), path=path)
+    return view.finding(
+        RULE, item.call, message, HELP.format(device=device), path=path, links=(region.link,)
+    )
 
 
 def _is_banned(regions: Regions, call: ast.Call, function: Function) -> bool:

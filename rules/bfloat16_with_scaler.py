@@ -81,6 +81,7 @@ from amplint.amp.dtypes import dtype_meant
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
+from amplint.regions.contexts import DEFAULT_DTYPES
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
@@ -255,7 +256,7 @@ def _compares_with_float16(view: FileView, guard: Condition) -> bool:
 def _options(view: FileView, test: ast.expr, side: bool, function: Function) -> Iterator[str]:
     """What somebody has to set for a test to come out on one side, as the code first reads it.
 
-    A test that is computed from the batch or the machine needs nobody, nor does one of "cuda".
+    A test that is computed from the batch or the machine needs nobody, nor does one of a device type.
     """
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _options(view, test.operand, not side, function)
@@ -266,7 +267,7 @@ def _options(view: FileView, test: ast.expr, side: bool, function: Function) -> 
         read = test.left if isinstance(test, ast.Compare) else test
         others = test.comparators if isinstance(test, ast.Compare) else []
         contents = [view.values.of(item, function).only() for item in others]
-        if not all(isinstance(item, str) and item != "cuda" for item in contents):
+        if not all(isinstance(item, str) and item not in DEFAULT_DTYPES for item in contents):
             return
         for origin in view.values.origins.of(read, function).origins:
             if isinstance(origin.expression, (ast.Name, ast.Attribute, ast.Subscript)):

@@ -143,7 +143,7 @@ def check(view: FileView) -> Iterator[Finding]:
             MESSAGE.format(row=region.opened.lineno),
             ending_words(view, region, node, fresh[0]),
             path=path_to(view, region, fresh[0], "the optimizer steps with autocast still on"),
-            links=(optimizer_link(view, regions, fresh[0]),),
+            links=(region.link, optimizer_link(view, regions, fresh[0])),
         )
 
 
@@ -156,5 +156,5 @@ def _stale(view: FileView, stale: Stale) -> Finding:
     module = stale.forward.function.module
     again = view.step(stale.forward.call, module, "this forward runs in the same region again")
     help = ending_words(view, stale.region, node, stale.step)
-    link = optimizer_link(view, view.regions, stale.step)
-    return view.finding(RULE, node, message, help, path=(*steps, again), links=(link,))
+    links = (stale.region.link, optimizer_link(view, view.regions, stale.step))
+    return view.finding(RULE, node, message, help, path=(*steps, again), links=links)

@@ -121,7 +121,7 @@ def check(view: FileView) -> Iterator[Finding]:
             message.format_map(words),
             HELP,
             path=_path(view, stale),
-            links=(optimizer_link(view, view.regions, stale.step),),
+            links=(stale.region.link, optimizer_link(view, view.regions, stale.step)),
         )
 
 

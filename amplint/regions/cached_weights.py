@@ -60,9 +60,13 @@ def keeps_weights(
     regions: Regions, model: ast.expr, function: Function, depth: int = _DEPTH
 ) -> bool | None:
     """Whether a module that an expression stands for uses kept weights; None if not in sight."""
-    found = regions.objects.origins.of(model, function)
-    answers = [_built(regions, item.expression, item.function, depth) for item in found.origins]
-    return _any([*answers, None] if not found.complete or not answers else answers)
+    if model not in regions.keepers:
+        regions.keepers[model] = None  # `net = net.to(device)` ends here
+        found = regions.objects.origins.of(model, function)
+        answers = [_built(regions, item.expression, item.function, depth) for item in found.origins]
+        open_ = not found.complete or not answers
+        regions.keepers[model] = _any([*answers, None] if open_ else answers)
+    return regions.keepers[model]
 
 
 def _any(answers: Iterable[bool | None]) -> bool | None:
@@ -92,7 +96,15 @@ def _built(regions: Regions, node: ast.expr, function: Function, depth: int) -> 
 
 
 def _class_keeps(regions: Regions, owner: Class, depth: int) -> bool | None:
-    """The same for objects of a class: by what its constructors build, and how it multiplies."""
+    """The same for objects of a class; asked once for each."""
+    if owner not in regions.keepers:
+        regions.keepers[owner] = None  # a class that holds its like ends here
+        regions.keepers[owner] = _find_kept(regions, owner, depth)
+    return regions.keepers[owner]
+
+
+def _find_kept(regions: Regions, owner: Class, depth: int) -> bool | None:
+    """By what the constructors of a class build, and how its methods multiply."""
     known = regions.objects.ancestry(owner)
     foreign = regions.objects.base_names(owner) - MODULE_BASES - _CONTAINERS
     answers: list[bool | None] = [None] if foreign else []

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 from amplint.amp import names
 from amplint.amp.dtypes import DType
+from amplint.amp.libraries import class_row
 from amplint.code.arguments import Passed, fill, optional, parameters, passed
 from amplint.code.dataflow import Binding, scopes
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
+from amplint.findings import Standing
 from amplint.values.objects import Objects
 from amplint.values.values import Values
 
@@ -45,6 +47,7 @@ class Cast:
         condition: what decides, as source text; "" where nothing does or it is not known.
         caches: whether cast weights are kept until the outermost region ends.
         kept: the object is built once, and entered again by each use.
+        standing: how it is known that it is an autocast.
     """
 
     call: ast.expr
@@ -55,6 +58,7 @@ class Cast:
     condition: str = ""
     caches: bool = True
     kept: bool = False
+    standing: Standing = Standing.CODE
 
 
 #: None stands for a context that is no autocast, or for an unknown one.
@@ -201,8 +205,21 @@ class Contexts:
                 )
             if dotted is None and "autocast" in last_name(callee).lower():
                 # `accelerator.autocast()`; an import that is not found is another library's
-                return (Cast(call, function, enabled=None),)
+                standing = self._standing_of_method(callee, function)
+                return (Cast(call, function, enabled=None, standing=standing),)
         return UNKNOWN
+
+    def _standing_of_method(self, callee: ast.expr, function: Function) -> Standing:
+        """How it is known that a method called `autocast` opens one: a library's does."""
+        if not isinstance(callee, ast.Attribute):
+            return Standing.GUESS
+        origins = self.objects.origins.of(callee.value, function).origins
+        known = any(
+            isinstance(item.expression, ast.Call)
+            and class_row(item.function.module.resolve(item.expression.func)) is not None
+            for item in origins
+        )
+        return Standing.LIBRARY if known else Standing.GUESS
 
     def _is_defined(self, callee: ast.expr, function: Function) -> bool:
         """Whether the project says what a name or attribute is."""

@@ -143,8 +143,11 @@ def _product(
             return node
         known = regions.objects.callee(node, function) if depth else None
         if known is not None and known.name != "__init__":
-            inner = _product(regions, known, known.nodes, depth - 1)
-            if inner is not None:
+            if known not in regions.multiplying:
+                regions.multiplying[known] = False  # recursion ends here
+                inner = _product(regions, known, known.nodes, depth - 1)
+                regions.multiplying[known] = inner is not None
+            if regions.multiplying[known]:
                 return node
     return None
 

@@ -16,7 +16,8 @@ from amplint.amp.value_roles import ValueRoles
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
-from amplint.code.module import Function, Module
+from amplint.code.module import Class, Function, Module
+from amplint.findings import Link
 from amplint.regions.contexts import Alternatives, Cast, Contexts
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
@@ -50,6 +51,11 @@ class Region:
     function: Function
     parts: tuple[ast.AST, ...]
     conditional: bool
+
+    @property
+    def link(self) -> Link:
+        """That it is an autocast region, and how that is known."""
+        return Link("region", self.cast.standing, ast.unparse(self.opened), "is an autocast")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +97,10 @@ class Regions:
         self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
         self._inside: dict[Region, list[Inside]] = {}
         self._switches: dict[Cast, ast.expr] = {}
+        #: Answers of `islands` about whole functions.
+        self.multiplying: dict[Function, bool] = {}
+        #: Answers of `cached_weights` about expressions and classes.
+        self.keepers: dict[ast.expr | Class, bool | None] = {}
 
     # -- the regions of one function ---------------------------------------------------------
 
