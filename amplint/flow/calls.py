@@ -26,19 +26,28 @@ from amplint.flow.functions import Functions, Run, is_stub
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
-from amplint.flow.slice import CLIP_HELPER, HOOK, RUNNERS, SUSPECT, is_own_call
+from amplint.flow.slice import (
+    CLIP_HELPER,
+    EDITS,
+    RUNNERS,
+    SUSPECT,
+    is_for_effect,
+    is_gradient,
+    is_own_call,
+)
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
 
 Valued = list[tuple[State, Value]]
 Evaluate = Callable[[ast.expr, State, Frame], Valued]
 
-#: Callees that look at a scaler or a scaled value and change nothing.
+#: Callees that look at a scaler or a scaled value and change nothing, by a word of their names.
 HARMLESS = re.compile(
-    r"print|log|debug|info|warn|len|save|dump|state_dict|isinstance|hasattr|append|item|str|repr|"
-    r"type|id|format|float|isnan|isfinite|isinf|add_scalar|record|display|set_postfix|detach|cpu|"
-    r"mean|all_reduce|reduce|barrier|broadcast|get_scale|is_enabled|checkpoint|dict|tuple|list|zip|"
-    r"partial|Lambda|lr_scheduler|LR$|Scheduler",
+    r"(?:^|_|(?<=[a-z])(?=[A-Z]))(?:print|log|logs|logger|logging|debug|info|warn|warning|len|save|"
+    r"dump|dumps|state_dict|isinstance|hasattr|append|item|items|str|repr|type|id|format|float|"
+    r"isnan|isfinite|isinf|add_scalar|add_scalars|record|display|set_postfix|detach|cpu|mean|"
+    r"reduce|barrier|broadcast|get_scale|is_enabled|checkpoint|dict|tuple|list|zip|partial|Lambda|"
+    r"lr_scheduler|LR|Scheduler)(?:_|$|(?=[A-Z]))|LR$|Scheduler",
 )
 #: Callables that only put together what they are given.
 CONTAINERS = frozenset({"dict", "list", "tuple", "set", "zip", "SimpleNamespace", "Namespace"})
@@ -179,7 +188,7 @@ class Calls:
             return self.events.clip(call)
         if call.name == "zero_grad":
             return self.events.zero_grad(call)
-        if call.name in ("mul_", "div_") and last_name(call.place) == "grad":
+        if call.name in EDITS and is_gradient(call.place):
             return self.events.havoc(call.state)
         return self._constructor(call)
 
@@ -347,7 +356,10 @@ class Calls:
 
     def _may_do_protocol_work(self, call: Call, kinds: set[str]) -> bool:
         name = call.name
-        if HARMLESS.search(name):
+        if self._is_variable(call):
+            if is_for_effect(call.node, call.function):
+                return True
+        elif HARMLESS.search(name):
             return False
         if self._is_handed_in(call) and SUSPECT.search(name) and not self._computes_loss(call):
             return True
@@ -359,7 +371,7 @@ class Calls:
             return True
         if self._computes_loss(call):
             return False
-        if self._may_use_scaler(call) or (self._is_variable(call) and HOOK.search(name)):
+        if self._may_use_scaler(call):
             return True
         if self._is_variable(call) and HANDED in call.state.values:
             return True

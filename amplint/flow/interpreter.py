@@ -15,7 +15,7 @@ from amplint.code.by_name import written_by_name
 from amplint.code.module import Function
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame, callee_name
-from amplint.flow.conditions import advanced, assume, forget
+from amplint.flow.conditions import advanced, assume, evaluate, forget
 from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Expressions, Valued
 from amplint.flow.facts import ZERO_GRAD
@@ -316,7 +316,7 @@ class Interpreter(Expressions):
             after for state in states for after, _ in self.expression(node.iter, state, frame)
         ]
         if shape.container:
-            return self._container_loop(node, states, frame)
+            return self._unless_empty(node, states, frame)
         hooks = [
             state
             for state in states
@@ -347,6 +347,20 @@ class Interpreter(Expressions):
         outcome = self._leave_loop(node, shape, exits, frame, outcome)
         outcome.absorb(ran)
         outcome.normal += ran.normal
+        return outcome
+
+    def _unless_empty(self, node: ast.For, states: list[State], frame: Frame) -> Outcome:
+        """A loop over optimizers or scalers: there are some, unless the path knows of none."""
+        entered: list[State] = []
+        none: list[State] = []
+        for state in states:
+            some = self.reader.formula(inner_iterable(node.iter), state, frame.function)
+            if evaluate(some, state) is False:
+                none.append(state)
+            else:
+                entered += assume(some, True, state)
+        outcome = self._container_loop(node, entered, frame)
+        outcome.normal += none
         return outcome
 
     def _split_by_length(
@@ -454,8 +468,13 @@ class Interpreter(Expressions):
         return outcome
 
     def _container_loop(self, node: ast.For, states: list[State], frame: Frame) -> Outcome:
-        """A loop over optimizers or scalers: one round stands for all elements."""
+        """A loop over optimizers or scalers: one round stands for all elements.
+
+        Where it leaves gradients that nobody knows, those of the elements that a test in it
+        leaves out are not known either.
+        """
         outcome = Outcome()
+        before = self.transitions.havocs
         for state in states:
             running = [state]
             for item in self.loops.elements(node, state, frame):
@@ -470,6 +489,9 @@ class Interpreter(Expressions):
                     following += result.normal + result.continues
                 running = merge(following, self.program.slice(frame.function).guard_names)
             outcome.normal += running
+        if self.transitions.havocs > before:
+            unknown = [state for state in outcome.normal if not _knows_gradients(state)]
+            outcome.normal = unknown or outcome.normal
         return outcome
 
     def _with(self, node: ast.With, states: list[State], frame: Frame) -> Outcome:
@@ -579,6 +601,10 @@ def _is_new(state: State, guards: frozenset[str], seen: set[tuple]) -> bool:
         return False
     seen.add(key)
     return True
+
+
+def _knows_gradients(state: State) -> bool:
+    return any(item[0] is not None for key, item in state.typestate.items() if key[0] == "gradient")
 
 
 def _after_training(state: State, node: ast.stmt, frame: Frame) -> State:

@@ -20,6 +20,7 @@ from amplint.flow.facts import (
     protocol_words,
 )
 from amplint.flow.reader import Reader
+from amplint.flow.slice import EDITS, is_gradient
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, KEEPER, Value
 
@@ -87,7 +88,7 @@ class LoopReader:
                 words |= self.program.reach(call, function) | own
                 container = container or (bool(targets) and _is_about(call, own, targets))
                 container = container or self._hands_over(call, targets, function)
-            container = container or _clears_gradients(statement, targets)
+            container = container or _changes_gradients(statement, targets)
         trains = BACKWARD in words
         return Shape(trains, trains and bool(words & {STEP, PLAIN_STEP, UNSCALE}), container)
 
@@ -237,15 +238,19 @@ def _is_place(value: Value) -> bool:
     )
 
 
-def _clears_gradients(statement: ast.stmt, targets: set[str]) -> bool:
-    """`p.grad = None` for each parameter of the loop."""
+def _changes_gradients(statement: ast.stmt, targets: set[str]) -> bool:
+    """`p.grad = None` or `p.grad.div_(factor)` for each parameter of the loop."""
     return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == "grad"
-        and isinstance(node.ctx, ast.Store)
-        and bool(_names_of_place(node) & targets)
+        _is_gradient_changed(node) and bool(_names_of_place(node) & targets)
         for node in walk(statement)
+        if isinstance(node, ast.Attribute)
     )
+
+
+def _is_gradient_changed(node: ast.Attribute) -> bool:
+    if node.attr == "grad":
+        return isinstance(node.ctx, ast.Store)
+    return node.attr in EDITS and is_gradient(node.value)
 
 
 def inner_iterable(node: ast.expr) -> ast.expr:

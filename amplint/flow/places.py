@@ -18,7 +18,7 @@ from amplint.flow.state import State
 from amplint.flow.values import Value
 
 #: Stable calls whose result is a count.
-COUNTING_CALLS = frozenset({"numel", "device_count", "get_world_size"})
+COUNTING_CALLS = frozenset({"len", "numel", "device_count", "get_world_size"})
 #: Calls whose result is the same whenever their arguments are.
 STABLE_CALLS = frozenset(
     {

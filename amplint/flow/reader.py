@@ -57,6 +57,8 @@ class Reader(Windows):
     """Evaluates expressions against a state: their values and the conditions they stand for."""
 
     _judged: dict[int, str] = field(default_factory=dict)
+    #: Unknown places that some name of theirs says to be scalers.
+    _scalers: set[str] = field(default_factory=set)
     _depth: int = 0
     #: Bodies of lambdas with the arguments of a call: kept, because nodes are keys.
     _expanded: dict[ast.Call, ast.expr] = field(default_factory=dict)
@@ -137,6 +139,7 @@ class Reader(Windows):
         value = self.raw(node, state, function)
         if value is None or value[0] != "path":
             return value
+        self.place(node, state, function)  # under another name it is a scaler all the same
         if isinstance(node, ast.Attribute) and node.attr in self._called_names(function):
             owner = self.place(node.value, state, function) if _is_place(node.value) else None
             method = self._unbound(owner, node.attr)
@@ -203,6 +206,8 @@ class Reader(Windows):
         kind = self._judged.get(id(node))
         if kind is None:
             kind = self._judged[id(node)] = self._judge(node, function)
+        if kind == "scaler":
+            self._scalers.add(value[1])
         return (kind, value[1])
 
     def _judge(self, node: ast.expr, function: Function) -> str:
@@ -329,7 +334,8 @@ class Reader(Windows):
             return read
         judged = self.place(node, state, function)
         # A GradScaler has no __bool__: its truth is that it is not None.
-        return ("some" if judged is not None and judged[0] == "scaler" else "true", location)
+        is_scaler = kind_of(judged) == "scaler" or location in self._scalers
+        return ("some" if is_scaler else "true", location)
 
     def _call_formula(self, node: ast.Call, state: State, function: Function) -> Formula:
         name = callee_name(node)
@@ -515,6 +521,8 @@ class Reader(Windows):
         if literal is not None and kind_of(known) == "const":
             return known[1] == literal
         location = self.locate(left, state, function)
+        if literal == 0 and isinstance(left, ast.Call) and callee_name(left) in COUNTING_CALLS:
+            return negate(self.formula(left, state, function))
         if literal is not None and location is not None:
             if literal is True or literal is False:
                 truth = self.formula(left, state, function)

@@ -11,11 +11,13 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from amplint.amp.roles import Role, Roles, scaler_name
 from amplint.amp.uses import uses_of
 from amplint.code.arguments import parameters
 from amplint.code.by_name import written_by_name
+from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
 from amplint.code.registries import request_of
@@ -31,8 +33,8 @@ SUSPECT = re.compile(
 RUNNERS = frozenset(
     {"backward", "zero_grad", "optimizer_step", "call_hook", "run_hook", "manual_backward"}
 )
-#: Variables that hold what others want to run.
-HOOK = re.compile(r"hook|callback|listener", re.IGNORECASE)
+#: Methods that multiply or divide a gradient in place: by the scale, for all that is known.
+EDITS = frozenset({"mul_", "div_"})
 #: Methods that only models have.
 PARAMETERS = frozenset({"parameters", "named_parameters"})
 #: Helpers of other files that clip, by the name they usually have.
@@ -153,7 +155,7 @@ class Slicer:
             return True  # a table of functions, of this file or another
         if request_of(call, function) is not None:
             return True
-        if self._is_handed_in(callee, name, function):
+        if self._is_handed_in(call, name, function):
             return True
         if is_own_call(callee) and SUSPECT.search(name):
             return True
@@ -164,6 +166,8 @@ class Slicer:
         if isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function):
             return True
         if self._may_use_scaler(call) or self.models_in(call):
+            return True
+        if name in EDITS and isinstance(callee, ast.Attribute) and is_gradient(callee.value):
             return True
         arguments = (*call.args, *(keyword.value for keyword in call.keywords))
         return any(self._is_participant(argument, function) for argument in arguments)
@@ -202,10 +206,11 @@ class Slicer:
             self._known_carriers = (self.interesting, found)
         return self._known_carriers[1]
 
-    def _is_handed_in(self, callee: ast.expr, name: str, function: Function) -> bool:
+    def _is_handed_in(self, call: ast.Call, name: str, function: Function) -> bool:
         """Whether a call runs a parameter, or a method that some class of the program has."""
+        callee = call.func
         if isinstance(callee, ast.Name):
-            if HOOK.search(name):
+            if is_for_effect(call, function) and _is_variable(name, function):
                 return True
             suspect = name in self.handed or SUSPECT.search(name) is not None
             return suspect and name in parameters(function)
@@ -358,7 +363,7 @@ class _Work:
         if isinstance(statement, ast.Assert):
             return bool(names_in(statement.test) & self.relevant)
         return any(
-            names_in(target) & self.relevant or _is_gradient(target) or self._keeps(target, value)
+            names_in(target) & self.relevant or is_gradient(target) or self._keeps(target, value)
             for target, value in assignments_of(statement, inside=self.slicer.binds_inside)
         )
 
@@ -401,9 +406,30 @@ def _is_own(place: ast.expr) -> bool:
     return root is not place and isinstance(root, ast.Name) and root.id == "self"
 
 
-def _is_gradient(target: ast.expr) -> bool:
-    """`p.grad = None` clears gradients without any call."""
-    return isinstance(target, ast.Attribute) and target.attr == "grad"
+def is_gradient(place: ast.expr) -> bool:
+    """`p.grad`, `p.grad.data`: to assign it, or to change it in place, needs no protocol call."""
+    if isinstance(place, ast.Attribute) and place.attr == "data":
+        place = place.value
+    return isinstance(place, ast.Attribute) and place.attr == "grad"
+
+
+def is_for_effect(call: ast.Call, function: Function) -> bool:
+    """Whether nobody takes what a call returns: it is there for what it does."""
+    return id(call) in _effects_of(function)
+
+
+@lru_cache(maxsize=256)
+def _effects_of(function: Function) -> frozenset[int]:
+    statements = (node.value for node in function.nodes if isinstance(node, ast.Expr))
+    return frozenset(id(value) for value in statements if isinstance(value, ast.Call))
+
+
+def _is_variable(name: str, function: Function) -> bool:
+    """Whether a name is a parameter, or what a loop takes out of a container."""
+    if name in parameters(function):
+        return True
+    found = bindings_of(function).get(name, ())
+    return any(isinstance(binding.statement, (ast.For, ast.AsyncFor)) for binding in found)
 
 
 def is_own_call(callee: ast.expr) -> bool:
