@@ -175,7 +175,7 @@ class _Engine:
         for function in candidates:
             if function.name not in called and function not in self.inlined:
                 found += self._judge_entry(function)
-        for function in candidates:
+        for function in sorted(candidates, key=self._called_by_name().__contains__):
             if function not in self.inlined and self._holds_a_protocol(function):
                 found += self._judge_entry(function)
         found += self._judge_inherited()
@@ -185,6 +185,15 @@ class _Engine:
         found = [item for item in found if not self._callers_refute(item)]
         found += self._never_done({item.site.node for item in found})
         return [item for item in found if self._is_wanted(item)]
+
+    def _called_by_name(self) -> set[Function]:
+        """Functions of the file that others surely call: these come first, and decide about them.
+
+        Of a method only its name is known, which methods of other classes may have, too.
+        """
+        calls = [site for site in self.module.calls if isinstance(site.node.func, ast.Name)]
+        found = ((self.program.find_function(s.node.func, s.function), s.function) for s in calls)
+        return {callee for callee, caller in found if callee is not None and callee is not caller}
 
     def _is_wanted(self, item: Found) -> bool:
         """Whether a finding is about what the engine was asked about."""
