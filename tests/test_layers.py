@@ -35,6 +35,7 @@ ORDER = (
     ("cache",),
     ("checker",),
     ("runtime",),
+    ("selftest",),
     ("probe",),
     ("fixing", "report"),
     ("cli",),

@@ -18,6 +18,7 @@ import click
 from amplint import __version__
 from amplint.cli.check import check
 from amplint.cli.clean import clean
+from amplint.cli.doctor import doctor
 from amplint.cli.probe import probe
 from amplint.cli.problem_matcher import problem_matcher
 from amplint.cli.protocol import protocol
@@ -126,7 +127,7 @@ def cli(ctx: click.Context) -> None:
         ctx.exit(EXIT_ERROR)
 
 
-for _command in (check, probe, rule, protocol, problem_matcher, clean):
+for _command in (check, probe, rule, protocol, problem_matcher, clean, doctor):
     cli.add_command(_command)
 
 

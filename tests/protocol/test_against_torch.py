@@ -19,8 +19,7 @@ import pytest
 pytest.importorskip("torch")
 
 from amplint.protocol import VIOLATIONS, Event
-
-from .side_by_side import (
+from amplint.selftest.side_by_side import (
     EVERY_EVENT,
     FIXED_SCALE_EVENTS,
     Update,

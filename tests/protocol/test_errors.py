@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from amplint.protocol import VIOLATIONS
-
-from .side_by_side import Rig, read
+from amplint.selftest.side_by_side import Rig, read
 
 #: Slug and the word (letters: see test_against_torch.py) whose last event raises it.
 SHORTEST = {

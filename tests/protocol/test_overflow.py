@@ -14,8 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from amplint.protocol import Event
-
-from .side_by_side import LETTERS, NEW_SCALE, Rig
+from amplint.selftest.side_by_side import LETTERS, NEW_SCALE, Rig
 
 LENGTH = 4
 ALPHABET = (*LETTERS, "X")

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplint.protocol import Event
-
-from .side_by_side import LETTERS, Rig
+from amplint.selftest.side_by_side import LETTERS, Rig
 
 OPTIMIZERS = ("generator", "discriminator")
 SCALES = (1.0, 128.0, 65536.0, 2.0**20)

@@ -29,15 +29,22 @@ class Observed:
 
 
 class ScalarTorch:
-    """One CPU scaler and its optimizers, with snapshots so that words share prefixes."""
+    """One scaler and its optimizers, with snapshots so that words share prefixes."""
 
     def __init__(
-        self, optimizers: tuple[Hashable, ...] = ("optimizer",), *, enabled: bool = True
+        self,
+        optimizers: tuple[Hashable, ...] = ("optimizer",),
+        *,
+        enabled: bool = True,
+        device: str = "cpu",
     ) -> None:
         torch.set_num_threads(1)
         self.loss_factor = 1.0  # inf makes the next backward overflow
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=INIT_SCALE, enabled=enabled)
-        self.parameters = {key: torch.zeros(1, requires_grad=True) for key in optimizers}
+        kind = device.partition(":")[0]
+        self.scaler = torch.amp.GradScaler(kind, init_scale=INIT_SCALE, enabled=enabled)
+        self.parameters = {
+            key: torch.zeros(1, requires_grad=True, device=device) for key in optimizers
+        }
         self.optimizers = {
             key: torch.optim.SGD([parameter], lr=1.0, foreach=False)
             for key, parameter in self.parameters.items()

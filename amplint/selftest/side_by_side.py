@@ -9,8 +9,7 @@ from functools import cache
 
 from amplint.protocol import Event, Gradient, Tracker, Violation
 from amplint.protocol.states import ABSENT
-
-from .scalar_torch import INIT_SCALE, ScalarTorch
+from amplint.selftest.scalar_torch import INIT_SCALE, ScalarTorch
 
 EVERY_EVENT = tuple(Event)
 #: Words of these keep the initial scale of 65536: no update() grows or backs it off.
@@ -66,11 +65,13 @@ class Reaction:
 class Rig:
     """The tracker, a real scaler, and the same program with a disabled scaler."""
 
-    def __init__(self, optimizers: tuple[Hashable, ...] = ("optimizer",)) -> None:
+    def __init__(
+        self, optimizers: tuple[Hashable, ...] = ("optimizer",), device: str = "cpu"
+    ) -> None:
         self.optimizers = optimizers
         self.tracker = Tracker()
-        self.torch = ScalarTorch(optimizers)
-        self.without_amp = ScalarTorch(optimizers, enabled=False)
+        self.torch = ScalarTorch(optimizers, device=device)
+        self.without_amp = ScalarTorch(optimizers, enabled=False, device=device)
 
     def apply(
         self, event: Event, key: Hashable = "optimizer", new_scale: float = INIT_SCALE
@@ -160,11 +161,11 @@ class Tally:
 class Walk:
     """Depth-first over the words; the rig is rewound to the prefix that words share."""
 
-    def __init__(self, length: int, alphabet: Word) -> None:
+    def __init__(self, length: int, alphabet: Word, device: str = "cpu") -> None:
         self.length = length
         self.alphabet = alphabet
         self.tally = Tally()
-        self.rig = Rig()
+        self.rig = Rig(device=device)
 
     def extend(self, prefix: Word, slugs: tuple[str, ...], events: Word) -> None:
         before = self.rig.snapshot()
@@ -215,9 +216,11 @@ def last_update(rig: Rig, word: Word, slugs: tuple[str, ...]) -> Update:
 
 
 @cache
-def walk(first: Event, length: int, alphabet: Word = FIXED_SCALE_EVENTS) -> Tally:
+def walk(
+    first: Event, length: int, alphabet: Word = FIXED_SCALE_EVENTS, device: str = "cpu"
+) -> Tally:
     """Run every word over `alphabet` of up to `length` events that starts with `first`."""
-    words = Walk(length, alphabet)
+    words = Walk(length, alphabet, device)
     words.extend((), (), (first,))
     return words.tally
 
