@@ -42,16 +42,27 @@ _Token = str | _Test | _Star
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A part of a path: its text where it has no wildcards."""
+    """A part of a path.
 
-    text: str | None
+    Args:
+        text: all of it, where it has no wildcards.
+        ending: what follows its only star, where that stands first: `*.log`.
+        tokens: of any other one.
+    """
+
+    text: str | None = None
+    ending: str | None = None
     tokens: tuple[_Token, ...] = ()
 
     def matches(self, name: str) -> bool:
-        return name == self.text if self.text is not None else _fits(self.tokens, name, _is)
+        if self.text is not None:
+            return name == self.text
+        if self.ending is not None:
+            return name.endswith(self.ending)
+        return _fits(self.tokens, name, _is)
 
 
-_ANY_NAME = _Name(None, (_STAR,))
+_ANY_NAME = _Name(ending="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,36 +98,34 @@ class Globs:
         lines: in their order; blank ones and comments have no meaning.
         strict: whether a malformed line is an error; else it matches nothing, as in git.
 
+    Attributes:
+        names_only: whether the last part of a path is all that counts.
+
     Raises:
         Malformed: one of the lines, with its number from 1.
     """
 
     def __init__(self, lines: Iterable[str], *, strict: bool = False) -> None:
-        known: list[Glob] = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                glob = parse(line, strict=strict)
-            except Malformed as error:
-                if strict:
-                    raise Malformed(f"{error} (pattern {number})") from error
-                continue
-            if glob is not None:
-                known.append(glob)
-        self._globs = known
+        self._globs = list(_parsed(lines, strict))
+        self.names_only = not any(glob.anchored for glob in self._globs)
         #: Where the plain names stand, the last of each: most lines are no more than that.
-        self._plain = {
-            glob.parts[0].text: index
-            for index, glob in enumerate(known)
-            if _is_plain(glob) and isinstance(glob.parts[0], _Name)
-        }
-        self._others = [(index, glob) for index, glob in enumerate(known) if not _is_plain(glob)][
-            ::-1
-        ]
+        self._plain: dict[str, int] = {}
+        self._plain_folders: dict[str, int] = {}
+        self._others: list[tuple[int, Glob]] = []
+        for index, glob in enumerate(self._globs):
+            name = _plain_name(glob)
+            if name is None:
+                self._others.append((index, glob))
+            else:
+                (self._plain_folders if glob.folders_only else self._plain)[name] = index
+        self._others.reverse()
 
     def decide(self, path: str, *, is_folder: bool) -> bool | None:
         """Whether a path below the folder of the patterns is ignored; None if no line says so."""
         parts = path.split("/")
         best = self._plain.get(parts[-1], -1)
+        if is_folder:
+            best = max(best, self._plain_folders.get(parts[-1], -1))
         for index, glob in self._others:
             if index < best:
                 break
@@ -124,6 +133,24 @@ class Globs:
                 best = index
                 break
         return None if best < 0 else not self._globs[best].negated
+
+
+def _parsed(lines: Iterable[str], strict: bool) -> Iterator[Glob]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            glob = parse(line, strict=strict)
+        except Malformed as error:
+            if strict:
+                raise Malformed(f"{error} (pattern {number})") from error
+            continue
+        if glob is not None:
+            yield glob
+
+
+def _plain_name(glob: Glob) -> str | None:
+    """The only name that a pattern means, wherever it stands; None for any other pattern."""
+    first = glob.parts[0]
+    return None if glob.anchored or not isinstance(first, _Name) else first.text
 
 
 def parse(line: str, *, strict: bool = True) -> Glob | None:
@@ -173,22 +200,18 @@ def _names(text: str, strict: bool) -> Iterator[str]:
     yield text[start:]
 
 
-def _is_plain(glob: Glob) -> bool:
-    (first, *rest) = glob.parts
-    plain = isinstance(first, _Name) and first.text is not None
-    return plain and not rest and not glob.anchored and not glob.folders_only
-
-
 def _name(text: str) -> _Name:
     if not re.search(r"[*?\[\\]", text):
         return _Name(text)
+    if not re.search(r"[*?\[\\]", text[1:]) and text.startswith("*"):
+        return _Name(ending=text[1:])
     tokens: list[_Token] = []
     position = 0
     while position < len(text):
         token, position = _token(text, position)
         if token is not _STAR or tokens[-1:] != [_STAR]:
             tokens.append(token)
-    return _Name(None, tuple(tokens))
+    return _Name(tokens=tuple(tokens))
 
 
 def _token(text: str, position: int) -> tuple[_Token, int]:

@@ -36,7 +36,8 @@ class Patterns:
 
     def match(self, path: str, *, is_folder: bool = False) -> bool:
         """Whether a path is excluded by itself; its folders are not looked at."""
-        return bool(self._globs.decide(self._below_root(path), is_folder=is_folder))
+        meant = os.path.basename(path) if self._globs.names_only else self._below_root(path)
+        return bool(self._globs.decide(meant, is_folder=is_folder))
 
     def match_with_parents(self, path: str) -> bool:
         """Whether a path, or a folder above it and below the root, is excluded."""
