@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from amplint.flow.call import Frame
 from amplint.flow.conditions import evaluate, is_volatile, negate
 from amplint.flow.loops import LoopReader
 from amplint.flow.state import State
@@ -260,3 +261,19 @@ def test_the_rest_of_a_loader_is_the_window_of_its_loop(counted: Reading) -> Non
         state = State(facts={counted.formula("(i + 1) % k == 0", State()): truth})
         LoopReader(reader).count_known(state)
         assert evaluate(counted.formula("len(loader) % k == 0", state), state) is truth
+
+
+@pytest.mark.parametrize(
+    ("iterable", "first"),
+    [
+        ("enumerate(loader)", 0),
+        ("enumerate(loader, 1)", 1),
+        ("enumerate(loader, start=n)", None),
+        ("enumerate(loader, start=n + 1)", None),
+    ],
+)
+def test_where_counting_begins(iterable: str, first: int | None) -> None:
+    counted = Reading(f"for i, x in {iterable}:\n    pass")
+    loop = counted.function.body[0]
+    LoopReader(counted.reader).start(loop, State(), Frame(counted.function))
+    assert counted.reader.counters[counted.place("i", State())] == first
