@@ -6,9 +6,25 @@ import gc
 
 #: New objects between two collections of the young ones; Python's default is 700. Modules and
 #: trees have few cycles, and are kept as long as the process works.
-_YOUNG = 50_000
+_RARELY = (50_000, 20, 100)
+#: Objects in use, about 350 MB of parsed modules.
+_MANY = 5_000_000
 
 
 def spare() -> None:
     """Collect rarely in this process, which is ours: a check of trees is a tenth faster."""
-    gc.set_threshold(_YOUNG, 20, 100)
+    gc.set_threshold(*_RARELY)
+
+
+def sweep() -> None:
+    """Free what the check of one file has left behind, if this process is ours.
+
+    What an earlier sweep has found in use is looked at again only when there is much of it:
+    hardly any of it is dropped, and to walk it takes half a second.
+    """
+    if gc.get_threshold() != _RARELY:
+        return
+    if gc.get_freeze_count() > _MANY:
+        gc.unfreeze()
+    gc.collect()
+    gc.freeze()

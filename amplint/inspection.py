@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from amplint.collector import sweep
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
 from amplint.recursion import with_room
@@ -81,6 +82,14 @@ class FileResult:
 
 
 def inspect(task: Task) -> FileResult:
+    """Check one file, as `_attempt` does, and free what that took."""
+    try:
+        return _attempt(task)
+    finally:
+        sweep()
+
+
+def _attempt(task: Task) -> FileResult:
     """Check one file; every failure becomes an error of the result.
 
     Under `AMPLINT_DEBUG=1` an unexpected exception is raised instead, for its traceback.
@@ -126,9 +135,18 @@ def _inspect(task: Task, *, deep: bool = False) -> FileResult:
     if suppressions.whole_file:
         return FileResult(source.filename)
     project = Project(task.root, task.src, task.target_torch, task.index)
-    view = view_of(source.filename, source.text, tree, path=task.path, project=project)
-    if task.plain and not _imports_amp(project, view.module):
-        return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
+    try:
+        view = view_of(source.filename, source.text, tree, path=task.path, project=project)
+        if task.plain and not _imports_amp(project, view.module):
+            return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
+        return _judge(task, suppressions, view)
+    finally:
+        project.release()
+
+
+def _judge(task: Task, suppressions: Suppressions, view: FileView) -> FileResult:
+    """What the rules and the suppressions make of a file."""
+    source = task.source
     errors: list[FileError] = []
     found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
     kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]
@@ -139,7 +157,7 @@ def _inspect(task: Task, *, deep: bool = False) -> FileResult:
         source.filename,
         findings,
         tuple(errors),
-        lookups=project.lookups.answers,
+        lookups=view.project.lookups.answers,
         unfinished=view.unfinished,
     )
 

@@ -16,6 +16,7 @@ from amplint.code.classes import ancestry_in_file, subclasses_in
 from amplint.code.expressions import path_text
 from amplint.code.layout import SCOPES, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
+from amplint.code.tree import LEAVES, MARKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +107,8 @@ def outside_stores(module: Module) -> dict[str, list[tuple[ast.expr, Binding]]]:
     found: dict[str, list[tuple[ast.expr, Binding]]] = {}
     for function in module.functions:
         for node in function.nodes:
+            if type(node) not in _BINDING:
+                continue
             for target, value in _targets(node):
                 if isinstance(target, ast.Attribute) and path_text(target.value) != "self":
                     stored = (target.value, Binding(node, value, function))
@@ -121,7 +124,8 @@ def values_read(module: Module) -> frozenset[str]:
         node = pending.pop()
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
             found.add(node.id if isinstance(node, ast.Name) else node.attr)
-        pending += _values_in(node)
+        if type(node) not in LEAVES and type(node) not in MARKS:
+            pending += _values_in(node)
     return frozenset(found)
 
 

@@ -25,8 +25,9 @@ _NESTED = 6
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 #: Re-exports are followed through this many files.
 _REEXPORT_DEPTH = 5
-#: So many imported modules are kept for the next checked files, with their trees.
-_SHARED = 256
+#: So many imported modules are kept for the next checked files, with their trees: about 0.35 MB
+#: each. A project with more of them is parsed again and again.
+_SHARED = 640
 #: An import statement, over several lines where it has parentheses or backslashes.
 _IMPORT_STATEMENT = re.compile(
     rb"^[ \t]*(?:from|import)\b(?:[^(\n\\]|\\\r?\n)*(?:\([^)]{0,9999}\))?", re.MULTILINE
@@ -381,6 +382,11 @@ class Project:
         while folders[-1] != root and folders[-1] != os.path.dirname(folders[-1]):
             folders.append(os.path.dirname(folders[-1]))
         return folders if folders[-1] == root else [folder]
+
+    def release(self) -> None:
+        """Let go of the modules that other projects share; nothing may be asked any more."""
+        for module in self._paths:
+            module.beyond = None
 
     # -- files -----------------------------------------------------------------------------
 

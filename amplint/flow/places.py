@@ -7,7 +7,7 @@ the same atom: "function:name", "Class.attribute", "...['key']", "...[*]".
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from amplint.code.by_name import read_by_name
 from amplint.code.module import Function
@@ -65,9 +65,17 @@ class Places:
     """
 
     program: Program
+    _homes: dict[tuple[str, Function], str] = field(default_factory=dict)
+    _functions: dict[tuple[ast.Name, Function], Function | None] = field(default_factory=dict)
 
     def name_location(self, name: str, function: Function) -> str:
         """Where a name of `function` lives."""
+        key = (name, function)
+        if key not in self._homes:
+            self._homes[key] = self._home_of(name, function)
+        return self._homes[key]
+
+    def _home_of(self, name: str, function: Function) -> str:
         scope: Function | None = function
         while scope is not None:
             if name in self.program.facts(scope).locals:
@@ -165,6 +173,12 @@ class Places:
 
     def _function_named(self, name: ast.Name, function: Function) -> Function | None:
         """The function of the same file that a name stands for."""
+        key = (name, function)
+        if key not in self._functions:
+            self._functions[key] = self._find_function(name, function)
+        return self._functions[key]
+
+    def _find_function(self, name: ast.Name, function: Function) -> Function | None:
         module = function.module
         definition = module.scopes.resolve(name, function.node).definition
         found = module.definitions.get(definition) if definition is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,7 @@ def _bound_and_global(
     bound, _ = bound_in_scope(origins, found, use, scope, activation, name)
     if scope is not scope.module.body:
         return bound
-    for other in _writers(scope.module, name):
+    for other in scope.module.once(_writers).get(name, ()):
         more, _ = bound_in_scope(origins, _plain(bindings_of(other)[name]), None, other, None, name)
         bound = merged(bound, weakened(more, Standing.CHOICE))
     return bound
@@ -157,12 +157,14 @@ def _plain(bindings: Iterable[Binding]) -> list[Binding]:
     return [item for item in bindings if not isinstance(item.statement, _ELSEWHERE)]
 
 
-def _writers(module: Module, name: str) -> Iterator[Function]:
-    """Functions that declare a name `global`."""
+def _writers(module: Module) -> dict[str, list[Function]]:
+    """The functions of a module that declare a name `global`, by that name."""
+    found: dict[str, dict[Function, None]] = {}
     for function in module.functions:
-        found = bindings_of(function).get(name, ())
-        if any(isinstance(item.statement, ast.Global) for item in found):
-            yield function
+        for node in function.nodes:
+            for name in node.names if isinstance(node, ast.Global) else ():
+                found.setdefault(name, {})[function] = None
+    return {name: list(functions) for name, functions in found.items()}
 
 
 def _before(

@@ -55,11 +55,14 @@ def stored_defaults(modules: Iterable[Module], name: str) -> list[tuple[ast.expr
     return [
         (keyword.value, site.function)
         for module in modules
-        for site in module.calls
-        if site.method == "set_defaults"
+        for site in module.once(_default_calls)
         for keyword in site.node.keywords
         if keyword.arg == name
     ]
+
+
+def _default_calls(module: Module) -> tuple[CallSite, ...]:
+    return tuple(site for site in module.calls if site.method == "set_defaults")
 
 
 def click_option(function: Function, name: str) -> Option | None:
