@@ -137,7 +137,7 @@ def _inspect(task: Task, *, deep: bool = False) -> FileResult:
     project = Project(task.root, task.src, task.target_torch, task.index)
     try:
         view = view_of(source.filename, source.text, tree, path=task.path, project=project)
-        if task.plain and not _imports_amp(project, view.module):
+        if task.plain and not _drives_amp(project, view.module):
             return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
         return _judge(task, suppressions, view)
     finally:
@@ -162,11 +162,11 @@ def _judge(task: Task, suppressions: Suppressions, view: FileView) -> FileResult
     )
 
 
-def _imports_amp(project: Project, module: Module) -> bool:
-    """Whether a module imports, or calls through others that hand it on, a file with AMP in it."""
-    from amplint.source.screen import mentions_amp
+def _drives_amp(project: Project, module: Module) -> bool:
+    """Whether a module imports, through whatever hands it on, a file that trains with AMP."""
+    from amplint.source.screen import trains_with_amp
 
-    return any(mentions_amp(text) for text in project.imported_texts(module))
+    return any(trains_with_amp(text) for text in project.imported_texts(module))
 
 
 def place(finding: Finding) -> tuple[str, int, int, str]:

@@ -31,6 +31,9 @@ _SPELLINGS = (
 #: What a file does that trains, whoever made its scaler.
 _TRAINS = re.compile(rb"\.backward\(|\.step\(|zero_grad\(|clip_grad_")
 
+#: What a file that trains with AMP holds, or makes for those that do.
+_STEPS = re.compile(rb"(?i:grad_?scaler)|unscale_|\.backward\(|\.step\(")
+
 #: Escapes, shifts and wide characters can hide a word from a byte scan. A declared encoding
 #: other than these, which extend ASCII byte for byte, is therefore never screened out.
 _DECLARATION = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
@@ -44,6 +47,15 @@ def trains(data: bytes) -> bool:
         data: the undecoded file.
     """
     return _TRAINS.search(data) is not None
+
+
+def trains_with_amp(data: bytes) -> bool:
+    """Whether a file has a part in mixed-precision training that another one may drive.
+
+    Args:
+        data: the undecoded file.
+    """
+    return _STEPS.search(data) is not None and mentions_amp(data)
 
 
 def mentions_amp(data: bytes) -> bool:
