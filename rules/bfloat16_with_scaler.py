@@ -79,13 +79,14 @@ from dataclasses import dataclass
 from amplint.amp import names
 from amplint.amp.dtypes import dtype_meant
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
-from amplint.code.module import CallSite, Function, enclosing_class
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, enclosing_class
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.regions.contexts import DEFAULT_DTYPES
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition
+from amplint.values.provenance import Condition, Origin
 from amplint.values.provenance import Standing as Firmness
 from amplint.values.values import Value
 from amplint.view import FileView
@@ -231,7 +232,7 @@ def _needed(
         if answer is not None and answer is not guard.side:
             return None
         if answer is None:
-            options |= dict.fromkeys(_options(view, guard.test, guard.side, guard.function))
+            options |= dict.fromkeys(_options(view, guard, region))
     chosen = value.standing is Firmness.CHOICE or value.origin.conditions
     return None if options and chosen else list(options)
 
@@ -253,16 +254,18 @@ def _compares_with_float16(view: FileView, guard: Condition) -> bool:
     )
 
 
-def _options(view: FileView, test: ast.expr, side: bool, function: Function) -> Iterator[str]:
+def _options(view: FileView, guard: Condition, region: CallSite) -> Iterator[str]:
     """What somebody has to set for a test to come out on one side, as the code first reads it.
 
-    A test that is computed from the batch or the machine needs nobody, nor does one of a device type.
+    A test that is computed from the batch, the forward or the machine needs nobody, nor does one
+    of a device type.
     """
+    test, side, function = guard.test, guard.side, guard.function
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _options(view, test.operand, not side, function)
+        yield from _options(view, Condition(test.operand, not side, function), region)
     elif isinstance(test, ast.BoolOp):
         for operand in test.values:
-            yield from _options(view, operand, side, function)
+            yield from _options(view, Condition(operand, side, function), region)
     elif view.values.truth(test, function).get(side, Firmness.CHOICE) is Firmness.CHOICE:
         read = test.left if isinstance(test, ast.Compare) else test
         others = test.comparators if isinstance(test, ast.Compare) else []
@@ -270,9 +273,28 @@ def _options(view: FileView, test: ast.expr, side: bool, function: Function) -> 
         if not all(isinstance(item, str) and item not in DEFAULT_DTYPES for item in contents):
             return
         for origin in view.values.origins.of(read, function).origins:
-            if isinstance(origin.expression, (ast.Name, ast.Attribute, ast.Subscript)):
+            is_place = isinstance(origin.expression, (ast.Name, ast.Attribute, ast.Subscript))
+            if is_place and not _is_of_forward(view, origin, region):
                 yield shorten(ast.unparse(test if others else origin.expression))
                 return
+
+
+def _is_of_forward(view: FileView, origin: Origin, region: CallSite) -> bool:
+    """Whether an expression reads what calls inside a region have returned."""
+    if origin.function is not region.function:
+        return False
+    root = origin.expression
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    layout = layout_of(region.function)
+    around = [node for node in layout.ancestors(region.node) if isinstance(node, ast.With)]
+    found = [item.expression for item in view.values.origins.of(root, region.function).origins]
+    return bool(found) and all(
+        isinstance(item, ast.Call)
+        and item in layout
+        and any(layout.holds(node, item) for node in around)
+        for item in found
+    )
 
 
 def _entered(region: CallSite) -> list[Condition]:
@@ -313,7 +335,7 @@ def _message(
 ) -> str:
     if is_branch:
         tests = [item for item in conditions_at(region.node, region.function) if item.side]
-        chosen = [item for item in tests if list(_options(view, item.test, True, item.function))]
+        chosen = [item for item in tests if list(_options(view, item, region))]
         if chosen:
             return CHOSEN.format(why=f"`{shorten(ast.unparse(chosen[0].test))}`")
     if value.standing is not Firmness.CHOICE:
