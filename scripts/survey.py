@@ -11,8 +11,8 @@ reads the code. The second adds up judged sheets, in Markdown.
   harm there), `false` (it cannot happen) or `open` (reading and running did not decide).
 * `class` names the question that was answered wrongly, `pattern` what the finding has in common with
   its copies: rows of one rule and one pattern have one verdict and are counted once by pattern.
-* Sheets of one batch by several readers are laid together: where verdicts differ, the finding is open,
-  until a row whose reader is `execution` decides it.
+* Rows of several readers, in one sheet or in several, are laid together: where verdicts differ, the
+  finding is open, until a row whose reader is `execution` decides it.
 
 Rows without a rule say what the sheet lacks: a repository that did not end, files that could not be
 analysed, functions that were followed in part.
@@ -193,9 +193,10 @@ def settle(sheets: Iterable[Sequence[Row]]) -> list[tuple[Row, str]]:
     for sheet in sheets:
         met: Counter[tuple[str, ...]] = Counter()
         for row in sheet:
-            # A sheet may hold equal rows: two findings in one line.
-            readings[(*row.place, str(met[row.place]))].append(row)
-            met[row.place] += 1
+            # A sheet may hold equal rows of one reader: two findings in one line.
+            said = (*row.place, row.reader)
+            readings[(*row.place, str(met[said]))].append(row)
+            met[said] += 1
     return [(rows[0], _agreed(rows)) for rows in readings.values()]
 
 

@@ -189,9 +189,10 @@ def test_one_pattern_has_one_verdict(survey: ModuleType) -> None:
 def test_readers_agree_or_execution_decides(
     survey: ModuleType, verdicts: tuple[tuple[str, str], ...], agreed: str
 ) -> None:
-    sheets = [[row(survey, 1, verdict, reader=reader)] for reader, verdict in verdicts]
-    ((_, verdict),) = survey.settle(sheets)
-    assert verdict == agreed
+    rows = [row(survey, 1, verdict, reader=reader) for reader, verdict in verdicts]
+    for sheets in ([[item] for item in rows], [rows]):
+        ((_, verdict),) = survey.settle(sheets)
+        assert verdict == agreed
 
 
 def test_two_findings_of_one_line_stay_two(survey: ModuleType) -> None:
