@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amplint.amp.names import CLIP_FUNCTIONS
-from amplint.amp.roles import Roles
+from amplint.amp.roles import Role, Roles
 from amplint.code.arguments import parameters
 from amplint.code.by_name import written_by_name
 from amplint.code.expressions import path_text
@@ -174,7 +174,8 @@ _CHANGES = frozenset({"append", "insert", "extend", "add", "remove", "pop", "cle
 
 
 def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
-    if site.method:
+    words = protocol_words(site.node, site.method, site.function, roles)
+    if site.method and not (words and _is_torchs(site, roles)):
         found.callees.add(site.method)
     if _is_variable(site.node.func, site.function, found):
         found.indirect = True
@@ -186,7 +187,19 @@ def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
     written = written_by_name(site.node)
     if written is not None and path_text(written[0].value) == "self":
         found.self_stores.add(written[0].attr)
-    found.words |= protocol_words(site.node, site.method, site.function, roles)
+    found.words |= words
+
+
+def _is_torchs(site: CallSite, roles: Roles) -> bool:
+    """Whether a call runs a method of torch's, whatever the file calls its own functions."""
+    callee = site.node.func
+    if not isinstance(callee, ast.Attribute):
+        return False
+    role = roles.role_of(callee.value, site.function)
+    return role in (Role.SCALER, Role.OPTIMIZER) and not any(
+        site.method in owner.methods and roles.class_role(owner) is role
+        for owner in roles.module.classes.values()
+    )
 
 
 def _own_attribute(place: ast.expr | None) -> str:
