@@ -24,7 +24,7 @@ from amplint.flow.markers import Markers, is_repeated
 from amplint.flow.places import item_location
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.flow.slice import REORDERS, fills_container, updates_container
+from amplint.flow.slice import REORDERS, fills_container, uncalled_backward, updates_container
 from amplint.flow.state import EVERY, STATE_LIMIT, State, merge
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, NONE, POSITIVE, ZERO, Value, kind_of
 from amplint.flow.witness import steps_of
@@ -169,9 +169,7 @@ class Interpreter(Expressions):
 
     def _run(self, node: ast.Expr, state: State, frame: Frame) -> Iterator[State]:
         """The states after an expression whose value nobody takes; a scaled loss is lost there."""
-        value = node.value
-        if isinstance(value, ast.Attribute) and value.attr == "backward":  # not called
-            value = value.value
+        value = uncalled_backward(node) or node.value
         for after, result in self.expression(value, state, frame):
             steps = steps_of(after.trail)[state.length :]
             if kind_of(result) == "scaled" and not any(step[0] == "event" for step in steps):

@@ -262,7 +262,7 @@ class _Work:
     def _mark_statement(self, statement: ast.stmt) -> bool:
         if isinstance(statement, NESTED):
             return False
-        own = self._mark_expressions(statement)
+        own = self._mark_expressions(statement) or self._mark_uncalled(statement)
         inner = False
         for block in blocks_of(statement):
             inner = self.mark(block) or inner
@@ -277,6 +277,15 @@ class _Work:
         for expression in expressions_of(statement):
             found = self._mark_expression(expression) or found
         return found
+
+    def _mark_uncalled(self, statement: ast.stmt) -> bool:
+        """Whether a statement names a backward and forgets to call it."""
+        place = uncalled_backward(statement)
+        if place is None:
+            return False
+        self.calls.add(id(statement.value))  # type: ignore[attr-defined]
+        self.relevant.update(names_in(place))
+        return True
 
     def _mark_expression(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Lambda):
@@ -379,6 +388,13 @@ class _Work:
         if isinstance(value, ast.Name):
             return value.id in parameters(self.function)
         return isinstance(value, ast.List) and not value.elts
+
+
+def uncalled_backward(statement: ast.stmt) -> ast.expr | None:
+    """`loss` of the statement `loss.backward`, which does nothing; None of any other."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    is_named = isinstance(value, ast.Attribute) and value.attr == "backward"
+    return value.value if is_named else None  # type: ignore[union-attr]
 
 
 def fills_container(statement: ast.stmt) -> bool:
