@@ -7,6 +7,8 @@ import gc
 #: New objects between two collections of the young ones; Python's default is 700. Modules and
 #: trees have few cycles, and are kept as long as the process works.
 _RARELY = (50_000, 20, 100)
+#: Of collections of the middle generation, each after a million new objects.
+_ENOUGH = 2
 #: Objects in use, about 350 MB of parsed modules.
 _MANY = 5_000_000
 
@@ -19,10 +21,11 @@ def spare() -> None:
 def sweep() -> None:
     """Free what the check of one file has left behind, if this process is ours.
 
-    What an earlier sweep has found in use is looked at again only when there is much of it:
-    hardly any of it is dropped, and to walk it takes half a second.
+    Nothing is done until there may be much of it. What an earlier sweep has found in use is
+    looked at again only when that is much, too: hardly any of it is dropped, and to walk it takes
+    half a second.
     """
-    if gc.get_threshold() != _RARELY:
+    if gc.get_threshold() != _RARELY or gc.get_count()[2] < _ENOUGH:
         return
     if gc.get_freeze_count() > _MANY:
         gc.unfreeze()

@@ -61,6 +61,7 @@ def projects_of(
 
 @pytest.mark.usefixtures("rare")
 def test_a_check_leaves_no_project_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "_ENOUGH", 0)
     made = projects_of(tmp_path, monkeypatch)
     assert [item() for item in made] == [None, None]
 

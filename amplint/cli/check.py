@@ -187,13 +187,9 @@ def _run(
     *,
     quiet: bool,
 ) -> Report:
-    import gc
-
     from amplint.checker import check_paths
     from amplint.cli.terminal import Progress, is_terminal
 
-    # Syntax trees are many objects and hardly any garbage: look for it less often.
-    gc.set_threshold(10_000)
     with Progress(sys.stderr, enabled=is_terminal(sys.stderr) and not quiet) as progress:
         return check_paths(paths, settings, stdin=stdin, progress=progress, cache=cache)
 
