@@ -59,7 +59,7 @@ No fix is offered: a scaler that has to outlive a function becomes a parameter o
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
 under a test of itself or in an exception handler, stored, returned, or restored from a checkpoint.
 A function is "called per epoch" when a loop of its file, or of one that imports it, calls it, or
-by its name (`train_one_epoch`). A method that clears, scales and steps its object's own optimizer
+by its name (`train_one_epoch`): the finding is then info. A method that clears, scales and steps its object's own optimizer
 once, and that no call in sight runs, is called once per batch.
 
 ## References
@@ -82,7 +82,7 @@ from amplint.code.dataflow import arguments, bindings_of, bound_in, names_in, re
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
-from amplint.findings import Finding, PathStep, Severity
+from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -119,7 +119,19 @@ def check(view: FileView) -> Iterator[Finding]:
             reported.add(where)
             help = f"build `{built.target}` once, before the first epoch, and pass it in"
             message = MESSAGE.format(where=repeated)
-            yield view.finding(RULE, built.call, message, help, path=_path(view, built))
+            reach = Link("reach", _standing(view, built), built.function.name, "is run repeatedly")
+            path = _path(view, built)
+            yield view.finding(RULE, built.call, message, help, path=path, links=(reach,))
+
+
+def _standing(view: FileView, built: BuiltScaler) -> Standing:
+    """How it is known that the construction is repeated: a loop, one step's use, or a name."""
+    if layout_of(built.function).loops(built.call):
+        return Standing.CODE
+    optimizers = _outside_optimizers(view, built)
+    if _call_in_loop(view, built.function, optimizers):
+        return Standing.CODE
+    return Standing.USE if _is_one_step(view, built, optimizers) else Standing.GUESS
 
 
 def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
