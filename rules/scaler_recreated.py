@@ -59,8 +59,8 @@ No fix is offered: a scaler that has to outlive a function becomes a parameter o
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
 under a test of itself or in an exception handler, stored, returned, or restored from a checkpoint.
 A function is "called per epoch" when a loop of its file, or of one that imports it, calls it, or
-by its name (`train_one_epoch`): the finding is then info. A method that clears, scales and steps its object's own optimizer
-once, and that no call in sight runs, is called once per batch.
+by its name (`train_one_epoch`): the finding is then info. A method that clears, scales and steps its
+object's own optimizer once, and that no call in sight runs, is called once per batch.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Creates a GradScaler once at the beginning of
