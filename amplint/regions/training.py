@@ -146,8 +146,9 @@ def _read_again(
 ) -> Stale | None:
     """The forward of a loop that reads kept weights; one that may, if none is known to."""
     possible: Stale | None = None
+    owned = _owned(regions, step)
     for item in within:
-        if not is_forward(regions, item):
+        if not is_forward(regions, item) or _is_none_of(owned, item, step):
             continue
         kept = keeps_weights(regions, item.call.func, item.function)
         if kept:
@@ -155,6 +156,12 @@ def _read_again(
         if kept is None and possible is None:
             possible = Stale(region, step, item, sure=False)
     return possible
+
+
+def _is_none_of(owned: set[str], item: Inside, step: Inside) -> bool:
+    """Whether a call beside a step is of none of the models whose weights the step changes."""
+    is_beside = item.function is step.function
+    return bool(owned) and is_beside and _model_path(item.call.func) not in owned
 
 
 def _loops(region: Region, item: Inside) -> list[ast.AST]:
@@ -182,6 +189,8 @@ def is_forward(regions: Regions, item: Inside) -> bool:
         return known.name == "forward"
     if keeps_weights(regions, item.call.func, item.function):
         return True
+    if not item.call.args and not item.call.keywords:
+        return False  # what is out of sight, and given no data, is no forward
     return path_text(item.call.func) is not None and item.call in _loss_calls(item.function)
 
 

@@ -141,3 +141,9 @@ def test_the_help_is_about_this_code(
     )
     assert advised in help_
     assert not_advised not in help_
+
+
+def test_the_model_that_is_trained_is_named_not_what_moves_its_batch() -> None:
+    file = FIXTURES / "AMP507" / "bad_batch_is_moved_first.py"
+    (message,) = messages(file.read_text("utf-8"), "AMP507")
+    assert "`net(...)`" in message
