@@ -149,8 +149,9 @@ def test_where_no_thread_can_start(tmp_path: Path) -> None:
 
 
 _ABANDONED = """
-import sys, time
+import signal, sys, time
 from amplint import workers
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
 workers._start_method = lambda: sys.argv[1]
 
 def inputs():

@@ -114,6 +114,16 @@ class Roles:
 
         A name alone is no role here: see `is_scaler` and `is_optimizer`.
         """
+        role = self.declared_role(expression, function)
+        if role is not None or path_text(expression) not in self.module.once(uses_of).shaped:
+            return role
+        role = self._role_by_use(expression, function)
+        if role is None and self.by_callers is not None:
+            return self.by_callers(expression, function)
+        return role
+
+    def declared_role(self, expression: ast.expr, function: Function) -> Role | None:
+        """The same by constructors, annotations and values alone: its uses say nothing."""
         if isinstance(expression, ast.Call) and read_by_name(expression) is None:
             return self.call_role(expression, function)
         if isinstance(expression, ast.IfExp):
@@ -130,13 +140,9 @@ class Roles:
             if roles:
                 known = roles - {Role.OTHER}
                 return min(known, key=lambda role: role.value) if known else Role.OTHER
-        if path_text(expression) not in self.module.once(uses_of).shaped:
+        if self.by_value is None or path_text(expression) not in self.module.once(uses_of).shaped:
             return None
-        by_value = self.by_value(expression, function) if self.by_value is not None else None
-        role = by_value or self._role_by_use(expression, function)
-        if role is None and self.by_callers is not None:
-            return self.by_callers(expression, function)
-        return role
+        return self.by_value(expression, function)
 
     def _role_by_use(self, expression: ast.expr, function: Function) -> Role | None:
         """What an object must be by the methods that are called on it, and where it is given."""

@@ -35,7 +35,7 @@ def with_nested(function: Function) -> Iterator[Function]:
 def roles_in(function: Function, roles: Roles) -> Iterator[Role]:
     """Roles of the paths that a function reads, by origin first and by use second."""
     for path, expression in _paths(function):
-        role = roles.role_of(expression, function)
+        role = roles.declared_role(expression, function)
         if role is StaticRole.SCALER:
             yield Role(path, "scaler", "constructor")
         elif role is StaticRole.OPTIMIZER:

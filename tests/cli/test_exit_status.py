@@ -191,8 +191,9 @@ def test_a_notebook_is_not_called_clean(run, empty_folder, arguments) -> None:
 
 _SLOW = """
 import signal, sys, time
-# Jobs in the background of a shell inherit that interrupts are ignored.
+# Jobs in the background of a shell, and under nohup, inherit that signals are ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from amplint import checker
 from amplint.cli.main import main
 

@@ -57,6 +57,8 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         status, reason = stop.status, stop.reason
     except EntryError as error:
         status, reason = "failed", str(error)
+    except MemoryError:
+        status, reason = "failed", "it takes more memory than a run may have"
     except BaseException as error:  # noqa: BLE001 -- what the user's code raises is the result
         sys.settrace(None)
         status, raised = "raised", describe(error, project.is_mine)

@@ -210,8 +210,9 @@ class UserBuiltins:
         Args:
             bound: the paths that it would have bound; None if it is there to raise.
         """
-        endless = isinstance(error, (StopIteration, GeneratorExit, RecursionError))
-        if endless or is_amp_failure(error):
+        # What the limits of a run cause says nothing about the code, and goes on to its end.
+        limits = (StopIteration, GeneratorExit, RecursionError, MemoryError)
+        if isinstance(error, limits) or is_amp_failure(error):
             raise error
         frame = sys._getframe(1)
         reason = f"{type(error).__name__}: {error}"
