@@ -137,7 +137,8 @@ def delete_update(source: Source) -> Iterator[Mutation]:
 
     The second iteration raises at its `unscale_` or `step`. Legal if another `update()` runs
     between two steps of the optimizer (one update serves every optimizer of the scaler), so it
-    must be the only one of its loop, or of the file where a caller owns the loop.
+    must be the only one of its loop, or of the file where a caller owns the loop. What the file's
+    top level does outside of any loop runs once.
     """
     for update in source.statements("update"):
         if _is_only_update(source, update):
@@ -294,6 +295,8 @@ def _cuts(clip: Event) -> bool:
 def _is_only_update(source: Source, update: Event) -> bool:
     """Whether no other update can run between two steps of one optimizer."""
     if source.calls_helper(update, "update", "reset"):
+        return False
+    if update.function is None and not update.loops:
         return False
     loop = update.loops[-1] if update.loops else None
     steps = [event for event in source.events if event.kind == "step"]

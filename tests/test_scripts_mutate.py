@@ -42,6 +42,16 @@ def train(model, loader, optimizer):
         scaler.update()
 """
 
+ONCE = """\
+import torch
+
+model, optimizer, images = prepare()
+scaler = torch.amp.GradScaler("cpu")
+scaler.scale(model(images)).backward()
+scaler.step(optimizer)
+scaler.update()
+"""
+
 STEP = ["        scaler.step(", "            optimizer", "        )"]
 UPDATE = "        scaler.update()"
 UNSCALE = "        scaler.unscale_(optimizer)"
@@ -115,6 +125,7 @@ HARMLESS = [
     pytest.param(
         "delete-update", LOOP, "optimizer.zero_grad()", UPDATE.strip(), id="another update"
     ),
+    pytest.param("delete-update", ONCE, "", "", id="a script that steps once"),
     pytest.param(
         "delete-backward",
         LOOP,

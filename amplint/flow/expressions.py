@@ -14,7 +14,7 @@ from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import SWITCH, State
-from amplint.flow.values import FOREIGN, KEEPER, POSITIVE, ZERO, Value, is_truthy, kind_of
+from amplint.flow.values import FOREIGN, KEEPER, OPAQUE, POSITIVE, ZERO, Value, is_truthy, kind_of
 
 Valued = list[tuple[State, Value]]
 
@@ -55,6 +55,8 @@ class Expressions:
             return
         if value == KEEPER and self._is_participant(target, frame):
             value = None  # a wrapper of a scaler or an optimizer: known by its role
+        if value == OPAQUE and self._is_scaler(target, frame):
+            value = None  # what unknown code made is the scaler, not a loss that it scaled
         self.calls.assign_gradient(target, value, state, frame)
         if value is not None and value[0] == "path" and value[1] == location:
             return
@@ -87,9 +89,12 @@ class Expressions:
             value = (*value[:2], location)
         state.values[location] = value
 
+    def _is_scaler(self, target: ast.expr, frame: Frame) -> bool:
+        return self.program.roles(frame.function).is_scaler(target, frame.function)
+
     def _is_participant(self, target: ast.expr, frame: Frame) -> bool:
         roles = self.program.roles(frame.function)
-        return roles.is_scaler(target, frame.function) or roles.is_optimizer(target, frame.function)
+        return self._is_scaler(target, frame) or roles.is_optimizer(target, frame.function)
 
     def fill(self, place: ast.expr, state: State, frame: Frame) -> None:
         """Put something into a container, in place: it is not empty any more."""

@@ -224,6 +224,8 @@ class Reader(Windows):
             value = self.value(side, state, function)
             if value is not None and value[0] in ("scaled", "opaque"):
                 return value
+            if value is not None and value[0] == "scaler":
+                return OPAQUE  # torch's scalers know no arithmetic: this one is a factor
         return None
 
     def _call_value(self, node: ast.Call, state: State, function: Function) -> Value:
