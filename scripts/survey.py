@@ -39,7 +39,7 @@ FAMILIES = ("AMP1", "AMP2", "AMP3", "AMP4", "AMP5", "AMP6")
 LEVELS = ("error", "warning")
 VERDICTS = ("true", "harmless", "false", "open")
 #: From the firmest to the weakest; a finding stands as firmly as its weakest link.
-STANDINGS = ("code", "library", "use", "option", "guess")
+STANDINGS = ("code", "library", "use", "option", "open", "harmless", "guess")
 EXECUTION = "execution"
 #: Of the normal distribution: 95 % lie within that many standard deviations.
 _Z = 1.959964

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from amplint.findings import Standing
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 
@@ -87,6 +89,11 @@ def test_a_sheet_holds_errors_and_warnings_and_what_did_not_end(
     assert first.message == "a tab"
     assert (second.severity, second.weakest, second.verdict) == ("warning", "", "")
     assert (third.repository, third.code, third.message) == ("b/two", "", "did not end in 2 s")
+
+
+def test_every_standing_of_a_link_has_a_rank(survey: ModuleType) -> None:
+    """A link that the report does not know would end it."""
+    assert set(survey.STANDINGS) == {standing.value for standing in Standing}
 
 
 def test_a_sheet_says_what_it_lacks(
