@@ -86,8 +86,7 @@ from amplint.regions.contexts import DEFAULT_DTYPES
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition, Origin
-from amplint.values.provenance import Standing as Firmness
+from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.values.values import Value
 from amplint.view import FileView
 from amplint.wording import shorten
@@ -192,7 +191,7 @@ def _bfloat16(view: FileView, region: CallSite) -> Value | None:
     if dtype is None:
         return None
     possible = view.values.of(dtype, region.function)
-    found = sorted(possible.with_dtype("bfloat16"), key=lambda value: -value.standing)
+    found = sorted(possible.with_dtype("bfloat16"), key=lambda value: -value.firmness)
     return found[0] if found else None
 
 
@@ -233,7 +232,7 @@ def _needed(
             return None
         if answer is None:
             options |= dict.fromkeys(_options(view, guard, region))
-    chosen = value.standing is Firmness.CHOICE or value.origin.conditions
+    chosen = value.firmness is Firmness.CHOICE or value.origin.conditions
     return None if options and chosen else list(options)
 
 
@@ -319,7 +318,7 @@ def _finding(view: FileView, use: ScalerUse, met: _Met) -> Finding:
     message = _message(view, value, region, dtype, met.is_branch)
     if options:
         message = OPTION.format(option="` and `".join(options))
-    fixed = value.standing is Firmness.FIXED and not value.origin.conditions
+    fixed = value.firmness is Firmness.FIXED and not value.origin.conditions
     return view.finding(
         RULE,
         node,
@@ -338,7 +337,7 @@ def _message(
         chosen = [item for item in tests if list(_options(view, item, region))]
         if chosen:
             return CHOSEN.format(why=f"`{shorten(ast.unparse(chosen[0].test))}`")
-    if value.standing is not Firmness.CHOICE:
+    if value.firmness is not Firmness.CHOICE:
         return ALWAYS
     return CHOSEN.format(why=f"`{ast.unparse(dtype)}` is bfloat16")
 

@@ -54,7 +54,7 @@ from amplint.code.dataflow import constant_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
-from amplint.values.provenance import Standing
+from amplint.values.provenance import Firmness
 from amplint.values.values import Value
 from amplint.view import FileView
 
@@ -94,7 +94,7 @@ def _switched_on(view: FileView, site: CallSite, name: str) -> Value | None:
             continue
         possible = view.values.of(keyword.value, site.function)
         on = possible.always(lambda content: content is True)
-        fixed = all(value.standing is Standing.FIXED for value in possible.values)
+        fixed = all(value.firmness is Firmness.FIXED for value in possible.values)
         return possible.values[0] if on and fixed else None
     return None
 

@@ -86,7 +86,7 @@ from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, PathStep, Severity
 from amplint.rule import Rule
-from amplint.values.provenance import Origin, Standing
+from amplint.values.provenance import Firmness, Origin
 from amplint.view import FileView
 
 RULE = Rule(
@@ -189,7 +189,7 @@ def _closure(view: FileView, expression: ast.expr, function: Function) -> Origin
     if _is_closure(view, expression, function):
         return Origin(expression, function)
     for origin in view.values.origins.of(expression, function).origins:
-        certain = origin.standing is Standing.FIXED and not origin.conditions
+        certain = origin.firmness is Firmness.FIXED and not origin.conditions
         if certain and _is_closure(view, origin.expression, origin.function):
             return origin
     return None

@@ -91,7 +91,7 @@ from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition, Standing, Step, same_call
+from amplint.values.provenance import Condition, Firmness, Step, same_call
 from amplint.view import FileView
 from amplint.wording import shorten
 
@@ -212,4 +212,4 @@ def _when(half: Half) -> str:
         nearest = half.conditions[0]
         test = ast.unparse(nearest.test)
         return f" when `{shorten(test)}`" if nearest.side else f" unless `{shorten(test)}`"
-    return " if that is chosen" if half.standing is Standing.CHOICE else ""
+    return " if that is chosen" if half.firmness is Firmness.CHOICE else ""

@@ -87,7 +87,7 @@ from amplint.code.module import Function
 from amplint.findings import Finding, Severity
 from amplint.regions.float16 import HalfTensor, half_tensor
 from amplint.rule import Rule
-from amplint.values.provenance import Origin, Standing, Step
+from amplint.values.provenance import Firmness, Origin, Step
 from amplint.view import FileView
 
 RULE = Rule(
@@ -222,7 +222,7 @@ def _optimizers(view: FileView) -> Iterator[Finding]:
             continue
         for owned in owned_modules(view, site.node, site.function):
             halves = halves_of(view, owned.module) if not owned.selected else []
-            for half in [h for h in halves if h.standing is not Standing.CHOICE][:1]:
+            for half in [h for h in halves if h.firmness is not Firmness.CHOICE][:1]:
                 yield _optimizer_finding(view, site.node, half, name, eps)
 
 

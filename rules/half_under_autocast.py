@@ -83,7 +83,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
-from amplint.values.provenance import Origin, Standing, Step
+from amplint.values.provenance import Firmness, Origin, Step
 from amplint.view import FileView
 
 RULE = Rule(
@@ -159,9 +159,9 @@ def _half_cast(view: FileView, argument: ast.expr, function: Function) -> ast.Ca
     if not isinstance(node, ast.Call) or origin.function is not function:
         return None
     cast = cast_of(view, node, origin)
-    if cast is None or cast.dtype != "float16" or origin.standing is Standing.CHOICE:
+    if cast is None or cast.dtype != "float16" or origin.firmness is Firmness.CHOICE:
         return None
-    return node if cast.value is None or cast.value.standing is not Standing.CHOICE else None
+    return node if cast.value is None or cast.value.firmness is not Firmness.CHOICE else None
 
 
 def _is_trained(view: FileView, call: ast.Call, function: Function) -> bool:
@@ -223,7 +223,7 @@ def _weights(view: FileView) -> Iterator[Finding]:
                 continue
             for half in halves_of(view, owned.module, [site.node]):
                 anchor = half.first_in(view.module) or site.node
-                if half.standing is Standing.CHOICE or half.conditions or anchor in seen:
+                if half.firmness is Firmness.CHOICE or half.conditions or anchor in seen:
                     continue
                 seen.add(anchor)
                 steps = (*half.steps, Step(site.node, site.function.module, "the step trains them"))

@@ -104,8 +104,7 @@ from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Activation, Origin, Step
-from amplint.values.provenance import Standing as Firmness
+from amplint.values.provenance import Activation, Firmness, Origin, Step
 from amplint.view import FileView
 
 RULE = Rule(
@@ -265,7 +264,7 @@ def _links(
     yield Link("object", Standing.CODE, written, "is the trained model")
     if unknown:
         yield Link("effect", Standing.OPEN, unknown, "is given the model and may cast it back")
-    if cast.value is not None and cast.value.standing is Firmness.CHOICE:
+    if cast.value is not None and cast.value.firmness is Firmness.CHOICE:
         test = next(iter(conditions_at(site.node, site.function)), None)
         chosen = view.source_of(site.node if test is None else test.test)
         yield Link("value", Standing.OPTION, chosen, "is set, which is not its default")

@@ -72,7 +72,7 @@ from amplint.amp.trainers import argument_named, is_training_arguments, trainers
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
-from amplint.values.provenance import Origin, Standing, Step
+from amplint.values.provenance import Firmness, Origin, Step
 from amplint.values.values import Value
 from amplint.view import FileView
 
@@ -102,7 +102,7 @@ def check(view: FileView) -> Iterator[Finding]:
         if switch is None:
             continue
         halves = halves_of(view, Origin(model, site.function))
-        certain = [half for half in halves if half.standing is not Standing.CHOICE]
+        certain = [half for half in halves if half.firmness is not Firmness.CHOICE]
         for half in certain[:1]:
             yield _finding(view, site, model, half, switch)
 

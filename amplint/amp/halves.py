@@ -18,7 +18,7 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Origin, Standing, Step
+from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Firmness, Origin, Step
 from amplint.values.values import Value
 from amplint.values.wrappers import WRAPPERS
 
@@ -44,7 +44,7 @@ class Half:
         function: where it stands.
         value: the dtype, if it is an argument; None for `.half()`.
         conditions: what has to hold for it.
-        standing: how firmly.
+        firmness: how firmly.
         steps: from the dtype's place to the module.
     """
 
@@ -52,7 +52,7 @@ class Half:
     function: Function
     value: Value | None
     conditions: tuple[Condition, ...]
-    standing: Standing
+    firmness: Firmness
     steps: tuple[Step, ...]
 
     def first_in(self, module: Module) -> ast.AST | None:
@@ -95,7 +95,7 @@ def cast_of(view: AmpView, call: ast.Call, place: Origin, wanted: str = "float16
     for argument in candidates:
         possible = view.values.of(argument, place.function, place.activation)
         found = [value for value in possible.values if value.dtype is not None]
-        for value in sorted(found, key=lambda value: -value.standing):
+        for value in sorted(found, key=lambda value: -value.firmness):
             if value.dtype == wanted:
                 return Cast(wanted, value)
         if found:
@@ -233,15 +233,15 @@ def _half(
     value: Value | None,
     conditions: tuple[Condition, ...] = (),
 ) -> Half:
-    standing = place.standing
+    firmness = place.firmness
     steps: tuple[Step, ...] = ()
     if value is not None:
-        standing = min(standing, value.standing)
+        firmness = min(firmness, value.firmness)
         conditions = (*conditions, *value.origin.conditions)
         steps = value.steps
     words = "its parameters become float16"
     steps = (*steps, Step(node, place.function.module, words), *place.steps)
-    return Half(node, place.function, value, (*conditions, *place.conditions), standing, steps)
+    return Half(node, place.function, value, (*conditions, *place.conditions), firmness, steps)
 
 
 def _built(view: AmpView, place: Origin, wanted: str, depth: int) -> Iterator[Half]:
@@ -280,7 +280,7 @@ def _dtype_argument(view: AmpView, call: ast.Call, place: Origin, wanted: str) -
         if item.arg not in _DTYPE_KEYWORDS:
             continue
         possible = view.values.of(item.value, place.function, place.activation)
-        found = sorted(possible.with_dtype(wanted), key=lambda value: -value.standing)
+        found = sorted(possible.with_dtype(wanted), key=lambda value: -value.firmness)
         if found:
             yield _half(call, place, found[0])
 
@@ -315,7 +315,7 @@ def _child(view: AmpView, item: ast.expr, place: Origin, wanted: str, depth: int
                 half.function,
                 half.value,
                 (*half.conditions, *place.conditions),
-                min(half.standing, place.standing),
+                min(half.firmness, place.firmness),
                 (*half.steps, *place.steps),
             )
 
@@ -330,7 +330,7 @@ def _built_by_class(
     if init is None or (place.activation is not None and place.activation.depth >= CALL_DEPTH):
         return
     inside = Activation(init, call, place.function, place.activation, constructs=True)
-    own = Origin(call, init, inside, place.standing, place.steps, place.conditions)
+    own = Origin(call, init, inside, place.firmness, place.steps, place.conditions)
     if _freezes(owner):
         return
     for path, bindings in bindings_of(init).items():
@@ -344,7 +344,7 @@ def _built_by_class(
                 own.expression,
                 init,
                 inside,
-                own.standing if not conditions else Standing.CHOICE,
+                own.firmness if not conditions else Firmness.CHOICE,
                 own.steps,
                 (*own.conditions, *conditions),
             )

@@ -122,7 +122,7 @@ def _modules(
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or _is_project_call(view, place):
         for origin in view.values.origins.of(node, *_place(place)).origins:
             if origin.expression is not node:
-                seen = origin.then(place.standing, place.steps, place.conditions)
+                seen = origin.then(place.firmness, place.steps, place.conditions)
                 yield from _modules(view, seen, built, selected, depth + 1)
 
 

@@ -22,6 +22,7 @@ from amplint.code.by_name import read_by_name, written_by_name
 from amplint.code.classes import ancestry_in_file, subclasses_in
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, Module, enclosing_class
+from amplint.findings import Standing
 
 
 class Role(enum.Enum):
@@ -161,6 +162,35 @@ class Roles:
         """Whether the expression is an optimizer, by origin or else by name."""
         role = self.role_of(expression, function)
         return role is Role.OPTIMIZER if role else optimizer_name(last_name(expression))
+
+    def standing_of(self, expression: ast.expr, function: Function, role: Role) -> Standing:
+        """How it is known that an expression has a role where a function reads it.
+
+        By the code that builds it, by the way it is used, or by its name or annotation alone.
+        """
+        if isinstance(expression, ast.Call):
+            return Standing.CODE
+        keys = list(self.keys(expression, function))
+        if any(key in self.built for key in keys):
+            return Standing.CODE
+        if self.by_value is not None and self.by_value(expression, function) is role:
+            return Standing.CODE
+        path = path_text(expression)
+        if path is None:
+            return Standing.GUESS
+        own, uses = key_of(function, path), self.module.once(uses_of)
+        if role is Role.SCALER:
+            return Standing.USE if uses.speak_for_scaler(own) else Standing.GUESS
+        stepped = uses.speak_for_optimizer(own) or self._is_stepped(own)
+        return Standing.USE if stepped else Standing.GUESS
+
+    def _is_stepped(self, key: tuple[str, str]) -> bool:
+        """Whether what is a scaler by more than its name steps something, or unscales it."""
+        return any(
+            self.standing_of(site.node.func.value, site.function, Role.SCALER) is not Standing.GUESS
+            for site in self.module.once(uses_of).given.get(key, ())
+            if isinstance(site.node.func, ast.Attribute)
+        )
 
     def is_stepper(self, callee: ast.expr, function: Function) -> bool:
         """Whether calling an expression is a whole training step of a library."""

@@ -28,6 +28,9 @@ _OF_SCALERS = (
     frozenset({("backward of scale", 0)}),
 )
 _OF_OPTIMIZERS = frozenset({("step", 0), ("zero_grad", 0)})
+#: Uses that speak for what a name says already: two different ones on one object are no accident.
+_SPEAKS_FOR_SCALER = frozenset({("scale", 1), ("unscale_", 1), ("step", 1), ("update", 0)})
+_ENOUGH = 2
 #: A use that no optimizer has: of an engine that wraps all, and of a model.
 _OF_OTHERS = frozenset({"backward", "()", "train", "eval"})
 
@@ -43,11 +46,24 @@ class Uses:
         shaped: paths with a call that a scaler or an optimizer may have, or that are given to one.
         scalers: keys of what is used as only a scaler can be.
         optimizers: keys of what such a scaler steps, or of what is used as an optimizer.
+        methods: key -> the uses of what it stands for, each with its number of arguments.
+        given: key -> the calls `x.step(key)` and `x.unscale_(key)`.
     """
 
     shaped: frozenset[str]
     scalers: frozenset[Key]
     optimizers: frozenset[Key]
+    methods: Mapping[Key, frozenset[tuple[str, int]]]
+    given: Mapping[Key, tuple[CallSite, ...]]
+
+    def speak_for_scaler(self, key: Key) -> bool:
+        """Whether what is called a scaler, or annotated as one, is used as one as well."""
+        found = self.methods.get(key, frozenset())
+        return key in self.scalers or len(found & _SPEAKS_FOR_SCALER) >= _ENOUGH
+
+    def speak_for_optimizer(self, key: Key) -> bool:
+        """Whether what is called an optimizer is used as one as well."""
+        return key in self.optimizers or self.methods.get(key, frozenset()) >= _OF_OPTIMIZERS
 
 
 def key_of(function: Function, path: str) -> Key:
@@ -61,7 +77,7 @@ def key_of(function: Function, path: str) -> Key:
 def uses_of(module: Module) -> Uses:
     """Read all calls of a module."""
     methods: dict[Key, set[tuple[str, int]]] = {}
-    given: dict[Key, set[Key]] = {}
+    given: dict[Key, list[CallSite]] = {}
     shaped: set[str] = set()
     for site in module.calls:
         for path, use in _uses(site):
@@ -72,15 +88,29 @@ def uses_of(module: Module) -> Uses:
                 shaped.add(path)
             if use in (("step", 1), ("unscale_", 1)) and optimizer is not None:
                 shaped.add(optimizer)
-                given.setdefault(key, set()).add(key_of(site.function, optimizer))
+                given.setdefault(key_of(site.function, optimizer), []).append(site)
     scalers = {key for key, found in methods.items() if any(one <= found for one in _OF_SCALERS)}
     optimizers = {
         key
         for key, found in methods.items()
         if found >= _OF_OPTIMIZERS and not any(name in _OF_OTHERS for name, _ in found)
     }
-    optimizers.update(*(given.get(key, ()) for key in scalers))
-    return Uses(frozenset(shaped), frozenset(scalers), frozenset(optimizers - scalers))
+    optimizers.update(
+        key for key, sites in given.items() if any(_receiver(site) in scalers for site in sites)
+    )
+    return Uses(
+        frozenset(shaped),
+        frozenset(scalers),
+        frozenset(optimizers - scalers),
+        {key: frozenset(found) for key, found in methods.items()},
+        {key: tuple(sites) for key, sites in given.items()},
+    )
+
+
+def _receiver(site: CallSite) -> Key | None:
+    callee = site.node.func
+    path = path_text(callee.value) if isinstance(callee, ast.Attribute) else None
+    return key_of(site.function, path) if path is not None else None
 
 
 def _uses(site: CallSite) -> Iterator[tuple[str, tuple[str, int]]]:
@@ -91,7 +121,8 @@ def _uses(site: CallSite) -> Iterator[tuple[str, tuple[str, int]]]:
     if not isinstance(callee, ast.Attribute):
         return
     path = path_text(callee.value)
-    is_shaped = given in _SHAPES.get(site.method, ()) and not site.node.keywords
+    is_plain = not site.node.keywords or site.method in ("step", "zero_grad")
+    is_shaped = is_plain and given in _SHAPES.get(site.method, ())
     if path is not None and (is_shaped or site.method in _OF_OTHERS):
         yield path, (site.method, given if is_shaped else 0)
     inner = callee.value

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from amplint.amp.roles import Role
-from amplint.amp.standing import standing_of
 from amplint.code.module import Function
 from amplint.findings import Link, Standing
 from amplint.flow.call import callee_name
@@ -14,7 +13,7 @@ from amplint.flow.diagnosis import AMP_GUARD, condition
 from amplint.flow.events import Site
 from amplint.flow.program import Program
 from amplint.flow.state import EVERY, Step
-from amplint.values.provenance import Standing as Firmness
+from amplint.values.provenance import Firmness
 
 #: An object of the path: its role, and how the path tells it from others.
 Participant = tuple[Role, str]
@@ -48,7 +47,7 @@ def _objects(
         for role, identity, expression in _participants(site):
             standing = min(
                 (
-                    standing_of(place, function, program.roles(function), role)
+                    program.roles(function).standing_of(place, function, role)
                     for place, function in _places(expression, identity, site, passed)
                 ),
                 key=_STRENGTH.index,

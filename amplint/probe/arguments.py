@@ -16,7 +16,7 @@ from amplint.probe.domains import Option
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.parameters import back_of_parameter
-from amplint.values.provenance import Activation, Back, Condition, Origin, Standing
+from amplint.values.provenance import Activation, Back, Condition, Firmness, Origin
 from amplint.values.values import Values
 
 #: Names are followed through this many assignments.
@@ -180,7 +180,7 @@ class ArgumentReader:
         complete = back.complete
         earlier: tuple[Condition, ...] = ()
         for place in back.places:
-            if place.standing is Standing.CHOICE and not place.conditions:
+            if place.firmness is Firmness.CHOICE and not place.conditions:
                 complete = False
                 continue
             where = (place.function, place.activation)
@@ -259,7 +259,7 @@ class ArgumentReader:
         defaults = [
             value.content
             for value in self._values.of(read, function, activation).values
-            if value.standing is Standing.DEFAULT
+            if value.firmness is Firmness.DEFAULT
         ]
         kind = _KINDS.get(type(defaults[0])) if len(defaults) == 1 else None
         if kind is None:

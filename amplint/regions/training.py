@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from amplint.amp.roles import Role
-from amplint.amp.standing import standing_of
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
@@ -87,7 +86,7 @@ def optimizer_link(view: AmpView, regions: Regions, step: Inside) -> Link:
     """That what a step steps is an optimizer, and how that is known."""
     optimizer, module = stepped_optimizer(regions, step), step.function.module
     assert optimizer is not None
-    standing = standing_of(optimizer, step.function, view.roles_of(module), Role.OPTIMIZER)
+    standing = view.roles_of(module).standing_of(optimizer, step.function, Role.OPTIMIZER)
     return Link("object", standing, ast.unparse(optimizer), "is the optimizer")
 
 

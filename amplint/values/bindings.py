@@ -11,9 +11,9 @@ from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
-from amplint.values.conditions import conditions_at, standing_of_statement, weaker
+from amplint.values.conditions import conditions_at, firmness_of_statement, weaker
 from amplint.values.parameters import back_of_parameter
-from amplint.values.provenance import Activation, Back, Before, Part, Standing, merged, weakened
+from amplint.values.provenance import Activation, Back, Before, Firmness, Part, merged, weakened
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins
@@ -66,7 +66,7 @@ def _bound_and_global(
         return bound
     for other in scope.module.once(_writers).get(name, ()):
         more, _ = bound_in_scope(origins, _plain(bindings_of(other)[name]), None, other, None, name)
-        bound = merged(bound, weakened(more, Standing.CHOICE))
+        bound = merged(bound, weakened(more, Firmness.CHOICE))
     return bound
 
 
@@ -77,7 +77,7 @@ def bound_in_scope(
     scope: Function,
     activation: Activation | None,
     name: str,
-) -> tuple[Back, Standing | None]:
+) -> tuple[Back, Firmness | None]:
     """What bindings in one scope leave in a name, the last one first.
 
     Returns:
@@ -96,13 +96,13 @@ def _left_by(
     use: ast.AST | None,
     activation: Activation | None,
     name: str,
-) -> tuple[Back, Standing | None]:
+) -> tuple[Back, Firmness | None]:
     """The same for bindings that run one after the other."""
     places: list[Before] = []
     complete = True
-    rest: Standing | None = Standing.FIXED
+    rest: Firmness | None = Firmness.FIXED
     for binding in reversed(bindings):
-        holds, fails = standing_of_statement(
+        holds, fails = firmness_of_statement(
             origins, binding.statement, use, binding.function, activation
         )
         if holds is None or rest is None:
@@ -111,9 +111,9 @@ def _left_by(
         if before is None:
             complete = False
         else:
-            standing = min(before.standing, rest, holds)
+            firmness = min(before.firmness, rest, holds)
             conditions = conditions_at(binding.statement, binding.function, use)
-            places.append(replace(before, standing=standing, conditions=conditions))
+            places.append(replace(before, firmness=firmness, conditions=conditions))
         rest = weaker(rest, fails)
         if rest is None:
             break

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
-from amplint.values.conditions import conditions_at, standing_of_statement
+from amplint.values.conditions import conditions_at, firmness_of_statement
 from amplint.values.kinds import targets_of
 from amplint.values.provenance import (
     CALL_DEPTH,
     Activation,
     Back,
     Before,
+    Firmness,
     Part,
-    Standing,
     Step,
     merged,
 )
@@ -76,9 +76,9 @@ def back_of_returns(origins: Origins, inner: Activation) -> Back | None:
         return None
     words = f"`{callee.name}` returns it"
     places: list[Before] = []
-    rest: Standing | None = Standing.FIXED
+    rest: Firmness | None = Firmness.FIXED
     for node in found:
-        holds, fails = standing_of_statement(origins, node, None, callee, inner)
+        holds, fails = firmness_of_statement(origins, node, None, callee, inner)
         if holds is not None and rest is not None and node.value is not None:
             step = Step(inner.call, inner.caller.module, words)
             conditions = conditions_at(node, callee)
@@ -127,6 +127,6 @@ def _with_fallback(
     found = [origins.behind(place, None) for place in places]
     absent = all(item.complete and not item.origins for item in found)
     if rest and not all(item.complete and item.origins for item in found):
-        standing = Standing.FIXED if absent else Standing.DEFAULT
-        places.append(Before(rest[0], function, activation, standing))
+        firmness = Firmness.FIXED if absent else Firmness.DEFAULT
+        places.append(Before(rest[0], function, activation, firmness))
     return Back(tuple(places[-1:] if absent else places))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.code.layout import EXITS, layout_of
 from amplint.code.module import Function
-from amplint.values.provenance import Activation, Condition, Standing
+from amplint.values.provenance import Activation, Condition, Firmness
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins
@@ -49,29 +49,29 @@ def _exits_before(statements: list[ast.stmt], function: Function) -> Iterator[Co
             yield Condition(statement.test, False, function)
 
 
-def standing_of_statement(
+def firmness_of_statement(
     origins: Origins,
     node: ast.AST,
     use: ast.AST | None,
     function: Function,
     activation: Activation | None,
-) -> tuple[Standing | None, Standing | None]:
+) -> tuple[Firmness | None, Firmness | None]:
     """How firmly a statement runs, and how firmly it does not; None for "cannot be".
 
     Conditions that hold the place of use, too, do not count.
     """
     layout = layout_of(function)
     if node not in layout:  # a field of a class body
-        return Standing.FIXED, None
-    holds: Standing | None = Standing.FIXED
-    fails: Standing | None = None
+        return Firmness.FIXED, None
+    holds: Firmness | None = Firmness.FIXED
+    fails: Firmness | None = None
     inner = node
     for outer in layout.ancestors(node):
         here, inner = inner, outer
         if use is not None and use in layout and layout.holds(outer, use):
             break
         if isinstance(outer, (ast.ExceptHandler, ast.match_case)):
-            holds, fails = weaker(holds, Standing.CHOICE), Standing.DEFAULT
+            holds, fails = weaker(holds, Firmness.CHOICE), Firmness.DEFAULT
         if not isinstance(outer, ast.If) or here is outer.test:
             continue
         truth = origins.truth(outer.test, function, activation)
@@ -87,12 +87,12 @@ def equality(left: ast.expr, right: ast.expr, function: Function) -> Condition:
     return Condition(ast.fix_missing_locations(ast.copy_location(test, left)), True, function)
 
 
-def weaker(first: Standing | None, second: Standing | None) -> Standing | None:
+def weaker(first: Firmness | None, second: Firmness | None) -> Firmness | None:
     """How firmly both hold; None ("cannot be") if one of them cannot."""
     return None if first is None or second is None else min(first, second)
 
 
-def _stronger(first: Standing | None, second: Standing | None) -> Standing | None:
+def _stronger(first: Firmness | None, second: Firmness | None) -> Firmness | None:
     if first is None or second is None:
         return first if second is None else second
     return max(first, second)

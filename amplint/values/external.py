@@ -16,10 +16,10 @@ from amplint.values.provenance import (
     Activation,
     Back,
     Before,
+    Firmness,
     Found,
     Origin,
     Part,
-    Standing,
     Step,
     joined,
 )
@@ -37,11 +37,11 @@ def command_line_option(
     stored = options.stored_defaults(modules, name)
     if not found and not stored:
         return _added_class(origins, modules, name)
-    results: list[tuple[Found, Standing, tuple[Step, ...]]] = [
-        (origins.of(value, where), Standing.DEFAULT, ()) for value, where in stored
+    results: list[tuple[Found, Firmness, tuple[Step, ...]]] = [
+        (origins.of(value, where), Firmness.DEFAULT, ()) for value, where in stored
     ]
     for option in found:
-        results.append((origins.follow(option_values(option), None), Standing.DEFAULT, ()))
+        results.append((origins.follow(option_values(option), None), Firmness.DEFAULT, ()))
     return joined(results, True)
 
 
@@ -87,7 +87,7 @@ def parsed_class(
     """One of the objects of `HfArgumentParser((A, B)).parse_args_into_dataclasses()`."""
     if not part.is_item or not isinstance(call.func, ast.Attribute):
         return UNKNOWN
-    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    results: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
     for origin in origins.of(call.func.value, function, activation).origins:
         made = origin.expression
         if not isinstance(made, ast.Call) or not made.args:
@@ -96,7 +96,7 @@ def parsed_class(
         many = classes.elts if isinstance(classes, (ast.Tuple, ast.List)) else [classes]
         if isinstance(part.key, int) and part.key < len(many):
             filled = replace(origin, expression=many[part.key], from_command_line=True)
-            results.append((Found((filled,)), Standing.DEFAULT, ()))
+            results.append((Found((filled,)), Firmness.DEFAULT, ()))
     return joined(results, bool(results))
 
 
@@ -107,14 +107,14 @@ def file_data(
     here = (origin.function, origin.activation)
     if not call.args:
         return UNKNOWN
-    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    results: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
     for source in origins.of(call.args[0], *here).origins:
         node = source.expression
         path = datafiles.path_argument(node) if isinstance(node, ast.Call) else None
         known = origins.keys(path, source.function, source.activation) if path else None
         for name in known or ():
             found = _file_entry(origins, str(name), dotted, replace(origin, expression=call), part)
-            results.append((found, Standing.FIXED, ()))
+            results.append((found, Firmness.FIXED, ()))
     return joined(results, bool(results))
 
 
@@ -134,17 +134,17 @@ def option_values(option: options.Option) -> Back:
     places = []
     complete = option.flag is not None or option.switch
     if option.default is not None:
-        places.append(Before(option.default, option.function, None, Standing.DEFAULT))
+        places.append(Before(option.default, option.function, None, Firmness.DEFAULT))
     given = [option.flag] if option.flag is not None else []
     if option.switch:
         given = [value for value in (True, False) if constant_of(option.default) is not value]
     for value in given:
         made = ast.copy_location(ast.Constant(value), option.call)
         step = Step(option.call, option.function.module, f"the option can be {value}")
-        places.append(Before(made, option.function, None, Standing.CHOICE, (step,)))
+        places.append(Before(made, option.function, None, Firmness.CHOICE, (step,)))
     if option.choices is not None:
         part = Part(..., True)
-        places.append(Before(option.choices, option.function, None, Standing.CHOICE, (), part))
+        places.append(Before(option.choices, option.function, None, Firmness.CHOICE, (), part))
         complete = True
     return Back(tuple(places), complete)
 
@@ -155,12 +155,12 @@ def filled_by_user(found: Found) -> Found:
         replace(
             item,
             expression=ast.copy_location(ast.Constant(not item.expression.value), item.expression),
-            standing=Standing.CHOICE,
+            firmness=Firmness.CHOICE,
         )
         for item in found.origins
         if isinstance(item.expression, ast.Constant) and isinstance(item.expression.value, bool)
     ]
-    defaults = [item.then(Standing.DEFAULT, ()) for item in found.origins]
+    defaults = [item.then(Firmness.DEFAULT, ()) for item in found.origins]
     return Found((*defaults, *switches), bool(switches) and found.complete)
 
 

@@ -20,10 +20,10 @@ from amplint.values.provenance import (
     Activation,
     Back,
     Before,
+    Firmness,
     Found,
     Origin,
     Part,
-    Standing,
     Step,
     joined,
     passing_step,
@@ -57,8 +57,8 @@ def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Acti
     Args:
         calls: for which call a method (`__init__`) is seen.
     """
-    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
-    rest: Standing | None = Standing.FIXED
+    results: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
+    rest: Firmness | None = Firmness.FIXED
     family = origins.objects.family(owner)
     order = origins.objects.ancestry(owner)
     for item in family:
@@ -66,12 +66,12 @@ def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Acti
         if prop is not None and item in order:
             return _property(origins, prop, calls)
         if prop is not None:
-            results.append((_property(origins, prop, {}), Standing.CHOICE, ()))
+            results.append((_property(origins, prop, {}), Firmness.CHOICE, ()))
         for method, written in origins.objects.stores(item, name):
             bound, left = bound_in_scope(
                 origins, written, None, method, calls.get(method), f"self.{name}"
             )
-            results.append((origins.follow(bound, None), Standing.FIXED, ()))
+            results.append((origins.follow(bound, None), Firmness.FIXED, ()))
             if method.name == "__init__" and item in family[:1]:
                 rest = left
     if rest is not None:
@@ -91,7 +91,7 @@ def _property(origins: Origins, prop: Function, calls: dict[Function, Activation
     if made is not None:
         back = back_of_returns(origins, replace(made, callee=prop))
         return origins.follow(back, None) if back is not None else UNKNOWN
-    places = (Before(value, prop, None, Standing.CHOICE) for value in returned(prop))
+    places = (Before(value, prop, None, Firmness.CHOICE) for value in returned(prop))
     return origins.follow(Back(tuple(places)), None)
 
 
@@ -106,7 +106,7 @@ def declared_field(origins: Origins, owner: Class, name: str) -> Found:
                 return UNKNOWN
             words = f"`{item.name}.{name}` is `{_short(value)}` by default"
             step = Step(binding.statement, item.module, words)
-            return joined([(origins.of(value, item.module.body), Standing.FIXED, (step,))], True)
+            return joined([(origins.of(value, item.module.body), Firmness.FIXED, (step,))], True)
     return UNKNOWN
 
 
@@ -140,10 +140,10 @@ def _field_given(origins: Origins, owner: Class, made: Origin, name: str) -> Fou
     after = _written_after(origins, owner, made, name)
     if value is not None:
         step = passing_step(call, made.function, name)
-        return joined([(origins.of(value, *here), Standing.FIXED, (step,)), *after], True)
+        return joined([(origins.of(value, *here), Firmness.FIXED, (step,)), *after], True)
     words = f"`{last_name(call.func)}(...)` leaves `{name}` at its default"
     step = Step(call, made.function.module, words)
-    default = (declared_field(origins, owner, name), Standing.FIXED, (step,))
+    default = (declared_field(origins, owner, name), Firmness.FIXED, (step,))
     sources = bound.unknown.get(name, ())
     if not sources:
         return joined([default, *after], True)
@@ -152,13 +152,13 @@ def _field_given(origins: Origins, owner: Class, made: Origin, name: str) -> Fou
     given = origins.part_of(sources[0], Part(name, True), *here)
     if given.origins and given.complete:
         return given
-    weak = (default[0], Standing.DEFAULT, default[2])
-    return joined([(given, Standing.FIXED, ()), weak, *after], given.complete)
+    weak = (default[0], Firmness.DEFAULT, default[2])
+    return joined([(given, Firmness.FIXED, ()), weak, *after], given.complete)
 
 
 def _written_after(
     origins: Origins, owner: Class, made: Origin, name: str
-) -> list[tuple[Found, Standing, tuple[Step, ...]]]:
+) -> list[tuple[Found, Firmness, tuple[Step, ...]]]:
     """What `__post_init__` puts into a field."""
     post = origins.objects.method(owner, "__post_init__")
     written = bindings_of(post).get(f"self.{name}", []) if post is not None else []
@@ -167,7 +167,7 @@ def _written_after(
     call = made.expression
     assert isinstance(call, ast.Call)
     bound, _ = bound_in_scope(origins, written, None, post, None, f"self.{name}")
-    return [(origins.follow(bound, None), Standing.CHOICE, ())]
+    return [(origins.follow(bound, None), Firmness.CHOICE, ())]
 
 
 def _field_default(value: ast.expr) -> ast.expr | None:

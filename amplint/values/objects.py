@@ -28,7 +28,7 @@ from amplint.values.kinds import (
     targets_of,
 )
 from amplint.values.origins import Origins
-from amplint.values.provenance import Standing
+from amplint.values.provenance import Firmness
 from amplint.values.wrappers import MODULE_BASES
 
 #: Definitions are followed through this many names, calls and attributes.
@@ -151,7 +151,7 @@ class Objects:
         """Goes back to where values were created, whatever conditions say."""
 
         if self._origins is None:
-            either = {True: Standing.CHOICE, False: Standing.CHOICE}
+            either = {True: Firmness.CHOICE, False: Firmness.CHOICE}
             self._origins = Origins(self, lambda *_: either, _literal_keys)
         return self._origins
 

@@ -33,10 +33,10 @@ from amplint.values.provenance import (
     Back,
     Before,
     Condition,
+    Firmness,
     Found,
     Origin,
     Part,
-    Standing,
     Truth,
     joined,
 )
@@ -118,11 +118,11 @@ class Origins:
                 else None
             )
             if inner is not None:
-                pending.append(current.then(Standing.FIXED, ()).at(inner, *here))
+                pending.append(current.then(Firmness.FIXED, ()).at(inner, *here))
                 continue
             back = self.back(current.expression, *here)
             for place in back.places[:WIDTH] if back is not None else ():
-                seen_from = current.then(place.standing, place.steps, place.conditions)
+                seen_from = current.then(place.firmness, place.steps, place.conditions)
                 if place.part is None:
                     pending.append(seen_from.at(place.expression, place.function, place.activation))
                 else:
@@ -136,7 +136,7 @@ class Origins:
         return [
             replace(
                 item,
-                standing=min(item.standing, seen_from.standing),
+                firmness=min(item.firmness, seen_from.firmness),
                 steps=item.steps + seen_from.steps,
                 conditions=item.conditions + seen_from.conditions,
             )
@@ -197,7 +197,7 @@ class Origins:
             found = self.behind(place, part)
             complete = complete and found.complete
             origins += (
-                item.then(place.standing, place.steps, place.conditions) for item in found.origins
+                item.then(place.firmness, place.steps, place.conditions) for item in found.origins
             )
         return Found(tuple(origins[: WIDTH * 2]), complete and len(origins) <= WIDTH * 2)
 
@@ -214,7 +214,7 @@ class Origins:
     def parts_of(self, found: Found, part: Part) -> Found:
         """The same part of several origins."""
         results = [
-            (part_of_origin(self, item, part), item.standing, item.steps) for item in found.origins
+            (part_of_origin(self, item, part), item.firmness, item.steps) for item in found.origins
         ]
         return joined(results, found.complete)
 
@@ -279,7 +279,7 @@ class Origins:
         if isinstance(operation.op, ast.And):
             return None
         places: list[Before] = []
-        rest = Standing.FIXED
+        rest = Firmness.FIXED
         for operand in operation.values:
             truth = self.truth(operand, function, activation)
             last = operand is operation.values[-1]

@@ -14,8 +14,8 @@ from amplint.values.provenance import (
     Activation,
     Back,
     Before,
+    Firmness,
     Part,
-    Standing,
     left_out,
     passing_step,
 )
@@ -53,7 +53,7 @@ def back_of_parameter(
         return Back(tuple(places), not known.unclear)
     if default is not None:
         outside = function.parent or function.module.body
-        places.append(Before(default, outside, None, Standing.DEFAULT))
+        places.append(Before(default, outside, None, Firmness.DEFAULT))
     return Back(tuple(places), False)
 
 
@@ -91,4 +91,4 @@ def _with_default(
         return Back(tuple(places))
     left = left_out(default, function, name, activation.call, activation.caller)
     complete = all(item.complete for item in found)
-    return Back((*places, replace(left, standing=Standing.DEFAULT)), complete)
+    return Back((*places, replace(left, firmness=Firmness.DEFAULT)), complete)

@@ -25,10 +25,10 @@ from amplint.values.provenance import (
     NO_DATA,
     UNKNOWN,
     Activation,
+    Firmness,
     Found,
     Origin,
     Part,
-    Standing,
     Step,
     joined,
 )
@@ -82,11 +82,11 @@ def _written(
     part: Part,
     function: Function,
     activation: Activation | None,
-) -> tuple[Found, Standing | None]:
+) -> tuple[Found, Firmness | None]:
     """What `cfg.dtype = ...` and `cfg["dtype"] = ...` set on a path in sight."""
     path = path_text(expression)
     if path is None:
-        return Found(), Standing.FIXED
+        return Found(), Firmness.FIXED
     path += str(part)
     root = path.partition(".")[0].partition("[")[0]
     for scope in scopes(function, function.module):
@@ -97,24 +97,24 @@ def _written(
         use = expression if scope is function else None
         bound, rest = bound_in_scope(origins, written, use, scope, inner, path)
         return origins.follow(bound, None) if bound.places else Found((), bound.complete), rest
-    return Found(), Standing.FIXED
+    return Found(), Firmness.FIXED
 
 
 def _filled(
     origins: Origins, expression: ast.expr, part: Part, function: Function
-) -> list[tuple[Found, Standing, tuple[Step, ...]]]:
+) -> list[tuple[Found, Firmness, tuple[Step, ...]]]:
     """What `append` and its like put into a container, for any element of it."""
     path = path_text(expression)
     if path is None or not part.is_item or isinstance(part.key, str):
         return []
-    found: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    found: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
     for scope in _scopes_filling(origins, path, function):
         for fill in fills_of(scope).get(path, ()):
             if fill.is_element:
                 each = origins.of(fill.value, scope)
             else:
                 each = origins.part_of(fill.value, Part(..., True), scope)
-            found.append((each, Standing.CHOICE, ()))
+            found.append((each, Firmness.CHOICE, ()))
     return found
 
 
@@ -155,7 +155,7 @@ def _annotated(origins: Origins, expression: ast.expr, part: Part, function: Fun
         owner = origins.objects.symbol(plain_annotation(known.annotation), scope)
         if isinstance(owner, Class):
             found = field_of_any(origins, owner, str(part.key))
-            return joined([(found, Standing.DEFAULT, ())], False)
+            return joined([(found, Firmness.DEFAULT, ())], False)
     return UNKNOWN
 
 
@@ -173,7 +173,7 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
         return origins.of(node.elt, *here) if _is_place(part) else UNKNOWN
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and part.key is ...:
         sides = [origins.part_of(side, part, *here) for side in (node.left, node.right)]
-        return joined([(found, Standing.CHOICE, ()) for found in sides], True)
+        return joined([(found, Firmness.CHOICE, ()) for found in sides], True)
     if isinstance(node, ast.Constant):  # a member of an Enum
         return origins.of(node, *here) if part.key == "value" else UNKNOWN
     if isinstance(node, (ast.Name, ast.Attribute)):
@@ -203,23 +203,23 @@ def _imported(origins: Origins, node: ast.expr, part: Part, function: Function) 
 def _entry(
     origins: Origins, node: ast.Dict, part: Part, function: Function, activation: Activation | None
 ) -> Found:
-    results: list[tuple[Found, Standing, tuple[Step, ...]]] = []
+    results: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
     complete = True
     for key, value in reversed(list(zip(node.keys, node.values))):
         if key is None:
             inner = origins.part_of(value, part, function, activation)
-            results.append((inner, Standing.FIXED, ()))
+            results.append((inner, Firmness.FIXED, ()))
             if inner.complete and inner.origins and part.key is not ...:
                 break
             continue
         known = origins.keys(key, function, activation)
         if part.key is ...:
             inner = _if_index_is(origins.of(value, function, activation), part, key)
-            results.append((inner, Standing.CHOICE, ()))
+            results.append((inner, Firmness.CHOICE, ()))
         elif known is None:
             complete = False
         elif part.key in known:
-            results.append((origins.of(value, function, activation), Standing.FIXED, ()))
+            results.append((origins.of(value, function, activation), Firmness.FIXED, ()))
             break
     return joined(results, complete)
 
@@ -235,7 +235,7 @@ def _element(
         return UNKNOWN
     if part.key is ...:
         each = [origins.of(item, function, activation) for item in node.elts]
-        return joined([(found, Standing.CHOICE, ()) for found in each], True)
+        return joined([(found, Firmness.CHOICE, ()) for found in each], True)
     if isinstance(part.key, int) and -len(node.elts) <= part.key < len(node.elts):
         return origins.of(node.elts[part.key], function, activation)
     return UNKNOWN
@@ -252,7 +252,7 @@ def _if_index_is(found: Found, part: Part, key: ast.expr) -> Found:
         return found
     index, function = part.index
     condition = equality(index, key, function)
-    origins = (item.then(Standing.CHOICE, (), (condition,)) for item in found.origins)
+    origins = (item.then(Firmness.CHOICE, (), (condition,)) for item in found.origins)
     return Found(tuple(origins), found.complete)
 
 

@@ -20,7 +20,7 @@ CALL_DEPTH = 6
 WIDTH = 16
 
 
-class Standing(enum.IntEnum):
+class Firmness(enum.IntEnum):
     """How firmly an expression has a value; the weaker of two is the smaller one."""
 
     CHOICE = 0  # somebody has to choose it, or a condition that nothing settles has to hold
@@ -94,7 +94,7 @@ class Origin:
     expression: ast.expr
     function: Function
     activation: Activation | None = None
-    standing: Standing = Standing.FIXED
+    firmness: Firmness = Firmness.FIXED
     steps: tuple[Step, ...] = ()
     conditions: tuple[Condition, ...] = ()
     data: object = ...
@@ -102,18 +102,18 @@ class Origin:
 
     def then(
         self,
-        standing: Standing,
+        firmness: Firmness,
         steps: tuple[Step, ...],
         conditions: tuple[Condition, ...] = (),
     ) -> Origin:
         """The same origin, seen from further away."""
-        if not steps and not conditions and standing >= self.standing:
+        if not steps and not conditions and firmness >= self.firmness:
             return self
         return Origin(  # `replace` takes three times as long, and this is asked most
             self.expression,
             self.function,
             self.activation,
-            min(self.standing, standing),
+            min(self.firmness, firmness),
             self.steps + steps,
             self.conditions + conditions,
             self.data,
@@ -170,7 +170,7 @@ class Before:
     expression: ast.expr
     function: Function
     activation: Activation | None
-    standing: Standing = Standing.FIXED
+    firmness: Firmness = Firmness.FIXED
     steps: tuple[Step, ...] = ()
     part: Part | None = None
     conditions: tuple[Condition, ...] = ()
@@ -185,7 +185,7 @@ class Back:
 
 
 #: The truth values that a condition may have, each with how firmly.
-Truth = dict[bool, Standing]
+Truth = dict[bool, Firmness]
 
 
 def same_call(first: Origin, second: Origin) -> bool:
@@ -198,16 +198,16 @@ def same_call(first: Origin, second: Origin) -> bool:
 
 
 def joined(
-    results: Iterable[tuple[Found, Standing, tuple[Step, ...]]],
+    results: Iterable[tuple[Found, Firmness, tuple[Step, ...]]],
     complete: bool,
     first: Found | None = None,
 ) -> Found:
     """All origins of several answers, each seen from further away, behind those of `first`."""
     origins = list(first.origins) if first is not None else []
     complete = complete and (first is None or first.complete)
-    for found, standing, steps in results:
+    for found, firmness, steps in results:
         complete = complete and found.complete
-        origins += (item.then(standing, steps) for item in found.origins)
+        origins += (item.then(firmness, steps) for item in found.origins)
     return Found(tuple(origins[: WIDTH * 2]), complete and len(origins) <= WIDTH * 2)
 
 
@@ -216,9 +216,9 @@ def merged(first: Back, second: Back) -> Back:
     return Back((*first.places, *second.places), first.complete and second.complete)
 
 
-def weakened(back: Back, standing: Standing) -> Back:
+def weakened(back: Back, firmness: Firmness) -> Back:
     """The same predecessors, none of them firmer than that."""
-    places = (replace(item, standing=min(item.standing, standing)) for item in back.places)
+    places = (replace(item, firmness=min(item.firmness, firmness)) for item in back.places)
     return Back(tuple(places), back.complete)
 
 

@@ -3,7 +3,7 @@
     possible = view.values.of(expression, function)
     for value in possible.values:
         value.content    # None, a bool, a number, a string, a DType
-        value.standing   # FIXED, DEFAULT (somebody may choose otherwise) or CHOICE
+        value.firmness   # FIXED, DEFAULT (somebody may choose otherwise) or CHOICE
         value.steps      # where it is written, then every call that hands it on
     possible.complete    # whether there are no other values
 
@@ -29,7 +29,7 @@ from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
 from amplint.values.objects import Objects
 from amplint.values.origins import Origins
-from amplint.values.provenance import NO_DATA, Activation, Origin, Part, Standing, Step, Truth
+from amplint.values.provenance import NO_DATA, Activation, Firmness, Origin, Part, Step, Truth
 
 #: Calls that answer yes or no, depending on the machine or on an object.
 _QUESTIONS = frozenset(
@@ -80,7 +80,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], object]] = {
     ast.GtE: operator.ge,
 }
 #: A constant, how firmly, and the origin of what it was computed from if that is one constant.
-Content = tuple[object, Standing, Origin | None]
+Content = tuple[object, Firmness, Origin | None]
 
 _WIDTH = 16
 #: A question nested deeper is not answered.
@@ -93,12 +93,12 @@ class Value:
 
     Args:
         content: None, a bool, a number, a string, a `DType`, or plain data of a file.
-        standing: how firmly; `Standing` has the words.
+        firmness: how firmly; `Firmness` has the words.
         origin: the expression that says so, and the steps from there.
     """
 
     content: object
-    standing: Standing
+    firmness: Firmness
     origin: Origin
 
     @property
@@ -152,7 +152,7 @@ class Possible:
 
     def by_default(self) -> tuple[Value, ...]:
         """The values that stand unless somebody chooses otherwise."""
-        return tuple(value for value in self.values if value.standing > Standing.CHOICE)
+        return tuple(value for value in self.values if value.firmness > Firmness.CHOICE)
 
 
 class Values:
@@ -208,9 +208,9 @@ class Values:
         for origin in origins:
             contents = self._contents(origin)
             complete = complete and contents is not None
-            for content, standing, source in contents or ():
+            for content, firmness, source in contents or ():
                 seen = origin if source is None else _through(source, origin)
-                values.append(Value(content, min(standing, origin.standing), seen))
+                values.append(Value(content, min(firmness, origin.firmness), seen))
             complete = complete and not (contents and contents[0] is _AND_MORE)
         return Possible(tuple(_distinct(values)), complete)
 
@@ -222,10 +222,10 @@ class Values:
         found: Truth = {}
         for value in possible.values:
             side = bool(value.content)
-            found[side] = max(found.get(side, Standing.CHOICE), value.standing)
+            found[side] = max(found.get(side, Firmness.CHOICE), value.firmness)
         if not possible.complete or not found:
             for side in (True, False):
-                found.setdefault(side, Standing.CHOICE)
+                found.setdefault(side, Firmness.CHOICE)
         return found
 
     def _keys(
@@ -241,10 +241,10 @@ class Values:
     def _contents(self, origin: Origin) -> list[Content] | None:
         """What an origin is; None where that is no constant."""
         if origin.data is not NO_DATA:
-            return [(origin.data, Standing.FIXED, None)]
+            return [(origin.data, Firmness.FIXED, None)]
         node = origin.expression
         if isinstance(node, ast.Constant):
-            return [(node.value, Standing.FIXED, None)]
+            return [(node.value, Firmness.FIXED, None)]
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self._imported(node, origin)
         if isinstance(node, (ast.UnaryOp, ast.BinOp, ast.JoinedStr)):
@@ -262,9 +262,9 @@ class Values:
         dotted = origin.function.module.resolve(node)
         dtype = dotted_dtype(dotted)
         if dtype is not None:
-            return [(dtype, Standing.FIXED, None)]
+            return [(dtype, Firmness.FIXED, None)]
         if dotted in _CONSTANTS:
-            return [(_CONSTANTS[dotted], Standing.FIXED, None)]
+            return [(_CONSTANTS[dotted], Firmness.FIXED, None)]
         return self._limit(node, origin) if isinstance(node, ast.Attribute) else None
 
     def _limit(self, node: ast.Attribute, origin: Origin) -> list[Content] | None:
@@ -277,10 +277,10 @@ class Values:
         for value in possible.values:
             limits = FINFO.get(value.dtype or "", {})
             if node.attr == "min" and limits:
-                found.append((-limits["max"], value.standing, None))
+                found.append((-limits["max"], value.firmness, None))
             elif node.attr.replace("smallest_normal", "tiny") in limits:
                 number = limits[node.attr.replace("smallest_normal", "tiny")]
-                found.append((number, value.standing, None))
+                found.append((number, value.firmness, None))
         return found if possible.complete and found else None
 
     def _computed(
@@ -288,7 +288,7 @@ class Values:
     ) -> list[Content] | None:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             truth = self.truth(node.operand, origin.function, origin.activation)
-            return [(not side, standing, None) for side, standing in truth.items()]
+            return [(not side, firmness, None) for side, firmness in truth.items()]
         operands, compute = _operation(node)
         possible = [self.of(item, origin.function, origin.activation) for item in operands]
         if not all(item.complete and item.values for item in possible):
@@ -299,7 +299,7 @@ class Values:
                 content = compute(*(value.content for value in combination))
             except Exception:  # noqa: BLE001 -- whatever the program's own arithmetic raises
                 return None
-            found.append((content, min(value.standing for value in combination), None))
+            found.append((content, min(value.firmness for value in combination), None))
         return found
 
     def _comparison(self, node: ast.Compare, origin: Origin) -> list[Content] | None:
@@ -320,7 +320,7 @@ class Values:
                 content = bool(compare(*(value.content for value in combination)))
             except TypeError:
                 return _EITHER
-            found.append((content, min(value.standing for value in combination), None))
+            found.append((content, min(value.firmness for value in combination), None))
         return found if all(side.complete for side in sides) and found else found + _EITHER
 
     def _membership(self, node: ast.Compare, origin: Origin) -> list[Content]:
@@ -334,7 +334,7 @@ class Values:
         if ... in members:
             return _EITHER
         found: list[Content] = [
-            ((value.content in members) is not negated, value.standing, None)
+            ((value.content in members) is not negated, value.firmness, None)
             for value in left.values
         ]
         return found if left.complete and found else found + _EITHER
@@ -342,7 +342,7 @@ class Values:
     def _conjunction(self, node: ast.BoolOp, origin: Origin) -> list[Content]:
         """`a and b`: false where one is, else the last."""
         found: list[Content] = []
-        rest = Standing.FIXED
+        rest = Firmness.FIXED
         for operand in node.values[:-1]:
             truth = self.truth(operand, origin.function, origin.activation)
             if False in truth:
@@ -351,7 +351,7 @@ class Values:
                 return found
             rest = min(rest, truth[True])
         last = self.of(node.values[-1], origin.function, origin.activation)
-        found += ((value.content, min(rest, value.standing), value.origin) for value in last.values)
+        found += ((value.content, min(rest, value.firmness), value.origin) for value in last.values)
         return found if last.complete else found + _EITHER
 
     # -- calls ---------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class Values:
 
     def _environment(self, call: ast.Call, origin: Origin) -> list[Content] | None:
         default = constant_of(call.args[1]) if len(call.args) > 1 else None
-        return [_AND_MORE, (default, Standing.DEFAULT, None)] if default is not ... else None
+        return [_AND_MORE, (default, Firmness.DEFAULT, None)] if default is not ... else None
 
     def _mapped(
         self, expression: ast.expr, origin: Origin, change: Callable[[object], object]
@@ -395,20 +395,20 @@ class Values:
         found: list[Content] = [] if possible.complete else [_AND_MORE]
         for value in possible.values:
             try:
-                found.append((change(value.content), value.standing, value.origin))
+                found.append((change(value.content), value.firmness, value.origin))
             except Exception:  # noqa: BLE001 -- the program's own conversion fails
                 return None
         return [item for item in found if item is _AND_MORE or item[0] is not None] or None
 
 
 #: Stands first in a list of contents that is not complete.
-_AND_MORE: Content = (..., Standing.CHOICE, None)
-_EITHER: list[Content] = [(True, Standing.CHOICE, None), (False, Standing.CHOICE, None)]
+_AND_MORE: Content = (..., Firmness.CHOICE, None)
+_EITHER: list[Content] = [(True, Firmness.CHOICE, None), (False, Firmness.CHOICE, None)]
 
 
 def _through(source: Origin, origin: Origin) -> Origin:
     """A constant inside a conversion, seen from where the conversion was asked about."""
-    return source.then(origin.standing, origin.steps, origin.conditions)
+    return source.then(origin.firmness, origin.steps, origin.conditions)
 
 
 def _operation(
@@ -446,14 +446,14 @@ def _combinations(possible: Iterable[Possible]) -> Iterator[tuple[Value, ...]]:
 
 
 def _distinct(values: Iterable[Value]) -> Iterator[Value]:
-    """Each constant once, with its firmest standing."""
+    """Each constant once, with its firmest firmness."""
     found: dict[str, Value] = {}
     for value in values:
         if value.content is ...:
             continue
         key = repr(value.content)
         known = found.get(key)
-        if known is None or value.standing > known.standing:
+        if known is None or value.firmness > known.firmness:
             found[key] = value
     return iter(found.values())
 

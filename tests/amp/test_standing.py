@@ -7,7 +7,6 @@ import ast
 import pytest
 
 from amplint.amp.roles import Role
-from amplint.amp.standing import standing_of
 from amplint.amp.value_roles import ValueRoles
 from amplint.code.project import Project
 from amplint.findings import Standing
@@ -84,4 +83,4 @@ def test_standing(name: str) -> None:
     module = project.add("main.py", source, ast.parse(source), "")
     (site,) = [site for site in module.calls if site.method == "ask"]
     roles = ValueRoles(Objects(project)).of(module)
-    assert standing_of(site.node.args[0], site.function, roles, role) is expected
+    assert roles.standing_of(site.node.args[0], site.function, role) is expected

@@ -12,11 +12,11 @@ from amplint.amp.dtypes import DType, dotted_dtype, dtype_meant
 from amplint.code.module import Function, Module
 from amplint.code.project import Project
 from amplint.values.objects import Objects
-from amplint.values.provenance import Standing
+from amplint.values.provenance import Firmness
 from amplint.values.values import Possible, Values
 
 HALF, BF16, FLOAT = DType("float16"), DType("bfloat16"), DType("float32")
-FIXED, DEFAULT, CHOICE = Standing.FIXED, Standing.DEFAULT, Standing.CHOICE
+FIXED, DEFAULT, CHOICE = Firmness.FIXED, Firmness.DEFAULT, Firmness.CHOICE
 
 
 def judge(tmp_path: Path, files: dict[str, str], *, main: str = "main.py") -> Possible:
@@ -38,8 +38,8 @@ def _asked(module: Module) -> tuple[ast.Call, Function]:
     return site.node, site.function
 
 
-def standings(possible: Possible) -> dict[object, Standing]:
-    return {value.content: value.standing for value in possible.values}
+def firmnesses(possible: Possible) -> dict[object, Firmness]:
+    return {value.content: value.firmness for value in possible.values}
 
 
 def words(possible: Possible) -> list[str]:
@@ -94,7 +94,7 @@ def words(possible: Possible) -> list[str]:
 def test_one_value(tmp_path: Path, source: str, expected: object) -> None:
     possible = judge(tmp_path, {"main.py": source})
     assert possible.only() == expected
-    assert standings(possible) == {expected: FIXED}
+    assert firmnesses(possible) == {expected: FIXED}
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_nothing_is_known(tmp_path: Path, source: str) -> None:
         ("x = 1\ndef f():\n    global x\n    x = 2\nask(x)", {1: FIXED, 2: CHOICE}),
     ],
 )
-def test_several_values(tmp_path: Path, source: str, expected: dict[object, Standing]) -> None:
+def test_several_values(tmp_path: Path, source: str, expected: dict[object, Firmness]) -> None:
     possible = judge(tmp_path, {"main.py": source})
-    assert standings(possible) == expected
+    assert firmnesses(possible) == expected
     assert possible.complete
 
 
@@ -180,7 +180,7 @@ ARGPARSE = """
     ],
 )
 def test_options_of_argparse(
-    tmp_path: Path, name: str, expected: dict[object, Standing], complete: bool
+    tmp_path: Path, name: str, expected: dict[object, Firmness], complete: bool
 ) -> None:
     source = textwrap.dedent(ARGPARSE)
     for question in (
@@ -189,19 +189,19 @@ def test_options_of_argparse(
         f"ask(vars(args)['{name}'])",
     ):
         possible = judge(tmp_path, {"main.py": source + question})
-        assert standings(possible) == expected
+        assert firmnesses(possible) == expected
         assert possible.complete is complete
 
 
 def test_a_flag_decides_with_its_default(tmp_path: Path) -> None:
     source = "import torch\nask(torch.float16 if args.fp16 else torch.float32)"
     possible = judge(tmp_path, {"main.py": textwrap.dedent(ARGPARSE) + source})
-    assert standings(possible) == {HALF: CHOICE, FLOAT: DEFAULT}
+    assert firmnesses(possible) == {HALF: CHOICE, FLOAT: DEFAULT}
 
 
 def test_a_namespace_that_is_written_to(tmp_path: Path) -> None:
     source = textwrap.dedent(ARGPARSE) + "args.fp16 = True\nask(args.fp16)"
-    assert standings(judge(tmp_path, {"main.py": source})) == {True: FIXED}
+    assert firmnesses(judge(tmp_path, {"main.py": source})) == {True: FIXED}
 
 
 def test_options_of_click(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_options_of_click(tmp_path: Path) -> None:
             ask(fp16)
     """
     possible = judge(tmp_path, {"main.py": source})
-    assert standings(possible) == {True: DEFAULT, False: CHOICE}
+    assert firmnesses(possible) == {True: DEFAULT, False: CHOICE}
 
 
 def test_dataclasses_filled_from_the_command_line(tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_dataclasses_filled_from_the_command_line(tmp_path: Path) -> None:
     ):
         head = f"from config import Options\n{made}\n"
         possible = judge(tmp_path, {"config.py": config, "main.py": head + "ask(cfg.dtype)"})
-        assert (standings(possible), possible.complete) == ({"float16": DEFAULT}, False)
+        assert (firmnesses(possible), possible.complete) == ({"float16": DEFAULT}, False)
         possible = judge(tmp_path, {"config.py": config, "main.py": head + "ask(cfg.fp16)"})
-        assert standings(possible) == {True: DEFAULT, False: CHOICE}
+        assert firmnesses(possible) == {True: DEFAULT, False: CHOICE}
         assert possible.complete
 
 
@@ -264,7 +264,7 @@ MODEL = """
 def test_a_default_in_another_file_with_its_path(tmp_path: Path) -> None:
     build = "from model import Model, ModelConfig\nmodel = Model(8, ModelConfig(name='x'))\n"
     possible = judge(tmp_path, {"build.py": build, "model.py": MODEL}, main="model.py")
-    assert standings(possible) == {HALF: FIXED}
+    assert firmnesses(possible) == {HALF: FIXED}
     value = possible.values[0]
     assert value.dtype == "float16"
     assert ast.unparse(value.node) == "'float16'"
@@ -292,7 +292,7 @@ def test_the_path_of_a_config_default(tmp_path: Path) -> None:
     ],
 )
 def test_constructor_calls_that_flow_there(
-    tmp_path: Path, made: str, expected: dict[object, Standing]
+    tmp_path: Path, made: str, expected: dict[object, Firmness]
 ) -> None:
     model = MODEL.replace("ask(dtype)", "ask(config.dtype)")
     build = f"""
@@ -306,13 +306,13 @@ unrelated = ModelConfig(dtype="bfloat16")
 model = Model(8, config())
 """
     possible = judge(tmp_path, {"build.py": build, "model.py": model}, main="model.py")
-    assert standings(possible) == expected
+    assert firmnesses(possible) == expected
 
 
 def test_a_config_that_nobody_makes_stands_by_default(tmp_path: Path) -> None:
     model = MODEL.replace("ask(dtype)", "ask(config.dtype)")
     possible = judge(tmp_path, {"model.py": model}, main="model.py")
-    assert standings(possible) == {"float16": DEFAULT}
+    assert firmnesses(possible) == {"float16": DEFAULT}
     assert not possible.complete
 
 
@@ -334,11 +334,11 @@ def test_instance_attributes_through_init(tmp_path: Path) -> None:
 
         Trainer("bf16").run()
     """
-    assert standings(judge(tmp_path, {"main.py": source})) == {BF16: CHOICE}
+    assert firmnesses(judge(tmp_path, {"main.py": source})) == {BF16: CHOICE}
     source = source.replace("ask(self.dtype)", "pass").replace(
         'Trainer("bf16").run()', 'ask(Trainer("bf16").dtype)'
     )
-    assert standings(judge(tmp_path, {"main.py": source})) == {BF16: FIXED}
+    assert firmnesses(judge(tmp_path, {"main.py": source})) == {BF16: FIXED}
 
 
 def test_constants_of_other_modules(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_parameters_take_what_other_files_pass(tmp_path: Path) -> None:
         "again.py": "import lib\nlib.train(amp=False)\n",
     }
     possible = judge(tmp_path, files, main="lib.py")
-    assert standings(possible) == {"bf16": FIXED, "fp16": FIXED}
+    assert firmnesses(possible) == {"bf16": FIXED, "fp16": FIXED}
     assert possible.complete
 
 
