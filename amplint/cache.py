@@ -162,6 +162,7 @@ class Cache:
             for item in fields(self._settings)
             if item.name not in _IRRELEVANT
         }
+        settings["edits"] = self._settings.wants_edits
         parts = (code_digest(), sys.implementation.cache_tag, os.getcwd(), settings)
         return hashlib.sha256(_dumped(parts)).hexdigest()
 

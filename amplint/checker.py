@@ -222,6 +222,7 @@ class _Preparation:
             settings.target_torch,
             self._cache.indexes if self._cache is not None and path else "",
             plain,
+            settings.wants_edits,
         )
 
 

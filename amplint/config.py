@@ -110,6 +110,11 @@ class Settings:
     root: str = field(default="", metadata={"file_key": False})
     origin: str | None = field(default=None, metadata={"file_key": False})
 
+    @property
+    def wants_edits(self) -> bool:
+        """Whether the report shows the edits of fixes; otherwise only `--fix` makes them."""
+        return self.output_format == "json"
+
 
 def load_settings(
     *, start: str | os.PathLike[str] = ".", config: str | os.PathLike[str] | None = None

@@ -87,11 +87,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A verified change that removes the finding.
+    """A change that removes the finding.
 
     Args:
         applicability: "safe", "unsafe" or "display" (shown, never applied).
-        edits: non-overlapping edits of the finding's own file.
+        edits: non-overlapping edits of the finding's own file; none where nobody asked for them.
     """
 
     applicability: str

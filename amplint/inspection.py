@@ -43,6 +43,7 @@ class Task:
         index: the folder with indexes of projects, "" for none.
         plain: no word of AMP stands in it: it counts only if it imports a file with one.
         codes: of the rules to run.
+        edits: whether the edits of fixes are wanted.
         off_by_default: codes that run only if selected; see `Suppressions.unused`.
     """
 
@@ -56,6 +57,7 @@ class Task:
     target_torch: str | None = None
     index: str = ""
     plain: bool = False
+    edits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ def _inspect(task: Task, *, deep: bool = False) -> FileResult:
     project = Project(task.root, task.src, task.target_torch, task.index)
     try:
         view = view_of(source.filename, source.text, tree, path=task.path, project=project)
+        view.wants_edits = task.edits
         if task.plain and not _drives_amp(project, view.module):
             return FileResult(source.filename, screened_out=True, lookups=project.lookups.answers)
         return _judge(task, suppressions, view)

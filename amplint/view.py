@@ -16,6 +16,7 @@ from amplint.amp.view import AmpView
 from amplint.code.module import Function
 from amplint.code.project import Project
 from amplint.findings import Finding, Fix, Link, PathStep
+from amplint.fixing.verbs import Repair
 from amplint.levels import level, naming_options
 from amplint.rule import Misuse, Rule
 
@@ -31,7 +32,13 @@ class AnalysisFailed(Exception):
 
 
 class FileView(AmpView):
-    """Everything a rule may look at for one file."""
+    """Everything a rule may look at for one file.
+
+    Attributes:
+        wants_edits: whether somebody asks for the edits of fixes, and not only for which there are.
+    """
+
+    wants_edits = False
 
     @cached_property
     def _followed(self) -> tuple[Program, tuple[Misuse, ...]]:
@@ -107,7 +114,7 @@ class FileView(AmpView):
         help: str,
         *,
         path: tuple[PathStep, ...] = (),
-        fix: Fix | None = None,
+        fix: Repair | None = None,
         links: Iterable[Link] = (),
     ) -> Finding:
         """Build a finding of `rule` at `node`; its links decide how severe it is."""
@@ -121,9 +128,24 @@ class FileView(AmpView):
             filename=self.module.filename,
             span=self.span_of(node),
             path=path,
-            fix=fix,
+            fix=self._fix(fix) if fix is not None else None,
             links=links,
         )
+
+    def _fix(self, repair: Repair) -> Fix | None:
+        """What a finding says of its fix; LibCST is loaded only where the edits are wanted."""
+        if not self.wants_edits:
+            return Fix(repair.applicability, ())
+        from amplint.fixing.codemods import made
+
+        if repair not in self._made:
+            self._made[repair] = made(repair, self.module)
+        return self._made[repair]
+
+    @cached_property
+    def _made(self) -> dict[Repair, Fix | None]:
+        """Fixes that several findings share are made once."""
+        return {}
 
 
 def view_of(

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.scaling import scale_words
 from amplint.code.layout import layout_of
-from amplint.findings import Finding, Fix
+from amplint.findings import Finding
+from amplint.fixing.verbs import Repair
 from amplint.protocol import Violation
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
@@ -37,7 +38,7 @@ def report(
     rule: Rule,
     messages: Mapping[str, str],
     helps: Mapping[str, str],
-    fix: Callable[[FileView, Misuse], Fix | None] | None = None,
+    fix: Callable[[FileView, Misuse], Repair | None] | None = None,
     misuses: Iterable[Misuse] | None = None,
 ) -> Iterator[Finding]:
     """One finding for each misuse that the flow analysis found under the rule's code.

@@ -69,15 +69,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Fix, Severity
-from amplint.fixing.statements import (
-    block_of,
-    calls_on,
-    is_unconditional,
-    move_before,
-    own_statement,
-    unsafe,
-)
+from amplint.findings import Finding, Severity
+from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
+from amplint.fixing.verbs import Insert, Move, Repair, unsafe
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -106,7 +100,7 @@ def check(view: FileView) -> Iterator[Finding]:
     return report(view, RULE, MESSAGES, HELPS, _clip_before)
 
 
-def _clip_before(view: FileView, misuse: Misuse) -> Fix | None:
+def _clip_before(view: FileView, misuse: Misuse) -> Repair | None:
     """Move the clip in front of the step, and unscale there if nothing does.
 
     Only where both stand in one block with nothing but plain calls between.
@@ -122,6 +116,7 @@ def _clip_before(view: FileView, misuse: Misuse) -> Fix | None:
         return None
     if not all(isinstance(other, ast.Expr) for other in before[before.index(found[0]) :]):
         return None
-    unscaled = any(calls_on(view, misuse, "unscale_"))
-    first = "" if unscaled else f"{misuse.scaler}.unscale_({misuse.optimizer})"
-    return unsafe(*move_before(view, statement, found[0], first))
+    move = Move(statement, found[0])
+    if any(calls_on(view, misuse, "unscale_")):
+        return unsafe(move)
+    return unsafe(Insert(found[0], f"{misuse.scaler}.unscale_({misuse.optimizer})"), move)

@@ -81,16 +81,9 @@ from collections.abc import Iterator
 
 from amplint.code.dataflow import arguments
 from amplint.code.module import CallSite
-from amplint.findings import Finding, Fix, Severity
-from amplint.fixing.statements import (
-    block_of,
-    calls_on,
-    insert_before,
-    is_unconditional,
-    own_statement,
-    remove,
-    unsafe,
-)
+from amplint.findings import Finding, Severity
+from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
+from amplint.fixing.verbs import Insert, Move, Repair, unsafe
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -119,23 +112,20 @@ def check(view: FileView) -> Iterator[Finding]:
     return report(view, RULE, MESSAGES, HELPS, _unscale_before)
 
 
-def _unscale_before(view: FileView, misuse: Misuse) -> Fix | None:
+def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:
     """Unscale in front of the clip instead of behind it or not at all."""
     statement = own_statement(misuse, view)
     if statement is None or not misuse.optimizer or not is_unconditional(misuse):
         return None
     if not any(_is_about(site, misuse) for site in calls_on(view, misuse, "step")):
         return None
-    edits = [insert_before(view, statement, f"{misuse.scaler}.unscale_({misuse.optimizer})")]
     late = [site for site in calls_on(view, misuse, "unscale_") if _is_about(site, misuse)]
-    if late:
-        block = block_of(misuse, statement)
-        following = block[block.index(statement) + 1 :] if statement in block else []
-        moved = [other for other in following if getattr(other, "value", None) is late[0].node]
-        if len(late) > 1 or not moved:
-            return None
-        edits.append(remove(view, moved[0]))
-    return unsafe(*edits)
+    if not late:
+        return unsafe(Insert(statement, f"{misuse.scaler}.unscale_({misuse.optimizer})"))
+    block = block_of(misuse, statement)
+    following = block[block.index(statement) + 1 :] if statement in block else []
+    moved = [other for other in following if getattr(other, "value", None) is late[0].node]
+    return None if len(late) > 1 or not moved else unsafe(Move(moved[0], statement))
 
 
 def _is_about(site: CallSite, misuse: Misuse) -> bool:

@@ -116,11 +116,9 @@ from amplint.amp.old_amp import (
 from amplint.amp.target_torch import Version, target_torch
 from amplint.code.module import Function, Module
 from amplint.code.scopes import Imported, Scopes
-from amplint.findings import Edit, Finding, Fix, Position, Severity, Span
-from amplint.fixing.edits import apply, joined, moved, resolve
+from amplint.findings import Finding, Severity
+from amplint.fixing.verbs import Add, Insert, Name, Rename, Repair, Verb, Write
 from amplint.rule import Rule
-from amplint.source.call_text import CallText, call_text
-from amplint.source.positions import LineTable
 from amplint.view import FileView
 
 RULE = Rule(
@@ -171,31 +169,31 @@ def check(view: FileView) -> Iterator[Finding]:
     if not imports and not stars:
         return
     target = target_torch(view.project, view.module)
-    rewriter = _Rewriter(view, scopes, target, imports)
+    older = _Interface(view, scopes, target, imports)
     for imported in imports:
-        yield from _judge(view, rewriter, imported)
+        yield from _judge(view, older, imported)
     if target is None or target >= max(SINCE.values()):
         for star in stars:
             yield view.finding(RULE, star, STAR.format(module=star.module), HELP_STAR)
 
 
-def _judge(view: FileView, rewriter: _Rewriter, imported: Imported) -> Iterator[Finding]:
+def _judge(view: FileView, older: _Interface, imported: Imported) -> Iterator[Finding]:
     """Report what is read through one import, or the import itself if nothing is."""
-    if rewriter.is_silent(imported):
+    if older.is_silent(imported):
         return
-    uses = rewriter.uses(imported)
+    uses = older.uses(imported)
     for use in uses:
-        if rewriter.is_wrong(use):
-            help, fix = rewriter.help(use), rewriter.fix(use)
-            yield _finding(view, use.node, use.old, help, fix, rewriter.kind(use))
+        if older.is_wrong(use):
+            help, fix = older.help(use), older.fix(use)
+            yield _finding(view, use.node, use.old, help, fix, older.kind(use))
     old = MEMBERS.get(imported.dotted)
-    if old is not None and not rewriter.is_read(imported) and rewriter.is_available(old):
-        fix = rewriter.import_fix(imported)
+    if old is not None and not older.is_read(imported) and older.is_available(old):
+        fix = older.import_fix(imported)
         yield _finding(view, imported.alias, old, SHORT[old.name].format(device=old.device), fix)
 
 
 def _finding(
-    view: FileView, node: ast.AST, old: Old, call: str, fix: Fix | None, kind: str = ""
+    view: FileView, node: ast.AST, old: Old, call: str, fix: Repair | None, kind: str = ""
 ) -> Finding:
     words = {"old": f"torch.{old.device}.amp.{old.name}", "new": f"torch.amp.{old.name}"}
     message = MESSAGE.format(**words, warns=WARNS[kind])
@@ -211,8 +209,8 @@ def _is_star(node: ast.AST) -> TypeGuard[ast.ImportFrom]:
     )
 
 
-class _Rewriter:
-    """What can be rewritten in one file, and the edits that do it.
+class _Interface:
+    """The older interface in one file: what of it counts, and what makes it the newer one.
 
     Args:
         target: the oldest torch that counts; None for the newest.
@@ -229,10 +227,9 @@ class _Rewriter:
         self._view = view
         self._scopes = scopes
         self._target = target
-        self._lines = LineTable(view.module.source)
         self._items = {each: list(members_of(each, scopes)) for each in imports}
         self._functions = {site.node: site.function for site in view.module.calls}
-        self._import_fixes: dict[ast.stmt, Fix | None] = {}
+        self._import_fixes: dict[ast.stmt, Repair | None] = {}
         self._convertible: dict[Imported, bool] = {}
         self._optional: dict[str, bool] = {}
         source = view.module.source
@@ -324,15 +321,17 @@ class _Rewriter:
 
     # -- fixes ---------------------------------------------------------------------------------
 
-    def fix(self, use: Use) -> Fix | None:
+    def fix(self, use: Use) -> Repair | None:
         """The fix of a use, together with the import and its other uses where it needs that."""
         if use.imported.dotted in MEMBERS or use.imported.dotted in MODULES:
             return self.import_fix(use.imported)
-        edits = self._use_edits(use)
-        name = self._name_edit(use)
-        return None if edits is None or name is None else self._fix((name, *edits), [use])
+        verbs = self._verbs(use)
+        if verbs is None or use.imported.dotted != "torch":
+            return None
+        name = Write(use.node, f"{use.imported.name}.amp.{use.old.name}")
+        return self._fix((name, *verbs), [use])
 
-    def import_fix(self, imported: Imported) -> Fix | None:
+    def import_fix(self, imported: Imported) -> Repair | None:
         """The fix of an import: its statement and every use of what it brings in."""
         if not self._can_move(imported):
             return None
@@ -345,31 +344,36 @@ class _Rewriter:
         """The code to type."""
         short = SHORT[use.old.name].format(device=use.old.device)
         call = self._scopes.parents.get(use.node)
-        edits = self._use_edits(use)
-        if not isinstance(call, ast.Call) or call.func is not use.node or not edits:
+        if not isinstance(call, ast.Call) or call.func is not use.node:
             return short
-        changes = resolve(edits, self._lines, "\n")
-        start = self._lines.offset(self._view.span_of(use.node).end)
-        end = moved(self._lines.offset(self._view.span_of(call).end), changes)
-        arguments = apply(self._lines.source, changes)[start:end]
-        written = f"torch.amp.{use.old.name}{arguments}"
+        if self._verbs(use) is None:
+            return short
+        words = [self._view.source_of(item) for item in (*call.args, *call.keywords)]
+        if use.old.name == "autocast":
+            names = _AUTOCAST_PARAMETERS[: len(call.args)]
+            words[: len(names)] = [f"{name}={word}" for name, word in zip(names, words)]
+        is_custom = use.old.name.startswith("custom_")
+        place = len(call.args) if is_custom else 0
+        device = self._device(use.old)
+        words.insert(place, f"device_type={device}" if is_custom else device)
+        written = f"torch.amp.{use.old.name}({', '.join(words)})"
         return short if len(written) > 80 or "\n" in written or "\r" in written else written
 
-    def _fix(self, edits: Iterable[Edit], uses: Iterable[Use], *, sure: bool = True) -> Fix:
-        """Edits that move these uses; `sure` if every torch in question has the newer interface."""
+    def _fix(self, verbs: Iterable[Verb], uses: Iterable[Use], *, sure: bool = True) -> Repair:
+        """Verbs that move these uses; `sure` if every torch in question has the newer interface."""
         makes = any(
             use.old.name == "GradScaler" and not _is_type_only(use.node, self._scopes)
             for use in uses
         )
-        safe = sure and not (makes and self._is_class_asked_for)
-        return Fix(self._applicability if safe else "unsafe", tuple(joined(edits)))
+        is_safe = sure and not (makes and self._is_class_asked_for)
+        return Repair(self._applicability if is_safe else "unsafe", tuple(verbs))
 
     @cached_property
     def _is_class_asked_for(self) -> bool:
         """Whether the project tells the older scaler's class from others: the newer is its base."""
         own = (use for each in self._items for use in self.uses(each))
         return any(
-            use.old.name == "GradScaler" and not self.kind(use) and self._use_edits(use) is None
+            use.old.name == "GradScaler" and not self.kind(use) and self._verbs(use) is None
             for use in own
         ) or any(
             _tests_for_scaler(other)
@@ -390,7 +394,7 @@ class _Rewriter:
         """Whether an import of a name or module can be rewritten with all its uses."""
         if imported not in self._convertible:
             self._convertible[imported] = self._is_free(imported) and all(
-                isinstance(item, Use) and self.is_wrong(item) and self._use_edits(item) is not None
+                isinstance(item, Use) and self.is_wrong(item) and self._verbs(item) is not None
                 for item in self._items[imported]
             )
         return self._convertible[imported]
@@ -413,119 +417,67 @@ class _Rewriter:
             return False
         return not self._view.project.is_imported_from(module, imported.name)
 
-    def _name_edit(self, use: Use) -> Edit | None:
-        """`torch.cuda.amp.autocast` to `torch.amp.autocast`, whatever torch is called."""
-        root = use.imported.name
-        if use.imported.dotted != "torch":
-            return None
-        span = self._view.span_of(use.node)
-        if self._lines.text(span) != ast.unparse(use.node):
-            return None  # spread over lines, or inside an f-string
-        return Edit(span, f"{root}.amp.{use.old.name}")
-
-    # -- statements ----------------------------------------------------------------------------
-
-    def _statement_fix(self, statement: ast.Import | ast.ImportFrom) -> Fix | None:
-        mine = [each for each in self._items if each.statement is statement]
-        moving = [each for each in mine if self._can_move(each)]
-        edits = self._import_edits(statement, [each.alias for each in moving])
-        if edits is None:
-            return None
+    def _statement_fix(self, statement: ast.Import | ast.ImportFrom) -> Repair:
+        moving = [one for one in self._items if one.statement is statement and self._can_move(one)]
         uses = [use for imported in moving for use in self.uses(imported)]
-        for use in uses:
-            edits += self._use_edits(use) or ()
+        verbs = [verb for use in uses for verb in self._verbs(use) or ()]
         sure = self._target is not None or not self._is_optional(statement)
-        return self._fix(edits, uses, sure=sure)
+        return self._fix(
+            (*_moved(statement, [one.alias for one in moving]), *verbs), uses, sure=sure
+        )
 
-    def _import_edits(
-        self, statement: ast.Import | ast.ImportFrom, aliases: list[ast.alias]
-    ) -> list[Edit] | None:
-        if isinstance(statement, ast.Import):
-            return [
-                Edit(self._view.span_of(alias), f"{MODULES[alias.name]} as {alias.asname}")
-                for alias in aliases
-            ]
-        module = "torch.amp" if statement.module in MODULES else "torch"
-        if len(aliases) == len(statement.names):
-            return self._rename_module(statement, module)
-        return self._split(statement, aliases, module)
-
-    def _rename_module(self, statement: ast.ImportFrom, module: str) -> list[Edit] | None:
-        start = self._view.span_of(statement).start
-        match = re.match(r"from[ \t]+([\w.]+)[ \t]+import\b", self._after(start))
-        if match is None or match[1] != statement.module:
-            return None
-        return [Edit(self._span(self._lines.offset(start), *match.span(1)), module)]
-
-    def _split(
-        self, statement: ast.ImportFrom, aliases: list[ast.alias], module: str
-    ) -> list[Edit] | None:
-        """A statement of their own for some of the names, before the one that stays."""
-        start = self._view.span_of(statement).start
-        moved_names = ", ".join(ast.unparse(alias) for alias in aliases)
-        before = self._lines.line(start.row)[: start.column - 1]
-        separator = "; " if before.strip() else f"\n{before}"
-        edits = [Edit(Span(start, start), f"from {module} import {moved_names}{separator}")]
-        names = statement.names
-        for index, alias in enumerate(names):
-            if alias not in aliases:
-                continue
-            if any(other not in aliases for other in names[index + 1 :]):
-                first = self._view.span_of(alias).start
-                last = self._view.span_of(names[index + 1]).start
-            else:  # nothing that stays follows: take the comma before it instead
-                first = self._view.span_of(names[index - 1]).end
-                last = self._view.span_of(alias).end
-            if "#" in self._lines.text(Span(first, last)):
-                return None
-            edits.append(Edit(Span(first, last), ""))
-        return joined(edits)
-
-    def _after(self, position: Position) -> str:
-        return self._lines.source[self._lines.offset(position) :][:400]
-
-    def _span(self, base: int, first: int, last: int) -> Span:
-        return Span(self._lines.position_at(base + first), self._lines.position_at(base + last))
-
-    # -- uses ----------------------------------------------------------------------------------
-
-    def _use_edits(self, use: Use) -> tuple[Edit, ...] | None:
-        """The edits around a name that make its use one of the newer interface.
+    def _verbs(self, use: Use) -> tuple[Verb, ...] | None:
+        """What makes a use one of the newer interface, besides its name.
 
         None if the use cannot be rewritten, or not for certain.
         """
-        parents = self._scopes.parents
-        parent = parents.get(use.node)
+        parent = self._scopes.parents.get(use.node)
         if any(isinstance(outer, ast.JoinedStr) for outer in self._scopes.ancestors(use.node)):
             return None
         if isinstance(parent, ast.Call) and parent.func is use.node:
-            return self._call_edits(parent, use.old, skip=0)
+            return self._call_verbs(parent, use.old, skip=0)
         if isinstance(parent, ast.Call) and use.node is parent.args[0] and self._is_partial(parent):
-            return self._call_edits(parent, use.old, skip=1)
+            return self._call_verbs(parent, use.old, skip=1)
         if use.old.name.startswith("custom_"):
-            decorates = use.node in getattr(parent, "decorator_list", ())
-            end = self._view.span_of(use.node).end
-            return (Edit(Span(end, end), f"({self._device_type(use.old)})"),) if decorates else None
+            if use.node not in getattr(parent, "decorator_list", ()):
+                return None
+            return (Write(use.node, f"{{}}(device_type={self._device(use.old)})"),)
         return () if _is_type_only(use.node, self._scopes) else None
 
     def _is_partial(self, call: ast.Call) -> bool:
         return self._view.module.resolve(call.func) == "functools.partial"
 
-    def _call_edits(self, call: ast.Call, old: Old, *, skip: int) -> tuple[Edit, ...] | None:
-        text = call_text(self._lines, call)
-        given = _Arguments(call, skip)
-        if text is None or not given.are_plain(old.name):
+    def _call_verbs(self, call: ast.Call, old: Old, *, skip: int) -> tuple[Verb, ...] | None:
+        """The device as an argument, and names for those whose places have changed.
+
+        Args:
+            skip: number of leading arguments that are not for it: 1 in `partial(autocast, ...)`.
+        """
+        if not _is_in_order(call):
             return None
-        if old.name == "autocast":
-            return self._autocast_edits(text, given, old)
+        positional = call.args[skip:]
+        words = [item.arg for item in call.keywords]
         if old.name == "GradScaler":
             function = self._functions.get(call)
-            if function is None or any(
-                self._is_odd(item, function) for item in given.positional[:1]
-            ):
+            if not set(words) <= {*_SCALER_PARAMETERS, None} or function is None:
                 return None
-            return (self._insert_device(text, old, skip),)
-        return None if skip else (self._custom_edit(text, given, old),)
+            if any(self._is_odd(item, function) for item in positional[:1]):
+                return None
+            return (Add(call, self._device(old), skip),)
+        if any(isinstance(argument, ast.Starred) for argument in positional):
+            return None
+        if old.name != "autocast":
+            if skip or len(positional) > 1 or not set(words) <= {"cast_inputs"}:
+                return None
+            return (Add(call, self._device(old), len(positional), "device_type"),)
+        names = _AUTOCAST_PARAMETERS[: len(positional)]
+        known = {*_AUTOCAST_PARAMETERS[len(names) :], None}
+        if len(positional) > len(names) or not set(words) <= known or _is_text(positional):
+            return None
+        if skip and "enabled" not in {*names, *words}:
+            return None  # a later call may pass it by position
+        named = Name(call, {skip + 1 + index: name for index, name in enumerate(names)})
+        return (Add(call, self._device(old), skip), named)
 
     def _is_odd(self, argument: ast.expr, function: Function) -> bool:
         """Whether an argument is no factor: AMP208 has to be solved first."""
@@ -533,96 +485,21 @@ class _Rewriter:
             return True
         return is_flag(self._view.values, argument, function)
 
-    def _autocast_edits(
-        self, text: CallText, given: _Arguments, old: Old
-    ) -> tuple[Edit, ...] | None:
-        skip = given.skip
-        if skip and "enabled" not in given.names:
-            return None  # a later call may pass it by position
-        edits = [self._insert_device(text, old, skip)]
-        for name, argument, index in given.named_by_position():
-            start = text.arguments[index][0]
-            if isinstance(argument, ast.NamedExpr) and self._lines.source[start] != "(":
-                return None
-            edits.append(self._insert(start, f"{name}="))
-        return tuple(joined(edits))
-
-    def _insert_device(self, text: CallText, old: Old, skip: int) -> Edit:
-        """The device as first argument behind the first `skip` ones."""
-        device = f"{self._quote}{old.device}{self._quote}"
-        if skip < len(text.arguments):
-            start = text.arguments[skip][0]
-            return self._insert(start, device + self._separator(start))
-        if text.arguments:
-            return self._insert(text.arguments[-1][1], f", {device}")
-        return self._insert(text.opening, device)
-
-    def _custom_edit(self, text: CallText, given: _Arguments, old: Old) -> Edit:
-        device = self._device_type(old)
-        if len(given.positional) < len(text.arguments):
-            start = text.arguments[len(given.positional)][0]
-            return self._insert(start, device + self._separator(start))
-        if text.arguments:
-            return self._insert(text.arguments[-1][1], f", {device}")
-        return self._insert(text.opening, device)
-
-    def _device_type(self, old: Old) -> str:
-        return f"device_type={self._quote}{old.device}{self._quote}"
-
-    def _separator(self, offset: int) -> str:
-        """What stands between an inserted argument and the one that starts at an offset."""
-        place = self._lines.position_at(offset)
-        before = self._lines.line(place.row)[: place.column - 1]
-        return ", " if before.strip() else f",\n{before}"
-
-    def _insert(self, offset: int, content: str) -> Edit:
-        place = self._lines.position_at(offset)
-        return Edit(Span(place, place), content)
+    def _device(self, old: Old) -> str:
+        return f"{self._quote}{old.device}{self._quote}"
 
 
-class _Arguments:
-    """The arguments of a call of the older interface, in source order.
-
-    Args:
-        skip: number of leading arguments that are not for it: 1 in `partial(autocast, ...)`.
-    """
-
-    def __init__(self, call: ast.Call, skip: int) -> None:
-        self.skip = skip
-        self.positional = call.args[skip:]
-        self.keywords = [item.arg for item in call.keywords]
-        self._in_order = all(
-            (argument.lineno, argument.col_offset) < (item.lineno, item.col_offset)
-            for argument in call.args
-            for item in call.keywords
-        )
-
-    @property
-    def names(self) -> set[str | None]:
-        """Parameters of `autocast` that are given."""
-        return {*_AUTOCAST_PARAMETERS[: len(self.positional)], *self.keywords}
-
-    def named_by_position(self) -> Iterator[tuple[str, ast.expr, int]]:
-        """Each positional argument of `autocast`: its name, itself, its index in the text."""
-        pairs = zip(_AUTOCAST_PARAMETERS, self.positional, strict=False)
-        for index, (name, argument) in enumerate(pairs, start=self.skip):
-            yield name, argument, index
-
-    def are_plain(self, name: str) -> bool:
-        """Whether the call is right by the older signature and can be rewritten."""
-        if not self._in_order:
-            return False
-        if name == "GradScaler":
-            return all(word is None or word in _SCALER_PARAMETERS for word in self.keywords)
-        if any(isinstance(argument, ast.Starred) for argument in self.positional):
-            return False
-        if name != "autocast":
-            return len(self.positional) <= 1 and set(self.keywords) <= {"cast_inputs"}
-        if len(self.positional) > len(_AUTOCAST_PARAMETERS):
-            return False
-        taken = _AUTOCAST_PARAMETERS[: len(self.positional)]
-        known = set(_AUTOCAST_PARAMETERS[len(taken) :]) | {None}
-        return set(self.keywords) <= known and not _is_text(self.positional)
+def _moved(statement: ast.Import | ast.ImportFrom, aliases: list[ast.alias]) -> Iterator[Verb]:
+    """Let names of an import come from `torch.amp`, or `torch.amp` itself from `torch`."""
+    if isinstance(statement, ast.Import):
+        yield Rename(statement, {alias: MODULES[alias.name] for alias in aliases})
+        return
+    module = "torch.amp" if statement.module in MODULES else "torch"
+    if len(aliases) == len(statement.names):
+        yield Rename(statement, dict.fromkeys(aliases, module))
+        return
+    yield Insert(statement, f"from {module} import {', '.join(map(ast.unparse, aliases))}")
+    yield Rename(statement, dict.fromkeys(aliases))
 
 
 def _tests_for_scaler(module: Module) -> bool:
@@ -634,6 +511,15 @@ def _tests_for_scaler(module: Module) -> bool:
         for argument in site.node.args[1:]
         for node in ast.walk(argument)
         if isinstance(node, (ast.Name, ast.Attribute))
+    )
+
+
+def _is_in_order(call: ast.Call) -> bool:
+    """Whether all positional arguments stand before those with names."""
+    return all(
+        (argument.lineno, argument.col_offset) < (item.lineno, item.col_offset)
+        for argument in call.args
+        for item in call.keywords
     )
 
 

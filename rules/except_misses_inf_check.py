@@ -85,7 +85,8 @@ from amplint.code.dataflow import arguments
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of
 from amplint.code.module import Function
-from amplint.findings import Edit, Finding, Fix, Severity
+from amplint.findings import Finding, Severity
+from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -179,7 +180,7 @@ def _judge(
         if handler.type is not None and _mentions_inf_check(handler):
             message = MISSED.format(caught=view.source_of(handler.type))
             help = "skip the step when there is no gradient instead of catching the error"
-            fix = _catch_it(view, handler)
+            fix = _catch_it(handler)
             yield view.finding(RULE, handler.type, message, help, path=call.path, fix=fix)
         return
     if _goes_on(view, function, handler, call.scaler) and _only_steps(
@@ -190,12 +191,12 @@ def _judge(
         yield view.finding(RULE, handler.type or handler, message, help, path=call.path)
 
 
-def _catch_it(view: FileView, handler: ast.ExceptHandler) -> Fix | None:
+def _catch_it(handler: ast.ExceptHandler) -> Repair | None:
     """Catch what torch raises, in a handler that tests for nothing else."""
     tests = sum(isinstance(node, (ast.If, ast.IfExp, ast.match_case)) for node in ast.walk(handler))
     if not isinstance(handler.type, ast.Name) or tests > 1:
         return None
-    return Fix("unsafe", (Edit(view.span_of(handler.type), "AssertionError"),))
+    return unsafe(Write(handler.type, "AssertionError"))
 
 
 def _caught(handler: ast.ExceptHandler) -> set[str]:

@@ -72,8 +72,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.findings import Edit, Finding, Fix, Severity
-from amplint.fixing.statements import insert_before, own_statement
+from amplint.findings import Finding, Severity
+from amplint.fixing.statements import own_statement
+from amplint.fixing.verbs import Repair, Within
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import choose, fields
@@ -109,14 +110,9 @@ def check(view: FileView) -> Iterator[Finding]:
         yield view.finding(RULE, misuse.node, message, help, path=misuse.path, fix=fix)
 
 
-def _guarded(view: FileView, misuse: Misuse) -> Fix | None:
+def _guarded(view: FileView, misuse: Misuse) -> Repair | None:
     """The use under a test for None; an illustration."""
     statement = own_statement(misuse, view)
     if not isinstance(statement, ast.Expr) or not misuse.scaler:
         return None
-    if statement.end_lineno != statement.lineno:
-        return None
-    edit = insert_before(view, statement, f"if {misuse.scaler} is not None:")
-    if edit is None:
-        return None
-    return Fix("display", (Edit(edit.span, f"{edit.content}    "),))
+    return Repair("display", (Within(statement, f"if {misuse.scaler} is not None:"),))

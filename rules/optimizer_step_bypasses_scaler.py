@@ -74,14 +74,9 @@ from dataclasses import replace
 
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
-from amplint.findings import Edit, Finding, Fix, Severity
-from amplint.fixing.statements import (
-    calls_on,
-    insert_after,
-    is_unconditional,
-    own_statement,
-    unsafe,
-)
+from amplint.findings import Finding, Severity
+from amplint.fixing.statements import calls_on, is_unconditional, own_statement
+from amplint.fixing.verbs import Insert, Repair, Write, unsafe
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -134,7 +129,7 @@ def _with_update(view: FileView, misuse: Misuse) -> Misuse:
     return misuse
 
 
-def _through_scaler(view: FileView, misuse: Misuse) -> Fix | None:
+def _through_scaler(view: FileView, misuse: Misuse) -> Repair | None:
     """Step through the scaler, and update it where nothing does."""
     statement = own_statement(misuse, view)
     call = misuse.node
@@ -144,8 +139,7 @@ def _through_scaler(view: FileView, misuse: Misuse) -> Fix | None:
         return None
     if arguments(call) or call.func.attr != "step" or not any(calls_on(view, misuse, "scale")):
         return None
-    step = f"{misuse.scaler}.step({ast.unparse(call.func.value)})"
+    step = Write(call, f"{misuse.scaler}.step({ast.unparse(call.func.value)})")
     if any(calls_on(view, misuse, "update")):
-        return unsafe(Edit(view.span_of(call), step))
-    update = insert_after(view, statement, f"{misuse.scaler}.update()")
-    return unsafe(Edit(view.span_of(call), step), update)
+        return unsafe(step)
+    return unsafe(step, Insert(statement, f"{misuse.scaler}.update()", after=True))

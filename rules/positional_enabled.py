@@ -76,8 +76,8 @@ from collections.abc import Iterator
 from amplint.amp import names
 from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.roles import ScalerConstruction
-from amplint.errors import UnreadableFile
-from amplint.findings import Edit, Finding, Fix, Severity, Span
+from amplint.findings import Finding, Severity
+from amplint.fixing.verbs import Name, Repair, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -116,7 +116,7 @@ def check(view: FileView) -> Iterator[Finding]:
             argument,
             (AS_DEVICE if as_device else AS_INIT_SCALE).format(flag=flag),
             f"name the argument: `enabled={flag}`",
-            fix=_name_it(view, built.call, index),
+            fix=_name_it(built.call, index),
             links=(flag_link(view.values, argument, built.function),),
         )
 
@@ -135,47 +135,9 @@ def _flag_index(view: FileView, built: ScalerConstruction) -> int | None:
     return None
 
 
-def _name_it(view: FileView, call: ast.Call, index: int) -> Fix | None:
-    """Insert `enabled=`, if the call then still means what it says."""
+def _name_it(call: ast.Call, index: int) -> Repair | None:
+    """Name the argument, if the call then still means what it says."""
     named = {item.arg for item in call.keywords}
     if index != len(call.args) - 1 or named & {"enabled", None}:
         return None
-    if not _is_complete(view, call, index):
-        return None
-    start = view.span_of(call.args[index]).start
-    return Fix("unsafe", (Edit(Span(start, start), "enabled="),))
-
-
-def _is_complete(view: FileView, call: ast.Call, index: int) -> bool:
-    """Whether the edited call parses, with the argument as its keyword `enabled`.
-
-    Parentheses around the argument would enclose the inserted name.
-    """
-    from amplint.source.parsing import concrete_syntax
-
-    argument = call.args[index]
-    before = _text(view, call, argument.lineno, argument.col_offset)
-    whole = ast.get_source_segment(view.module.source, call) or ""
-    edited = f"{before}enabled={whole[len(before) :]}"
-    try:
-        concrete_syntax(edited)
-        statement = ast.parse(edited).body[0]
-    except (UnreadableFile, SyntaxError):
-        return False
-    assert isinstance(statement, ast.Expr)
-    again = statement.value
-    return isinstance(again, ast.Call) and any(
-        item.arg == "enabled" and ast.dump(item.value) == ast.dump(argument)
-        for item in again.keywords
-    )
-
-
-def _text(view: FileView, call: ast.Call, end_row: int, end_column0: int) -> str:
-    """The source from the call's start to a position that `ast` gave."""
-    place = ast.Pass(
-        lineno=call.lineno,
-        col_offset=call.col_offset,
-        end_lineno=end_row,
-        end_col_offset=end_column0,
-    )
-    return ast.get_source_segment(view.module.source, place) or ""
+    return unsafe(Name(call, {index: "enabled"}))

@@ -78,7 +78,8 @@ from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.findings import Edit, Finding, Fix, Severity, Span
+from amplint.findings import Finding, Severity
+from amplint.fixing.verbs import Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -165,7 +166,7 @@ def _unused(view: FileView, scaling: Scaling) -> Finding:
         ),
         f"call backward on the result: `{view.source_of(scaling.node)}.backward()`",
         path=scaling.path,
-        fix=_appended(view, scaling.node, ".backward()") if _is_only_backward(scaling) else None,
+        fix=unsafe(Write(scaling.node, "{}.backward()")) if _is_only_backward(scaling) else None,
     )
 
 
@@ -178,11 +179,6 @@ def _is_only_backward(scaling: Scaling) -> bool:
     )
 
 
-def _appended(view: FileView, node: ast.AST, text: str) -> Fix:
-    end = view.span_of(node).end
-    return Fix("unsafe", (Edit(Span(end, end), text),))
-
-
 def _not_called(view: FileView, scaling: Scaling, node: ast.AST) -> Finding:
     return view.finding(
         RULE,
@@ -190,5 +186,5 @@ def _not_called(view: FileView, scaling: Scaling, node: ast.AST) -> Finding:
         NOT_CALLED.format(scaler=scaling.scaler),
         f"add the parentheses: `{view.source_of(node)}()`",
         path=scaling.path,
-        fix=_appended(view, node, "()"),
+        fix=unsafe(Write(node, "{}()")),
     )

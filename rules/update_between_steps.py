@@ -85,16 +85,9 @@ import ast
 from collections.abc import Iterator
 
 from amplint.code.dataflow import arguments
-from amplint.findings import Finding, Fix, Severity
-from amplint.fixing.statements import (
-    block_of,
-    calls_on,
-    insert_after,
-    is_unconditional,
-    own_statement,
-    remove,
-    unsafe,
-)
+from amplint.findings import Finding, Severity
+from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
+from amplint.fixing.verbs import Move, Remove, Repair, unsafe
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import called_method, report
@@ -126,7 +119,7 @@ def check(view: FileView) -> Iterator[Finding]:
     return report(view, RULE, MESSAGES, HELPS, _update_later)
 
 
-def _update_later(view: FileView, misuse: Misuse) -> Fix | None:
+def _update_later(view: FileView, misuse: Misuse) -> Repair | None:
     """Move the update behind the step, or drop it where another one follows there.
 
     Only where update and step stand in one block, and the block itself steps or unscales before
@@ -145,10 +138,9 @@ def _update_later(view: FileView, misuse: Misuse) -> Fix | None:
     early = before.index("update")
     if not {"step", "unscale_"} & {*before[:early]} or _has_argument(block[early]):
         return None
-    edits = [remove(view, block[early])]
-    if "update" not in after:
-        edits.append(insert_after(view, statement, f"{misuse.scaler}.update()"))
-    return unsafe(*edits)
+    if "update" in after:
+        return unsafe(Remove(block[early]))
+    return unsafe(Move(block[early], statement, after=True))
 
 
 def _has_argument(statement: ast.stmt) -> bool:

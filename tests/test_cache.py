@@ -348,8 +348,15 @@ def test_other_settings_have_results_of_their_own(changed: dict[str, object]) ->
 def test_settings_of_the_output_do_not_matter() -> None:
     write("train.py", CLIPS)
     check()
-    other = replace(SETTINGS, fail_on="never", output_format="json", exclude=())
+    other = replace(SETTINGS, fail_on="never", output_format="github", exclude=())
     assert check(settings=other).reused == 1
+
+
+def test_results_with_the_edits_of_fixes_are_kept_apart() -> None:
+    write("train.py", CLIPS)
+    check()
+    shown = replace(SETTINGS, output_format="json")
+    assert [check(settings=shown).reused for _ in range(2)] == [0, 1]
 
 
 def test_another_version_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -629,7 +636,7 @@ def test_two_runs_at_once(folder: Path) -> None:
     outputs = [run.communicate(timeout=120) for run in runs]
     assert [run.returncode for run in runs] == [1, 1]
     assert [errors for _, errors in outputs] == [b"", b""]
-    assert check(settings=load_settings()).reused == 20
+    assert check(settings=replace(load_settings(), output_format="json")).reused == 20
     names = [path.name for path in Path(".amplint_cache").rglob("*") if path.is_file()]
     assert len([name for name in names if name.startswith(".tmp-")]) == 0
 

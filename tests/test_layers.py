@@ -28,6 +28,7 @@ ORDER = (
     ("rule", "config"),
     ("selection", "source.discovery"),
     ("regions", "gradflow", "flow"),
+    ("fixing.verbs", "fixing.arguments", "fixing.transformer", "fixing.codemods"),
     ("view",),
     ("wording", "fixing.edits", "fixing.statements"),
     ("rules.*",),

@@ -104,7 +104,7 @@ class _Fixer:
         """What all rules find in a text in the place of the file."""
         task = self._work.task
         source = replace(task.source, text=text)
-        return inspect(replace(task, source=source, codes=self._work.every_code))
+        return inspect(replace(task, source=source, codes=self._work.every_code, edits=True))
 
     def advance(
         self, text: str, found: FileResult, refused: list[Refusal]

@@ -50,6 +50,23 @@ CASES = {
             f"norm = {CLIP}  # why\nscaler.step(optimizer)\nscaler.update()"
         ),
     ),
+    "a comment moves with its statement": (
+        (
+            f"scaler.scale(loss).backward()\n# clip\n{CLIP}\n# unscale\n"
+            "scaler.unscale_(optimizer)  # why\nscaler.step(optimizer)\nscaler.update()"
+        ),
+        (
+            "scaler.scale(loss).backward()\n# unscale\nscaler.unscale_(optimizer)  # why\n"
+            f"# clip\n{CLIP}\nscaler.step(optimizer)\nscaler.update()"
+        ),
+    ),
+    "statements that share a line": (
+        f"scaler.scale(loss).backward(); {CLIP}\nscaler.step(optimizer)\nscaler.update()",
+        (
+            f"scaler.scale(loss).backward(); scaler.unscale_(optimizer); {CLIP}\n"
+            "scaler.step(optimizer)\nscaler.update()"
+        ),
+    ),
     "step through the scaler": (
         "scaler.scale(loss).backward()\noptimizer.step()\nscaler.update()",
         "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
@@ -87,12 +104,6 @@ def test_the_order_is_put_right(before: str, after: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        # a comment would go with the line, or the statement shares its line
-        (
-            f"scaler.scale(loss).backward()\n{CLIP}\nscaler.unscale_(optimizer)  # why\n"
-            "scaler.step(optimizer)\nscaler.update()"
-        ),
-        f"scaler.scale(loss).backward(); {CLIP}\nscaler.step(optimizer)\nscaler.update()",
         # the path assumes something
         (
             f"scaler.scale(loss).backward()\nif max_norm:\n    {CLIP}\nscaler.step(optimizer)\n"
@@ -101,7 +112,7 @@ def test_the_order_is_put_right(before: str, after: str) -> None:
         # which backward is meant cannot be read
         "scaler.scale(loss)\nloss.backward()\nscaler.step(optimizer)\nscaler.update()",
     ],
-    ids=["comment", "one line", "condition", "two backwards"],
+    ids=["condition", "two backwards"],
 )
 def test_what_is_not_certain_stays(body: str) -> None:
     assert fixed(body) == body
@@ -117,9 +128,11 @@ def test_a_guard_is_only_shown() -> None:
         "            optimizer.step()\n        scaler.update()\n"
     )
     data = text.encode()
-    result = inspect(Task(decode(data, "train.py"), EVERY))
+    result = inspect(Task(decode(data, "train.py"), EVERY, edits=True))
     (finding,) = [item for item in result.findings if item.code == "AMP202"]
     assert finding.fix is not None
     assert finding.fix.applicability == "display"
-    assert finding.fix.edits[0].content == "if scaler is not None:\n            "
+    (edit,) = finding.fix.edits
+    indent = " " * 8
+    assert edit.content == f"{indent}if scaler is not None:\n{indent}    scaler.update()\n"
     assert fix(FixTask(Task(decode(data, "train.py"), EVERY), EVERY, True, data)).text == text

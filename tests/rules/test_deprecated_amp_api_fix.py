@@ -31,6 +31,8 @@ CALLS = {
     "C.autocast(True, dtype, False)": (
         'N.autocast("cuda", enabled=True, dtype=dtype, cache_enabled=False)'
     ),
+    "C.autocast(use_amp := True)": 'N.autocast("cuda", enabled=(use_amp := True))',
+    "(C.autocast)()": '(N.autocast)("cuda")',
     "C.autocast(enabled=use_amp,)": 'N.autocast("cuda", enabled=use_amp,)',
     "C.autocast(**options)": 'N.autocast("cuda", **options)',
     "C.autocast(\n    use_amp,  # why\n)": 'N.autocast(\n    "cuda",\n    enabled=use_amp,  # why\n)',
@@ -77,14 +79,12 @@ def test_calls(before: str, after: str) -> None:
         "C.autocast('cuda')",
         "C.autocast(device_type='cuda')",
         "C.autocast(True, enabled=True)",
-        "C.autocast(use_amp := True)",
         "C.GradScaler(False)",
         "C.GradScaler(use_amp)",
         "C.GradScaler('cuda')",
         "C.GradScaler(device='cuda')",
         "C.custom_fwd(f, g)",
         "C.autocast",
-        "(C.autocast)()",
         "partial(C.autocast, dtype=dtype)",
         "type(x) is C.GradScaler",
         "f'{C.autocast()}'",

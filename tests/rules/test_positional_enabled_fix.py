@@ -14,6 +14,7 @@ from amplint.view import view_of
 def fixed(source: str) -> str | None:
     """The source after the fix of its only finding; None if no fix is offered."""
     view = view_of("example.py", source, ast.parse(source))
+    view.wants_edits = True
     (finding,) = load("AMP208").check(view)
     if finding.fix is None:
         return None
@@ -39,6 +40,10 @@ def fixed(source: str) -> str | None:
             "torch.amp.GradScaler(enabled=use_amp, growth_interval=100)",
         ),
         (
+            'torch.amp.GradScaler("cuda", (use_amp))',
+            'torch.amp.GradScaler("cuda", enabled=(use_amp))',
+        ),
+        (
             'torch.amp.GradScaler("cuda", not args.off or use_amp)',
             'torch.amp.GradScaler("cuda", enabled=not args.off or use_amp)',
         ),
@@ -54,7 +59,6 @@ def test_the_argument_is_named(before: str, after: str) -> None:
         'torch.amp.GradScaler("cuda", use_amp, 2.0)',
         'torch.amp.GradScaler("cuda", use_amp, enabled=use_amp)',
         'torch.amp.GradScaler("cuda", use_amp, **options)',
-        'torch.amp.GradScaler("cuda", (use_amp))',
     ],
 )
 def test_no_fix_where_it_would_not_parse_or_not_mean_it(call: str) -> None:

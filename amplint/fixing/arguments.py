@@ -1,0 +1,124 @@
+"""Arguments of a LibCST call: one more, one less, one with a name; the layout of the others stays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import libcst as cst
+
+_SPACE = cst.SimpleWhitespace("")
+
+
+def add(call: cst.Call, code: str, index: int | None, keyword: str) -> cst.Call:
+    """The call with one more argument.
+
+    Args:
+        index: of the argument that it goes in front of; None for the last place.
+        keyword: its name, "" for none.
+    """
+    new = _argument(code, keyword)
+    if not call.args:
+        inside = call.whitespace_before_args
+        new = new.with_changes(whitespace_after_arg=inside)
+        return call.with_changes(args=[new], whitespace_before_args=_SPACE)
+    if index is None or index >= len(call.args):
+        return _append(call, new)
+    args = list(call.args)
+    before = call.whitespace_before_args if index == 0 else _behind(args[index - 1])
+    args.insert(index, new.with_changes(comma=cst.Comma(whitespace_after=_between(before))))
+    return call.with_changes(args=args)
+
+
+def name(call: cst.Call, keywords: Mapping[int, str]) -> cst.Call:
+    """The call with keywords for positional arguments, by index."""
+    args = list(call.args)
+    for index, keyword in keywords.items():
+        args[index] = _named(args[index], keyword)
+    return call.with_changes(args=args)
+
+
+def _named(argument: cst.Arg, keyword: str) -> cst.Arg:
+    value = argument.value
+    if isinstance(value, cst.NamedExpr) and not value.lpar:
+        value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return argument.with_changes(value=value, keyword=cst.Name(keyword), equal=_equal())
+
+
+def drop(call: cst.Call, index: int) -> cst.Call:
+    """The call without one of its arguments.
+
+    Raises:
+        ValueError: a comment would go with it.
+    """
+    return call.with_changes(args=without(call.args, [index]))
+
+
+def without(items: Sequence[Any], indices: Collection[int]) -> list[Any]:
+    """Arguments or names of an import without some of them; what ends the list stays.
+
+    Raises:
+        ValueError: a comment would go with them.
+    """
+    kept = [item for index, item in enumerate(items) if index not in indices]
+    lost = [item for index, item in enumerate(items) if index in indices]
+    last = items[-1]
+    if kept and last in lost:
+        lost[-1] = last.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        lost.append(kept[-1].comma)
+        kept[-1] = kept[-1].with_changes(comma=last.comma)
+        if isinstance(last, cst.Arg):
+            kept[-1] = kept[-1].with_changes(whitespace_after_arg=last.whitespace_after_arg)
+    if any(map(_has_comment, lost)):
+        raise ValueError("a comment")
+    return kept
+
+
+def _argument(code: str, keyword: str) -> cst.Arg:
+    value = cst.parse_expression(code)
+    if not keyword:
+        return cst.Arg(value)
+    return cst.Arg(value, keyword=cst.Name(keyword), equal=_equal())
+
+
+def _equal() -> cst.AssignEqual:
+    return cst.AssignEqual(whitespace_before=_SPACE, whitespace_after=_SPACE)
+
+
+def _append(call: cst.Call, new: cst.Arg) -> cst.Call:
+    """Behind the last argument; a comma that ends the list stays there."""
+    *first, last = call.args
+    closing = last.comma if isinstance(last.comma, cst.Comma) else None
+    end = closing.whitespace_after if closing else last.whitespace_after_arg
+    start = call.whitespace_before_args
+    behind: Any = cst.SimpleWhitespace(" ")
+    if isinstance(end, cst.ParenthesizedWhitespace):
+        indent = start if isinstance(start, cst.ParenthesizedWhitespace) else end
+        behind = end.with_changes(last_line=indent.last_line, indent=indent.indent)
+        end = end.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
+    comma = (closing or cst.Comma()).with_changes(whitespace_after=behind)
+    last = last.with_changes(
+        comma=comma, whitespace_after_arg=last.whitespace_after_arg if closing else _SPACE
+    )
+    if closing:
+        new = new.with_changes(comma=closing.with_changes(whitespace_after=end))
+    else:
+        new = new.with_changes(whitespace_after_arg=end)
+    return call.with_changes(args=[*first, last, new])
+
+
+def _behind(argument: cst.Arg) -> Any:
+    return argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else _SPACE
+
+
+def _between(before: Any) -> Any:
+    """What separates a new argument from the next, where `before` stands in front of it."""
+    if not isinstance(before, cst.ParenthesizedWhitespace):
+        return cst.SimpleWhitespace(" ")
+    return before.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
+
+
+def _has_comment(node: Any) -> bool:
+    if isinstance(node, cst.Comment):
+        return True
+    return isinstance(node, cst.CSTNode) and any(map(_has_comment, node.children))

@@ -1,0 +1,307 @@
+"""What becomes of each LibCST node of a piece of code, by the verbs of a fix."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import libcst as cst
+from libcst.helpers import parse_template_expression
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from amplint.fixing import arguments
+from amplint.fixing.verbs import (
+    Add,
+    Become,
+    Changing,
+    Decorate,
+    Drop,
+    Import,
+    Insert,
+    Move,
+    Name,
+    Rename,
+    Verb,
+    Within,
+    Write,
+)
+
+_Small = cst.BaseSmallStatement
+_Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+#: Expressions that need no parentheses, whatever is written around them.
+_ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber, cst.BaseString)
+#: The place of a node: LibCST's lines (1-based) and columns (0-based), its end for an expression.
+Place = tuple[tuple[int, int], tuple[int, int]]
+
+
+class CannotFix(Exception):
+    """The code is written so that the fix cannot be made for certain."""
+
+
+class Nodes:
+    """The LibCST nodes of a piece by their places."""
+
+    def __init__(self, tree: cst.Module, place: Callable[[ast.AST], Place]) -> None:
+        self._place = place
+        self._expressions: dict[object, cst.CSTNode] = {}
+        self._statements: dict[object, cst.CSTNode] = {}
+        found = MetadataWrapper(tree, unsafe_skip_copy=True).resolve(PositionProvider)
+        for node, where in found.items():
+            start = (where.start.line, where.start.column)
+            if isinstance(node, cst.BaseExpression):
+                self._expressions[start, (where.end.line, where.end.column)] = node
+            elif isinstance(node, (_Small, cst.BaseCompoundStatement)):
+                self._statements[start] = node
+
+    def __getitem__(self, node: ast.AST) -> Any:
+        start, end = self._place(node)
+        known = self._statements if isinstance(node, ast.stmt) else self._expressions
+        key: object = start if isinstance(node, ast.stmt) else (start, end)
+        if key not in known:
+            raise CannotFix
+        return known[key]
+
+
+@dataclass(eq=False)
+class Plan(cst.CSTTransformer):
+    """What becomes of each node of a piece, done in one visit.
+
+    Statements that stand alone on their line are keys themselves, not the line.
+    """
+
+    changes: dict[cst.CSTNode, list[Callable[[Any], Any]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    before: dict[cst.CSTNode, list[_Statement]] = field(default_factory=lambda: defaultdict(list))
+    after: dict[cst.CSTNode, list[_Statement]] = field(default_factory=lambda: defaultdict(list))
+    moved: set[cst.CSTNode] = field(default_factory=set)
+    removed: set[cst.CSTNode] = field(default_factory=set)
+    within: dict[cst.CSTNode, tuple[Any, cst.CSTNode]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        verbs: Iterable[Verb],
+        tree: cst.Module,
+        place: Callable[[ast.AST], Place],
+        indent: str,
+    ) -> Plan:
+        """The verbs about a piece of code, with LibCST's nodes for Python's.
+
+        Args:
+            place: where LibCST sees a node of the file.
+            indent: one level of indentation, as the file has it.
+
+        Raises:
+            CannotFix: LibCST has no such node there.
+        """
+        nodes, plan = Nodes(tree, place), cls()
+        lines = {_key(line): line for line in _statements(tree)}
+        for verb in verbs:
+            plan._enter(verb, nodes, lines, indent)
+        return plan
+
+    def _enter(
+        self, verb: Verb, nodes: Nodes, lines: dict[cst.CSTNode, _Statement], indent: str
+    ) -> None:
+        if isinstance(verb, Changing):
+            self.changes[nodes[verb.node]].append(lambda node: changed(verb, node))
+            return
+        assert not isinstance(verb, Import)
+        node = nodes[verb.statement]
+        if isinstance(verb, Insert):
+            (self.after if verb.after else self.before)[node] += _parsed(verb.code, indent)
+            return
+        if isinstance(verb, Within):
+            (outer,) = _parsed(f"{verb.header}\n    pass", indent)
+            self.within[node] = outer, nodes[verb.last or verb.statement]
+            return
+        self.removed.add(node)
+        if isinstance(verb, Move):
+            self.moved.add(node)
+            line = lines.get(node) or _line_of(node)
+            (self.after if verb.after else self.before)[nodes[verb.to]].append(line)
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        """Apply what the plan says about one node."""
+        node = updated_node
+        for change in self.changes.get(original_node, ()):
+            node = change(node)
+        if isinstance(original_node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
+            if _key(original_node) is original_node:  # several on one line
+                return node.with_changes(body=self._small(original_node.body, node.body))
+        elif isinstance(original_node, (cst.IndentedBlock, cst.Module)):
+            return self._block(original_node, node)
+        return node
+
+    def _block(self, original: Any, updated: Any) -> Any:
+        body: list[_Statement] = []
+        kept: list[cst.EmptyLine] = []
+        outer: tuple[int, Any, cst.CSTNode] | None = None
+        for old, new in zip(original.body, updated.body, strict=True):
+            key = _key(old)
+            group = [] if key in self.removed or not _holds(new) else [new]
+            if key in self.removed and key not in self.moved:
+                kept += _comments_above(new)
+            group = [*_in_front(self.before.get(key, []), group), *self.after.get(key, [])]
+            if group and kept:
+                group[0] = group[0].with_changes(leading_lines=(*kept, *group[0].leading_lines))
+                kept = []
+            if key in self.within:
+                outer = (len(body), *self.within[key])
+            body += group
+            if outer is not None and outer[2] is key:
+                body[outer[0] :] = [_around(outer[1], body[outer[0] :])]
+        if not body:
+            raise CannotFix
+        if kept:
+            updated = updated.with_changes(footer=(*kept, *updated.footer))
+        return updated.with_changes(body=body)
+
+    def _small(self, original: Sequence[_Small], updated: Sequence[_Small]) -> list[_Small]:
+        """The statements of one line, separated by semicolons."""
+        body: list[_Small] = []
+        for old, new in zip(original, updated, strict=True):
+            if old in self.within:
+                raise CannotFix
+            body += map(_alone, self.before.get(old, []))
+            body += [] if old in self.removed else [new]
+            body += map(_alone, self.after.get(old, []))
+        if body and body[-1] is not updated[-1]:
+            body[-1] = body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return body
+
+
+def changed(verb: Changing, node: Any) -> Any:
+    """What a verb makes of a LibCST node."""
+    match verb:
+        case Write():
+            return _written(node, verb.code)
+        case Add():
+            return arguments.add(node, verb.code, verb.index, verb.keyword)
+        case Name():
+            return arguments.name(node, verb.keywords)
+        case Drop():
+            return arguments.drop(node, verb.index)
+        case Decorate():
+            new = cst.Decorator(cst.parse_expression(verb.code))
+            return node.with_changes(decorators=(*node.decorators, new))
+        case Rename():
+            return _renamed(verb, node)
+        case Become():
+            return verb.change(node)
+
+
+def _written(node: Any, code: str) -> Any:
+    """An expression for another one, which stands for `{}`; its parentheses stay."""
+    if "{}" in code:
+        if not isinstance(node, _ATOMS) and not node.lpar:
+            node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        return parse_template_expression(code.replace("{}", "{node}"), node=node)
+    if any(isinstance(each, cst.Comment) for each in _walk(node)):
+        raise CannotFix
+    return cst.ensure_type(cst.parse_expression(code), cst.BaseExpression).with_changes(
+        lpar=node.lpar, rpar=node.rpar
+    )
+
+
+def _renamed(verb: Rename, node: Any) -> Any:
+    """An import statement with other modules, or with fewer names."""
+    modules = [verb.modules.get(alias, "") for alias in verb.node.names]
+    if None in modules:
+        gone = [index for index, module in enumerate(modules) if module is None]
+        return node.with_changes(names=arguments.without(node.names, gone))
+    if isinstance(verb.node, ast.ImportFrom):
+        return node.with_changes(module=cst.parse_expression(str(modules[0])))
+    pairs = zip(node.names, modules, strict=True)
+    renamed = [
+        alias.with_changes(name=cst.parse_expression(module)) if module else alias
+        for alias, module in pairs
+    ]
+    return node.with_changes(names=renamed)
+
+
+def _parsed(code: str, indent: str) -> list[Any]:
+    """New statements; a snippet says nothing about the indentation of the file, so they do."""
+    tree = cst.parse_module(code)
+    blocks = [node for node in _walk(tree) if isinstance(node, cst.IndentedBlock)]
+    for block in blocks:
+        tree = cst.ensure_type(
+            tree.deep_replace(block, block.with_changes(indent=indent)), cst.Module
+        )
+    return list(tree.body)
+
+
+def _statements(tree: cst.CSTNode) -> Iterator[_Statement]:
+    for node in _walk(tree):
+        if isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+            yield node
+
+
+def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)
+
+
+def _key(line: cst.CSTNode) -> cst.CSTNode:
+    """The statement that a line consists of; the line itself where there are several."""
+    if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+        return line.body[0]
+    return line
+
+
+def _holds(line: Any) -> bool:
+    return not isinstance(line, cst.SimpleStatementLine) or bool(line.body)
+
+
+def _line_of(small: _Small) -> cst.SimpleStatementLine:
+    return cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+
+
+def _alone(line: Any) -> _Small:
+    """The one statement of a line without comments.
+
+    Raises:
+        CannotFix: it cannot stand between semicolons.
+    """
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        raise CannotFix
+    if line.trailing_whitespace.comment or any(each.comment for each in line.leading_lines):
+        raise CannotFix
+    return line.body[0]
+
+
+def _comments_above(line: Any) -> list[cst.EmptyLine]:
+    """The comments that stay when a statement goes.
+
+    Raises:
+        CannotFix: there is one beside or inside the statement.
+    """
+    above = [each for each in line.leading_lines if each.comment]
+    inside = sum(isinstance(node, cst.Comment) for node in _walk(line))
+    if inside > len(above):
+        raise CannotFix
+    return above
+
+
+def _around(outer: Any, body: list[_Statement]) -> Any:
+    """A compound statement with another body; what stands above the body stands above it."""
+    first = cast("Any", body[0])
+    outer = outer.with_changes(leading_lines=first.leading_lines)
+    inner = [first.with_changes(leading_lines=()), *body[1:]]
+    return outer.with_changes(body=outer.body.with_changes(body=inner))
+
+
+def _in_front(new: list[_Statement], old: list[_Statement]) -> list[_Statement]:
+    """Statements in front of one, between it and what stands above it."""
+    if not new or not old:
+        return [*new, *old]
+    first, target = cast("Any", new[0]), cast("Any", old[0])
+    if any(each.comment for each in first.leading_lines):
+        return [*new, *old]
+    first = first.with_changes(leading_lines=target.leading_lines)
+    return [first, *new[1:], target.with_changes(leading_lines=())]
