@@ -37,6 +37,7 @@ ORDER = (
     ("checker",),
     ("runtime",),
     ("selftest",),
+    ("live",),
     ("probe",),
     ("fixing", "report"),
     ("cli",),

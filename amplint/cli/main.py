@@ -23,6 +23,7 @@ from amplint.cli.probe import probe
 from amplint.cli.problem_matcher import problem_matcher
 from amplint.cli.protocol import protocol
 from amplint.cli.rule import rule
+from amplint.cli.run import report, run
 from amplint.cli.terminal import tell
 from amplint.errors import AmplintError
 
@@ -127,7 +128,7 @@ def cli(ctx: click.Context) -> None:
         ctx.exit(EXIT_ERROR)
 
 
-for _command in (check, probe, rule, protocol, problem_matcher, clean, doctor):
+for _command in (check, probe, run, report, rule, protocol, problem_matcher, clean, doctor):
     cli.add_command(_command)
 
 

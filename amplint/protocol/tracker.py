@@ -7,14 +7,25 @@ and the tests every word of events that torch gets as well.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cache
 from typing import NamedTuple
 
 from amplint.protocol.states import ABSENT, Event, Gradient, Pair, Stage
-from amplint.protocol.table import UNCHECKED, UNINITIALISED, advance
+from amplint.protocol.table import UNCHECKED, UNINITIALISED, Outcome, advance
 from amplint.protocol.violations import VIOLATIONS, Violation
 
 #: Events that move every optimizer of a scaler.
 _UPDATES = (Event.UPDATE, Event.SET_SCALE)
+
+
+class Saved(NamedTuple):
+    """One scaler with one optimizer, as they were before an event."""
+
+    scaler: Hashable
+    optimizer: Hashable
+    gradient: Gradient | None
+    stage: tuple[Stage, bool]
+    partner: Hashable
 
 
 class Snapshot(NamedTuple):
@@ -24,18 +35,25 @@ class Snapshot(NamedTuple):
     gradients: dict[Hashable, Gradient | None]
     stages: dict[tuple[Hashable, Hashable], tuple[Stage, bool]]
     partners: dict[Hashable, Hashable]
+    shared: dict[Hashable, Hashable]
+
+
+@cache
+def _outcome(stage: Stage, gradient: Gradient | None, checked: bool, event: Event) -> Outcome:
+    """`advance`, asked without a new `Pair`: to make and to hash one costs more than an event."""
+    return advance(Pair(stage, gradient, checked), event)
 
 
 class Tracker:
     """The typestates of any number of scalers and optimizers, which are any hashable keys.
 
-    Stages belong to a scaler and an optimizer, as in torch; gradients to an optimizer alone.
-    Events raise nothing: a broken rule is returned, and a raising one leaves everything as
-    torch leaves it.
+    Stages belong to a scaler and an optimizer, as in torch; gradients to an optimizer alone,
+    unless `share` says that two hold the same. Events raise nothing: a broken rule is returned,
+    and a raising one leaves everything as torch leaves it.
     """
 
     def __init__(self) -> None:
-        self.restore(Snapshot(frozenset(), {}, {}, {}))
+        self.restore(Snapshot(frozenset(), {}, {}, {}, {}))
 
     def snapshot(self) -> Snapshot:
         """A copy of all states, for `restore`."""
@@ -44,6 +62,7 @@ class Tracker:
             dict(self._gradients),
             dict(self._stages),
             dict(self._partners),
+            dict(self._shared),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -55,6 +74,7 @@ class Tracker:
         self._stages = dict(snapshot.stages)
         #: The scaler that last scaled gradients of an optimizer, or was called with it.
         self._partners = dict(snapshot.partners)
+        self._shared = dict(snapshot.shared)
 
     def is_initialised(self, scaler: Hashable) -> bool:
         """Whether a scaler has ever scaled anything."""
@@ -62,13 +82,42 @@ class Tracker:
 
     def partner(self, optimizer: Hashable) -> Hashable | None:
         """The scaler that an optimizer was last used with, None for none."""
-        return self._partners.get(optimizer)
+        return self._partners.get(self._key(optimizer))
+
+    def gradient(self, optimizer: Hashable) -> Gradient | None:
+        """The tag of an optimizer's gradients, None where nobody knows what they hold."""
+        return self._gradients.get(self._key(optimizer), Gradient.NONE)
 
     def pair(self, optimizer: Hashable, scaler: Hashable | None = None) -> Pair:
         """The state of an optimizer with a scaler; None for the one it was last used with."""
-        partner = self._partners.get(optimizer) if scaler is None else scaler
+        partner = self.partner(optimizer) if scaler is None else scaler
         stage, checked = self._stages.get((partner, optimizer), (Stage.READY, False))
-        return Pair(stage, self._gradients.get(optimizer, Gradient.NONE), checked)
+        return Pair(stage, self.gradient(optimizer), checked)
+
+    def share(self, optimizer: Hashable, gradients: Hashable) -> None:
+        """The gradients of an optimizer are from now on those that go by the name `gradients`."""
+        self._shared[optimizer] = gradients
+
+    def forget(self, optimizer: Hashable) -> None:
+        """Nobody knows any more what the gradients of an optimizer hold."""
+        self._gradients[self._key(optimizer)] = None
+
+    def saved(self, scaler: Hashable, optimizer: Hashable) -> Saved:
+        """What an event of this scaler and this optimizer may change, for `put_back`."""
+        key = self._key(optimizer)
+        gradient = self._gradients.get(key, Gradient.NONE)
+        stage = self._stages.get((scaler, optimizer), (Stage.READY, False))
+        return Saved(scaler, optimizer, gradient, stage, self._partners.get(key))
+
+    def put_back(self, saved: Saved) -> None:
+        """The event has not happened after all: torch refused it for a reason of its own."""
+        key = self._key(saved.optimizer)
+        self._gradients[key] = saved.gradient
+        self._stages[saved.scaler, saved.optimizer] = saved.stage
+        self._partners[key] = saved.partner
+
+    def _key(self, optimizer: Hashable) -> Hashable:
+        return self._shared.get(optimizer, optimizer)
 
     def apply(
         self, event: Event, scaler: Hashable | None = None, *optimizers: Hashable
@@ -100,37 +149,40 @@ class Tracker:
 
         Returns: whether they were dropped.
         """
-        is_absent = self._gradients.get(optimizer, Gradient.NONE) in ABSENT
+        is_absent = self.gradient(optimizer) in ABSENT
         if present and is_absent:
-            self._gradients[optimizer] = None
+            self.forget(optimizer)
         if present or is_absent:
             return False
         self._advance(Event.ZERO_GRAD, None, optimizer)
         return True
 
     def _update(self, event: Event, scaler: Hashable) -> Violation | None:
-        mine = [key for key in self._stages if key[0] == scaler]
+        mine = [key for key in list(self._stages) if key[0] == scaler]
         if event is Event.UPDATE and not any(self._stages[key][1] for key in mine):
             return VIOLATIONS[UNCHECKED[event]]
         for _, optimizer in mine:
             following = advance(self.pair(optimizer, scaler), event).pair
             self._stages[scaler, optimizer] = (following.stage, following.checked)
             # Gradients that another scaler has multiplied do not get stale by this update.
-            if self._partners[optimizer] == scaler:
-                self._gradients[optimizer] = following.gradient
+            if self.partner(optimizer) == scaler:
+                self._gradients[self._key(optimizer)] = following.gradient
         return None
 
     def _advance(
         self, event: Event, scaler: Hashable | None, optimizer: Hashable
     ) -> Violation | None:
+        key = self._key(optimizer)
         if scaler is not None:
-            self._partners[optimizer] = scaler
-        following, violation = advance(self.pair(optimizer), event)
-        self._gradients[optimizer] = following.gradient
-        partner = self._partners.get(optimizer)
+            self._partners[key] = scaler
+        partner = self._partners.get(key)
+        stage, checked = self._stages.get((partner, optimizer), (Stage.READY, False))
+        gradient = self._gradients.get(key, Gradient.NONE)
+        following, violation = _outcome(stage, gradient, checked, event)
+        self._gradients[key] = following.gradient
         if partner is not None:
             self._stages[partner, optimizer] = (following.stage, following.checked)
         return violation
 
 
-__all__ = ["Snapshot", "Tracker"]
+__all__ = ["Saved", "Snapshot", "Tracker"]

@@ -7,14 +7,13 @@ before the user's modules are loaded. Everything can be undone.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from amplint.runtime.monitor import Monitor, Place, parameters_of
+from amplint.runtime.monitor import Monitor, parameters_of
 from amplint.runtime.patches import Patches
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")
@@ -29,25 +28,6 @@ def instrument(monitor: Monitor) -> Patches:
     _clips(monitor, patches)
     _autocast(monitor, patches)
     return patches
-
-
-def user_place(is_user: Callable[[str], bool]) -> Callable[[], Place]:
-    """A function that finds the innermost line of the stack whose file is the user's."""
-    known: dict[str, bool] = {}
-
-    def place() -> Place:
-        frame = sys._getframe(1)
-        while frame is not None:
-            filename = frame.f_code.co_filename
-            mine = known.get(filename)
-            if mine is None:
-                mine = known[filename] = is_user(filename)
-            if mine:
-                return filename, frame.f_lineno or 0
-            frame = frame.f_back  # type: ignore[assignment]
-        return "", 0
-
-    return place
 
 
 class _Depth:

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amplint.protocol import Event, Tracker, Violation
+from amplint.runtime.places import Place
 
 #: Where the mark of a scaled loss lies in the metadata of its autograd node.
 SCALED_MARK = "amplint.scaled"
 #: How many nodes of a graph are looked at for that mark. `scale()` returns the root of the
 #: graph; what users do with it before backward() (sum, divide) adds a few nodes.
 MARK_DEPTH = 256
-
-Place = tuple[str, int]
 
 
 @dataclass(slots=True)

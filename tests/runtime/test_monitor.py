@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from amplint.runtime.instrument import instrument, user_place
+from amplint.runtime.instrument import instrument
 from amplint.runtime.monitor import Monitor, Observation
+from amplint.runtime.places import user_place
 
 
 class Watched:

@@ -19,8 +19,9 @@ from amplint.probe.worker.namespace import Loading
 from amplint.probe.worker.sources import Project
 from amplint.probe.worker.user_builtins import UserBuiltins
 from amplint.probe.worker.world import World
-from amplint.runtime.instrument import instrument, user_place
+from amplint.runtime.instrument import instrument
 from amplint.runtime.monitor import Monitor, Observation, parameters_of
+from amplint.runtime.places import user_place
 
 #: Executed rows of the project after which a run is stopped.
 ROWS = 60_000

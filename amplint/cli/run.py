@@ -1,0 +1,139 @@
+"""`amplint run`: watch a real training; and `amplint report`, which shows its record again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from amplint.errors import UsageError
+
+if TYPE_CHECKING:
+    from amplint.live.merge import Run
+
+_NEVER = "never"
+LEVELS = ("error", "warning", "info", _NEVER)
+
+
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    short_help="Watch a real training while it happens.",
+)
+@click.option("-m", "module", is_flag=True, help="The next word names a module, as with python -m.")
+@click.option("-o", "--out", metavar="DIR", help="Folder of the record.  [default: amplint-runs/…]")
+@click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON, too.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(LEVELS),
+    default="error",
+    show_default=True,
+    help="Lowest level of a finding that makes the exit status 1.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing before the end.")
+@click.option(
+    "--user",
+    multiple=True,
+    metavar="DIR",
+    help="A folder whose lines are yours, although it lies among installed packages.",
+)
+@click.option("--python", metavar="PATH", help="Interpreter for a script or a module.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    module: bool,
+    out: str | None,
+    json_file: str | None,
+    fail_on: str,
+    quiet: bool,
+    user: tuple[str, ...],
+    python: str | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run a training unchanged, and tell misuse of AMP the moment it occurs.
+
+    \b
+        amplint run train.py --epochs 3
+        amplint run -m package.train
+        amplint run -- torchrun --nproc-per-node 2 train.py
+
+    This executes your program. Its output stays its own; amplint writes to stderr, and a report
+    when it has ended.
+
+    Exit status: the program's, if it is not 0; else 1 if a finding reaches --fail-on; else 0; 2 if
+    the program could not be started.
+    """
+    from amplint.cli.terminal import write_lines
+    from amplint.live import launch, report
+    from amplint.live.merge import read_run
+    from amplint.report.text import printable
+
+    whole = _command(command, module=module, python=python)
+    options = {"quiet": quiet, "user": [os.path.abspath(folder) for folder in user]}
+    try:
+        folder = launch.make_folder(out, whole)
+        status = launch.run(whole, folder, options)
+        seen = read_run(folder)
+    except OSError as error:
+        raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
+    write_lines(map(printable, report.text(seen)), sys.stderr)
+    if seen.processes:
+        write_lines([printable(f"The record is in {folder}")], sys.stderr)
+    if json_file is not None:
+        _write(json_file, report.as_json(seen))
+    ctx.exit(status or int(_fails(seen, fail_on)))
+
+
+@click.command(short_help="Show the record of a run again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--fail-on", type=click.Choice(LEVELS), default=_NEVER, show_default=True)
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.pass_context
+def report(ctx: click.Context, as_json: bool, fail_on: str, folder: str) -> None:
+    """Show what `amplint run` has recorded in a folder. Needs no torch."""
+    from amplint.cli.terminal import write_lines
+    from amplint.live import report as writer
+    from amplint.live.merge import read_run
+    from amplint.report.text import printable
+
+    seen = read_run(folder)
+    lines = [writer.as_json(seen)] if as_json else map(printable, writer.text(seen))
+    write_lines(lines)
+    ctx.exit(int(_fails(seen, fail_on)))
+
+
+def _command(command: tuple[str, ...], *, module: bool, python: str | None) -> list[str]:
+    """The whole command: a script or a module gets the interpreter of the project."""
+    if not module and not _is_script(command[0]):
+        return list(command)
+    return [python or _interpreter(), *(["-m"] if module else []), *command]
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") or os.path.isfile(os.path.join(word, "__main__.py"))
+
+
+def _interpreter() -> str:
+    """The active environment's, the project's or amplint's own: the first that has torch."""
+    from amplint.probe.interpreter import ProbeUnavailable, find_interpreter
+
+    try:
+        return find_interpreter(None, os.getcwd()).path
+    except ProbeUnavailable:
+        return sys.executable
+
+
+def _fails(seen: Run, fail_on: str) -> bool:
+    from amplint.live.catalogue import reaches
+
+    return fail_on != _NEVER and any(reaches(found.level, fail_on) for found in seen.findings)
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {name}: {error.strerror}") from error

@@ -1,0 +1,119 @@
+"""What a run can see: each broken rule with its code, its level, and words that hold figures.
+
+The words tell what was measured in this run. A figure that nobody knows (a loss scale that only
+the device knows) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amplint.protocol import VIOLATIONS
+from amplint.protocol.violations import BEYOND_THE_TABLE
+
+LEVELS = ("info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that a run can tell.
+
+    Args:
+        code: the rule, "" where no rule of the static analysis has it.
+        level: one of `LEVELS`.
+        words: one sentence; "{scale}" is the loss scale, "{bound}" a threshold.
+    """
+
+    code: str
+    level: str
+    words: str
+
+
+#: Of broken rules of the protocol's table that torch lets pass.
+_SILENT = {
+    "step-on-zeros": "the step applies zeros: the gradients were cleared after the backward",
+    "unscale-without-gradient": "there is nothing to unscale: no backward has run yet",
+    "unscale-after-zero-grad": "there is nothing to unscale: the gradients were cleared",
+    "unscale-of-zeros": "zeros are unscaled; gradients of a later backward stay multiplied by "
+    "the loss scale ({scale})",
+    "unscale-of-plain": "gradients that were never scaled are divided by the loss scale ({scale})",
+    "unscale-again": "gradients that are unscaled are divided by the loss scale ({scale}) again, "
+    "because update() ran in between",
+    "stale-scale": "gradients that were multiplied by {was} are divided by {scale}",
+    "step-on-spent": "no backward ran since the last step: the old gradients are divided by the "
+    "loss scale ({scale}) and applied again",
+    "step-on-piled": "gradients of an earlier step lie below those of the last backward and are "
+    "divided by the loss scale ({scale}) again",
+    "step-on-mixed": "scaled and plain gradients were added; the plain part is divided by the "
+    "loss scale ({scale})",
+    "backward-after-unscale": "gradients multiplied by the loss scale ({scale}) are added to "
+    "unscaled ones",
+    "step-on-rescaled": "gradients are applied while multiplied by the loss scale ({scale})",
+    "clip-of-scaled": "gradients are clipped while multiplied by the loss scale ({scale}): the "
+    "threshold of {bound} acts as {effective}",
+    "clip-of-spent": "gradients that a step has applied are clipped, which changes nothing",
+    "optimizer-step-on-scaled": "the optimizer applies gradients multiplied by the loss scale "
+    "({scale})",
+    "optimizer-step-bypass": "the optimizer steps without the scaler, which therefore cannot skip "
+    "gradients that are inf or NaN",
+    "optimizer-step-twice": "the same gradients are applied a second time",
+    "optimizer-step-on-mixed": "scaled and unscaled gradients were added together and are applied "
+    "as they are (loss scale {scale})",
+}
+
+#: Of what no single transition of the table says.
+_BESIDE = {
+    "losses-mixed": Entry(
+        "", "error", "a scaled and an unscaled loss were added and go backwards together"
+    ),
+    "foreign-scaler": Entry(
+        "",
+        "error",
+        "gradients that one scaler multiplied by {was} are divided by another's {scale}",
+    ),
+    "fused-without-gradient": Entry(
+        "AMP606", "warning", "a fused optimizer steps without any gradient, and torch lets it pass"
+    ),
+    "scaler-recreated": Entry(
+        "AMP119", "warning", "the optimizer gets a new scaler again and again, so the scale is lost"
+    ),
+    "scale-collapsed": Entry(
+        "", "error", "the loss scale is {scale}: 1/scale is infinite, and NaN reaches the weights"
+    ),
+    "never-finite": Entry(
+        "", "warning", "20 steps in a row were skipped, at a loss scale of {scale} by now"
+    ),
+}
+
+ENTRIES: Mapping[str, Entry] = {
+    **{
+        slug: Entry(violation.code, "error", _SILENT[slug])
+        if not violation.raises
+        else Entry(violation.code, "error", f"torch stops here: {violation.damage}")
+        for slug, violation in VIOLATIONS.items()
+    },
+    **{
+        slug: Entry(entry.code or BEYOND_THE_TABLE.get(slug, ""), entry.level, entry.words)
+        for slug, entry in _BESIDE.items()
+    },
+}
+
+
+def words(slug: str, facts: Mapping[str, Any]) -> str:
+    """The sentence of a finding, with its figures; what is not known is "unknown"."""
+    values = {"scale": None, "bound": None, "was": None, **facts}
+    scale, bound = values["scale"], values["bound"]
+    values["effective"] = bound / scale if scale and bound is not None else None
+    shown = {name: _figure(value) for name, value in values.items()}
+    return ENTRIES[slug].words.format(**shown)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, (int, float)) else "unknown"
+
+
+def reaches(level: str, threshold: str) -> bool:
+    """Whether a level is at or above another one."""
+    return LEVELS.index(level) >= LEVELS.index(threshold)

@@ -1,0 +1,210 @@
+"""Watching one process: hooks, observer and record, put together."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+import amplint
+from amplint.live import catalogue
+from amplint.live.record import Recorder
+from amplint.rules import TABLE
+from amplint.runtime.hooks import Hooks, Switch
+from amplint.runtime.objects import ScalerRecord
+from amplint.runtime.observer import Finding, Observer
+from amplint.runtime.places import Place, Territory
+
+#: Seconds between two lines that say how far a program without `update()` has come.
+_BEAT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `amplint run` and `watch()` can be asked.
+
+    Args:
+        folder: of the run.
+        quiet: say nothing before the end.
+        user: folders that are the user's although they lie among installed packages.
+    """
+
+    folder: str
+    quiet: bool = False
+    user: Sequence[str] = ()
+
+
+class Journal:
+    """Hears of findings and rounds, writes them down, and tells a finding at once."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._told: dict[int, int] = {}
+        self.recorder = Recorder(options.folder, self.say)
+        self._steps = 0
+        self._beat = 0.0
+
+    def say(self, words: str) -> None:
+        """One line on stderr; a process that has none is no reason to stop."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"amplint: {words}\n")
+            sys.stderr.flush()
+
+    def finding(self, found: Finding) -> None:
+        """Write a finding down when it is new, and whenever its count has doubled."""
+        if found.count & (found.count - 1):
+            return
+        self.write(found)
+        is_first = os.environ.get("LOCAL_RANK", "0") == "0"
+        if found.count == 1 and not self._options.quiet and is_first:
+            self.say(headline(found))
+
+    def write(self, found: Finding) -> None:
+        """Write a finding down, with its count of now."""
+        self.recorder.write(
+            k="finding",
+            slug=found.slug,
+            file=found.place[0],
+            row=found.place[1],
+            inside=found.inside,
+            scaler=found.scaler,
+            optimizer=found.optimizer,
+            count=found.count,
+            first=found.first,
+            last=found.last,
+            facts={key: value for key, value in found.facts.items() if value is not None},
+            trail=[(kind, *place) for kind, place in found.trail],
+            t=round(self.recorder.now(), 3),
+        )
+
+    def round(self, scaler: ScalerRecord, skipped: bool | None) -> None:
+        """One short line for each `update()`."""
+        scale = "null" if scaler.scale is None else repr(scaler.scale)
+        is_skipped = "null" if skipped is None else int(skipped)
+        self.recorder.write_line(
+            b'{"k":"r","s":%d,"u":%d,"t":%.3f,"v":%s,"x":%s,"w":%d}'
+            % (
+                scaler.number,
+                scaler.updates,
+                self.recorder.now(),
+                scale.replace("inf", "1e999").encode(),
+                str(is_skipped).encode(),
+                scaler.word,
+            )
+        )
+
+    def stepped(self) -> None:
+        """A step without a scaler: from time to time, how many there were."""
+        self._steps += 1
+        now = self.recorder.now()
+        if now - self._beat >= _BEAT or self._steps == 1:
+            self._beat = now
+            self.recorder.write(k="steps", n=self._steps, t=round(now, 3))
+
+    def end(self, findings: Sequence[Finding]) -> None:
+        """The program has ended by itself."""
+        if self.recorder.is_empty:
+            return
+        for found in findings:
+            if found.count & (found.count - 1):
+                self.write(found)
+        self.recorder.write(k="end", steps=self._steps, t=round(self.recorder.now(), 3))
+        if self.recorder.kept is not None:
+            for found in findings:
+                self.say(headline(found))
+        self.recorder.close()
+
+
+class Watch:
+    """A process that is watched, until `close`."""
+
+    def __init__(self, options: Options) -> None:
+        own = os.path.dirname(os.path.abspath(str(amplint.__file__)))
+        territory = Territory((os.path.dirname(torch.__file__), own), options.user)
+        self._journal = Journal(options)
+        self._observer = Observer(self._journal, territory)
+        self._switch = Switch(self._failed)
+        self._pid = os.getpid()
+        self._hooks = Hooks(self._observer, self._switch)
+        atexit.register(self._ended)
+        self._finalize()
+        # Children of multiprocessing forget what their parent had registered.
+        multiprocessing.util.register_after_fork(self, Watch._finalize)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def close(self) -> None:
+        """Take everything back, and end the record."""
+        self._hooks.undo()
+        self._ended()
+
+    def _finalize(self) -> None:
+        """Children of multiprocessing leave by os._exit, without atexit."""
+        multiprocessing.util.Finalize(None, self._ended, exitpriority=0)
+
+    def _ended(self) -> None:
+        if self._pid == os.getpid():
+            self._pid = 0
+            with contextlib.suppress(Exception):
+                self._journal.end(self._observer.findings())
+
+    def _forked(self) -> None:
+        self._pid = os.getpid()
+        self._journal.recorder.after_fork()
+        self._observer.forget_findings()
+
+    def _failed(self, error: BaseException) -> None:
+        where = _innermost(error)
+        self._journal.say(
+            f"an error of its own, watching ends here ({type(error).__name__}: {error}; {where})"
+        )
+        with contextlib.suppress(Exception):
+            words = f"{type(error).__name__}: {error}; {where}"
+            self._journal.recorder.write(k="failed", words=words)
+
+
+def headline(found: Finding) -> str:
+    """A finding in one line, as it is told at once."""
+    entry = catalogue.ENTRIES[found.slug]
+    rule = TABLE.get(entry.code, found.slug).replace("_", "-")
+    words = catalogue.words(found.slug, found.facts)
+    return f"{shown(found.place)}: {entry.level}: {entry.code} {rule}: {words}".replace(":  ", ": ")
+
+
+def shown(place: Place) -> str:
+    """A place as people read it: relative to the working directory, where it is below."""
+    filename, row = place
+    if not filename:
+        return "no line of yours"
+    with contextlib.suppress(OSError, ValueError):
+        relative = os.path.relpath(filename)
+        filename = filename if relative.startswith(os.pardir) else relative
+    return f"{filename}:{row}"
+
+
+def _innermost(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "nowhere"
+    return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+
+
+class _Current:
+    """The one watch of this process."""
+
+    watch: Watch | None = None
+
+
+def begin(options: Options) -> Watch:
+    """Watch this process; where it is watched already, that stays as it is."""
+    if _Current.watch is None:
+        _Current.watch = Watch(options)
+    return _Current.watch

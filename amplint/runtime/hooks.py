@@ -1,0 +1,383 @@
+"""Wrappers around torch's own methods that tell an `Observer`; no policy, only safety.
+
+Every wrapper has one shape. torch's function runs exactly once, with what the user gave it, and
+what it raises goes on to the user. An error of amplint's own switches watching off and is told
+once; the training does not see it. While dynamo traces, a wrapper is torch's function.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from amplint.protocol import Event
+from amplint.runtime.observer import Observer
+from amplint.runtime.patches import Patches
+
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+#: Says what happens before a call; its result is handed to the one that says what came after.
+Before = Callable[[Arguments, Keywords], Any]
+After = Callable[[Any, Any, "BaseException | None"], None]
+#: What `Before` returns where the call is nobody's business.
+PASS = object()
+_SCALER_METHODS = ("scale", "unscale_", "step", "update", "get_scale", "state_dict")
+
+
+class Switch:
+    """Whether amplint watches; it is turned off by an error of its own, for good.
+
+    Args:
+        told: gets that error, once.
+    """
+
+    def __init__(self, told: Callable[[BaseException], None]) -> None:
+        self._told = told
+        self.is_on = True
+
+    def fail(self, error: BaseException) -> None:
+        """Turn off."""
+        if self.is_on:
+            self.is_on = False
+            self._told(error)
+
+
+class Hooks:
+    """All wrappers of one observer; `undo` takes them back."""
+
+    def __init__(self, observer: Observer, switch: Switch) -> None:
+        self._observer = observer
+        self._switch = switch
+        self._patches = Patches()
+        self._classes: set[type] = set()
+        self._foreign: set[type] = set()
+        self._scalers()
+        self._backward()
+        self._optimizers()
+        self._clips()
+
+    def undo(self) -> None:
+        """Put back everything."""
+        self._patches.undo()
+
+    # -- scalers
+
+    def _scalers(self) -> None:
+        self._wrap_scaler_class(torch.amp.GradScaler)
+
+        def made(token: Any, _result: Any, raised: BaseException | None) -> None:
+            scaler = token
+            if raised is None and _is_enabled(scaler):
+                self._wrap_scaler_class(type(scaler))
+                self._observer.scaler_made(scaler)
+
+        # `torch.cuda.amp.GradScaler` and others call this one.
+        self._wrap(torch.amp.GradScaler, "__init__", _first, made)
+
+    def _wrap_scaler_class(self, scaler_class: type) -> None:
+        """Wrap the methods that a class or its bases in torch define.
+
+        A subclass of the user's is seen where it calls `super()`; one that never does goes its
+        own way, and is not followed.
+        """
+        for base in scaler_class.__mro__:
+            if base in self._classes or base is object:
+                continue
+            self._classes.add(base)
+            if not base.__module__.startswith("torch."):
+                if _goes_its_own_way(base):
+                    self._foreign.add(base)
+                continue
+            for name in (*_SCALER_METHODS, "load_state_dict"):
+                if name in vars(base):
+                    before, after = self._of_scaler(name)
+                    self._wrap(base, name, self._followed(before), after)
+
+    def _followed(self, before: Before) -> Before:
+        """Pass where the scaler is off, is followed already, or cannot be followed."""
+
+        def guarded(args: Arguments, kwargs: Keywords) -> Any:
+            scaler = args[0] if args else None
+            thread = self._observer.thread
+            if thread.inside or thread.stepping is not None or not _is_enabled(scaler):
+                return PASS
+            if self._foreign and not self._foreign.isdisjoint(type(scaler).__mro__):
+                return PASS
+            token = before(args, kwargs)
+            if token is not PASS:
+                thread.inside += 1
+            return token
+
+        return guarded
+
+    def _of_scaler(self, name: str) -> tuple[Before, After]:
+        observer, thread = self._observer, self._observer.thread
+
+        def outside(after: After) -> After:
+            def done(token: Any, result: Any, raised: BaseException | None) -> None:
+                thread.inside -= 1
+                after(token, result, raised)
+
+            return done
+
+        def scaled(token: Any, result: Any, raised: BaseException | None) -> None:
+            if raised is None:
+                observer.scaled(token, list(_tensors(result)))
+
+        def handed(args: Arguments, kwargs: Keywords) -> Any:
+            optimizer = _argument(args, kwargs, 1, "optimizer")
+            if not hasattr(optimizer, "param_groups"):
+                return PASS
+            event = Event.STEP if name == "step" else Event.UNSCALE
+            return observer.before_handed(name, event, args[0], optimizer)
+
+        def ended(token: Any, _result: Any, raised: BaseException | None) -> None:
+            observer.after_handed(token, raised is not None)
+
+        def updating(args: Arguments, kwargs: Keywords) -> Any:
+            return args[0], _argument(args, kwargs, 1, "new_scale")
+
+        def updated(token: Any, _result: Any, raised: BaseException | None) -> None:
+            observer.updated(*token, raised is not None)
+
+        def asked(token: Any, result: Any, raised: BaseException | None) -> None:
+            if raised is None:
+                record = observer.objects.scaler(token)
+                record.scale, record.asked_at = float(result), record.updates
+
+        def saved(token: Any, _result: Any, _raised: BaseException | None) -> None:
+            observer.objects.scaler(token).is_saved = True
+
+        def loading(args: Arguments, kwargs: Keywords) -> Any:
+            return args[0], _argument(args, kwargs, 1, "state_dict")
+
+        def loaded(token: Any, _result: Any, raised: BaseException | None) -> None:
+            scaler, state = token
+            if raised is None:
+                observer.objects.scaler(scaler).loaded(state)
+
+        before, after = {
+            "scale": (_first, scaled),
+            "unscale_": (handed, ended),
+            "step": (handed, ended),
+            "update": (updating, updated),
+            "get_scale": (_first, asked),
+            "state_dict": (_first, saved),
+            "load_state_dict": (loading, loaded),
+        }[name]
+        return before, outside(after)
+
+    # -- backwards
+
+    def _backward(self) -> None:
+        observer = self._observer
+
+        def before(args: Arguments, kwargs: Keywords) -> Any:
+            roots = list(_tensors(_argument(args, kwargs, 0, "tensors")))
+            given = _argument(args, kwargs, 1, "grad_tensors")
+            is_given = any(True for _ in _tensors(given))
+            return (observer.before_backward(roots, is_given),)
+
+        def after(token: Any, _result: Any, raised: BaseException | None) -> None:
+            observer.after_backward(token[0], raised is not None)
+
+        # `Tensor.backward` looks it up there at each call.
+        self._wrap(torch.autograd, "backward", before, after)
+
+    # -- optimizers
+
+    def _optimizers(self) -> None:
+        observer = self._observer
+
+        def made(token: Any, _result: Any, raised: BaseException | None) -> None:
+            if raised is None:
+                observer.objects.optimizer(token)
+
+        def clearing(args: Arguments, kwargs: Keywords) -> Any:
+            none = args[1] if len(args) > 1 else kwargs.get("set_to_none", True)
+            return args[0], not none
+
+        def cleared(token: Any, _result: Any, raised: BaseException | None) -> None:
+            if raised is None:
+                observer.zero_grad(*token)
+
+        def module_cleared(token: Any, _result: Any, raised: BaseException | None) -> None:
+            if raised is None:
+                observer.module_zero_grad(token.parameters)
+
+        def saved(token: Any, _result: Any, _raised: BaseException | None) -> None:
+            known = observer.objects.optimizer(token)
+            known.is_saved = known.is_saved or known.steps > 0
+
+        self._wrap(Optimizer, "__init__", _first, made)
+        self._wrap(Optimizer, "zero_grad", clearing, cleared)
+        self._wrap(Optimizer, "state_dict", _first, saved)
+        self._wrap(torch.nn.Module, "zero_grad", _first, module_cleared)
+
+        pre, post = observer.before_plain_step, observer.after_plain_step
+        before, after = self._step_hook(pre), self._step_hook(post)
+        self._patches.on_undo(register_optimizer_step_pre_hook(before).remove)
+        self._patches.on_undo(register_optimizer_step_post_hook(after).remove)
+
+    def _step_hook(self, tell: Callable[[Any, bool], None]) -> Callable[..., None]:
+        switch = self._switch
+
+        @_unseen_by_dynamo
+        def watched(optimizer: Any, args: Arguments, kwargs: Keywords) -> None:
+            if switch.is_on:
+                try:
+                    tell(optimizer, _has_closure(args, kwargs))
+                except Exception as error:  # noqa: BLE001 - never the user's
+                    switch.fail(error)
+
+        def hook(optimizer: Any, args: Arguments, kwargs: Keywords) -> None:
+            if not torch.compiler.is_compiling():
+                watched(optimizer, args, kwargs)
+
+        _keep_frame_from_dynamo(hook)
+        return hook
+
+    # -- clips
+
+    def _clips(self) -> None:
+        observer = self._observer
+
+        def before(args: Arguments, kwargs: Keywords) -> Any:
+            parameters = list(_tensors(_argument(args, kwargs, 0, "parameters")))
+            bound = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value"))
+            observer.before_clip(parameters, bound)
+            return parameters
+
+        def after(token: Any, _result: Any, _raised: BaseException | None) -> None:
+            observer.after_clip(token)
+
+        module = torch.nn.utils.clip_grad
+        if hasattr(module, "_clip_grads_with_norm_"):
+            # What every norm clip calls, by whatever name user code has it; its list is made.
+            self._wrap(module, "_clip_grads_with_norm_", before, after)
+            names = ("clip_grads_with_norm_", "clip_grad_value_")
+        else:
+            names = ("clip_grad_norm_", "clip_grad_value_")
+        for owner in (torch.nn.utils, module):
+            for name in names:
+                if hasattr(owner, name):
+                    self._wrap(owner, name, before, after, _walk_once)
+
+    # -- the one shape
+
+    def _wrap(
+        self,
+        owner: Any,
+        name: str,
+        before: Before,
+        after: After,
+        prepare: Callable[[Arguments], Arguments] | None = None,
+    ) -> None:
+        plain = getattr(owner, name)
+        switch = self._switch
+
+        @_unseen_by_dynamo
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if not switch.is_on:
+                return plain(*args, **kwargs)
+            args = prepare(args) if prepare is not None else args
+            try:
+                token = before(args, kwargs)
+            except Exception as error:  # noqa: BLE001 - never the user's
+                switch.fail(error)
+                token = PASS
+            if token is PASS:
+                return plain(*args, **kwargs)
+            try:
+                result = plain(*args, **kwargs)
+            except BaseException as error:
+                quietly(token, None, error)
+                raise
+            quietly(token, result, None)
+            return result
+
+        def quietly(token: Any, result: Any, raised: BaseException | None) -> None:
+            try:
+                after(token, result, raised)
+            except Exception as error:  # noqa: BLE001 - never the user's
+                switch.fail(error)
+
+        @functools.wraps(plain)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            # A constant for dynamo: it sees torch's own function and nothing else.
+            if torch.compiler.is_compiling():
+                return plain(*args, **kwargs)
+            return watched(*args, **kwargs)
+
+        _keep_frame_from_dynamo(replacement)
+        self._patches.set(owner, name, replacement)
+
+
+def _first(args: Arguments, _kwargs: Keywords) -> Any:
+    return args[0]
+
+
+def _argument(args: Arguments, kwargs: Keywords, index: int, name: str) -> Any:
+    """The argument at a position or by its name, None if it is not given."""
+    return args[index] if len(args) > index else kwargs.get(name)
+
+
+def _walk_once(args: Arguments) -> Arguments:
+    """A generator of parameters becomes a list, because two will walk over it."""
+    if args and isinstance(args[0], types.GeneratorType):
+        return (list(args[0]), *args[1:])
+    return args
+
+
+def _is_enabled(scaler: Any) -> bool:
+    return bool(getattr(scaler, "_enabled", False))
+
+
+def _has_closure(args: Arguments, kwargs: Keywords) -> bool:
+    """Whether a step got a closure; a hook's `args` begin with the optimizer."""
+    return kwargs.get("closure") is not None or any(callable(arg) for arg in args[1:])
+
+
+def _goes_its_own_way(scaler_class: type) -> bool:
+    """Whether a class overrides a method of the protocol and never calls the one behind it."""
+    for name in ("scale", "unscale_", "step", "update"):
+        code = getattr(vars(scaler_class).get(name), "__code__", None)
+        names = code.co_names if code is not None else ("super",)
+        if not {"super", "GradScaler", "__class__"} & {*names, *getattr(code, "co_freevars", ())}:
+            return True
+    return False
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors of what `scale`, `backward` and clips accept: one, or an iterable."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, types.GeneratorType)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
+
+
+def _keep_frame_from_dynamo(function: Callable[..., Any]) -> None:
+    """Never compile this frame; what it calls is compiled as before."""
+    try:
+        from torch._C._dynamo import eval_frame
+
+        action = eval_frame._FrameAction
+        strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    except (ImportError, AttributeError, TypeError):
+        return  # another torch: its compiled programs may see our frames

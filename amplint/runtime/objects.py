@@ -1,0 +1,250 @@
+"""Scalers and optimizers of a running program, with what is known about each."""
+
+from __future__ import annotations
+
+import math
+import struct
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from amplint.runtime.places import Place
+from amplint.runtime.sets import GradientSet
+
+
+class ScalerRecord:
+    """One enabled scaler.
+
+    The loss scale is followed on the host: `step` has waited for the inf check anyway, so
+    whether it called the optimizer says which way `update` goes. Nothing on a device is read.
+    """
+
+    def __init__(self, number: int, scaler: Any, place: Place) -> None:
+        self.number, self.place = number, place
+        self.object = weakref.ref(scaler)
+        self.scale: float | None = None
+        self._growth = 0
+        self.has_scaled = False
+        self.updates = 0
+        self.skips_in_a_row = 0
+        #: For each step since the last update whether it was skipped, None for "not known".
+        self.steps: list[bool | None] = []
+        #: The update after which the program last asked for the scale.
+        self.asked_at = -1
+        #: Hash of the kinds of events since the last update.
+        self.word = 0
+        self.is_saved = False
+        self.resume()
+
+    def resume(self) -> None:
+        """Take over what the scaler holds: it is new, or has loaded a state."""
+        scaler = self.object()
+        if scaler is None:
+            return
+        self.scale = self._from_host(getattr(scaler, "_scale", None))
+        tracker = self._from_host(getattr(scaler, "_growth_tracker", None))
+        if getattr(scaler, "_scale", None) is None:
+            self.scale = _number(getattr(scaler, "_init_scale", None))
+            tracker = _number(getattr(scaler, "_init_growth_tracker", None))
+        self._growth = int(tracker or 0)
+
+    def loaded(self, state: Any) -> None:
+        """A checkpoint was loaded; its numbers are on the host."""
+        self.scale = _number(state.get("scale"))
+        self._growth = int(_number(state.get("_growth_tracker")) or 0)
+
+    def set_scale(self, new_scale: Any) -> None:
+        """`update(new_scale)` has run."""
+        self.scale = _number(new_scale)
+        if self.scale is None:
+            self.scale = self._from_host(new_scale)
+
+    def updated(self) -> bool | None:
+        """`update()` has run: the next scale. Returns whether a step of the round was skipped."""
+        skipped = None if None in self.steps or not self.steps else any(self.steps)
+        self.steps.clear()
+        scaler = self.object()
+        if scaler is None:
+            return skipped
+        on_host = self._from_host(scaler._scale)
+        if on_host is not None:
+            before, self.scale = self.scale, on_host
+            if skipped is None and before is not None:
+                skipped = on_host < before
+        elif self.scale is None or skipped is None:
+            self.scale = None
+        elif skipped:
+            self.scale, self._growth = _float32(self.scale * scaler._backoff_factor), 0
+        else:
+            self._grow(scaler)
+        self.skips_in_a_row = self.skips_in_a_row + 1 if skipped else 0
+        return skipped
+
+    def _grow(self, scaler: Any) -> None:
+        self._growth += 1
+        if self._growth == scaler._growth_interval and self.scale is not None:
+            grown = _float32(self.scale * scaler._growth_factor)
+            self.scale = grown if math.isfinite(grown) else self.scale
+            self._growth = 0
+
+    @staticmethod
+    def _from_host(value: Any) -> float | None:
+        """The number in a plain tensor of the CPU, for which nobody has to wait."""
+        if type(value) is torch.Tensor and value.device.type == "cpu" and value.numel() == 1:
+            return float(value)
+        return None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _float32(value: float) -> float:
+    """Rounded as torch holds it."""
+    return (
+        float(struct.unpack("f", struct.pack("f", value))[0]) if abs(value) < 3.4e38 else math.inf
+    )
+
+
+class OptimizerRecord:
+    """One optimizer object."""
+
+    def __init__(self, number: int, optimizer: Any, place: Place) -> None:
+        self.number, self.place = number, place
+        self.object = weakref.ref(optimizer)
+        self.set: GradientSet | None = None
+        self.shape: list[int] = []
+        #: The scaler it was last used with, and how often that was replaced by a new one.
+        self.scaler: ScalerRecord | None = None
+        self.replaced = 0
+        self.ran = False
+        self.steps = 0
+        self.is_saved = False
+
+    def is_current(self, optimizer: Any) -> bool:
+        """Whether its parameters are those that were seen last, by a cheap test."""
+        if (
+            self.set is None
+            or [len(group["params"]) for group in optimizer.param_groups] != self.shape
+        ):
+            return False
+        first = next(parameters_of(optimizer), None)
+        return not self.set.parameters or first is self.set.parameters[0]
+
+
+def parameters_of(optimizer: Any) -> Iterator[Any]:
+    """All parameters of an optimizer, in order."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+class Objects:
+    """All scalers, optimizers and gradient sets that were seen and still exist."""
+
+    def __init__(self, place: Callable[[], Place]) -> None:
+        self._place = place
+        self._scalers: dict[int, ScalerRecord] = {}
+        self._optimizers: dict[int, OptimizerRecord] = {}
+        #: id(parameter) -> the sets that hold it, and the parameter, weakly.
+        self._holders: dict[int, tuple[weakref.ref[Any], list[GradientSet]]] = {}
+        self._sets: list[GradientSet] | None = None
+        #: Running numbers from 1; gradient sets count downwards, as they are keys beside optimizers.
+        self._scaler_count = self._optimizer_count = self._set_count = 0
+
+    def scaler(self, scaler: Any) -> ScalerRecord:
+        """The record of an enabled scaler."""
+        known = self._scalers.get(id(scaler))
+        if known is None or known.object() is not scaler:
+            self._scaler_count += 1
+            known = ScalerRecord(self._scaler_count, scaler, self._place())
+            self._scalers[id(scaler)] = known
+        return known
+
+    def scalers(self) -> list[ScalerRecord]:
+        """All that were seen and are not replaced in memory."""
+        return list(self._scalers.values())
+
+    def optimizers(self) -> list[OptimizerRecord]:
+        """All that were seen and are not replaced in memory."""
+        return list(self._optimizers.values())
+
+    def optimizer(self, optimizer: Any) -> OptimizerRecord:
+        """The record of an optimizer, with its parameters of today."""
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known.object() is not optimizer:
+            self._optimizer_count += 1
+            known = OptimizerRecord(self._optimizer_count, optimizer, self._place())
+            known.object = weakref.ref(optimizer, self._gone)
+            self._optimizers[id(optimizer)] = known
+        if not known.is_current(optimizer):
+            self._find_set(known, optimizer)
+        return known
+
+    def sets(self) -> list[GradientSet]:
+        """The gradient sets of all optimizers that exist."""
+        if self._sets is None:
+            found = {id(known.set): known.set for known in self.optimizers() if known.set}
+            self._sets = list(found.values())
+        return self._sets
+
+    def sets_of(self, parameters: list[Any]) -> list[GradientSet]:
+        """The sets that hold any of these parameters; asked of the first and the last."""
+        found: dict[int, GradientSet] = {}
+        for parameter in parameters[:1] + parameters[-1:]:
+            for holder in self._holding(parameter):
+                found[id(holder)] = holder
+        living = {id(each) for each in self.sets()}
+        return [each for key, each in found.items() if key in living]
+
+    def user_of(self, gradients: GradientSet) -> OptimizerRecord | None:
+        """An optimizer that holds a set."""
+        return next((known for known in self.optimizers() if known.set is gradients), None)
+
+    def _gone(self, reference: object) -> None:
+        """An optimizer has died: its parameters must not be kept alive."""
+        self._sets = None
+        for key, known in list(self._optimizers.items()):
+            if known.object is reference:
+                del self._optimizers[key]
+                self._release(known)
+
+    def _release(self, known: OptimizerRecord) -> None:
+        gradients, known.set = known.set, None
+        if gradients is not None and self.user_of(gradients) is None:
+            gradients.release()
+
+    def _holding(self, parameter: Any) -> list[GradientSet]:
+        known = self._holders.get(id(parameter))
+        return known[1] if known is not None and known[0]() is parameter else []
+
+    def _find_set(self, known: OptimizerRecord, optimizer: Any) -> None:
+        parameters = list(parameters_of(optimizer))
+        known.shape = [len(group["params"]) for group in optimizer.param_groups]
+        self._sets = None
+        self._release(known)
+        living = {id(other.set) for other in self.optimizers() if other.set}
+        holders = [
+            holder
+            for parameter in parameters
+            for holder in self._holding(parameter)
+            if id(holder) in living
+        ]
+        same = next((each for each in holders if _same(each.parameters, parameters)), None)
+        if same is not None:
+            known.set = same
+            return
+        self._set_count -= 1
+        known.set = GradientSet(self._set_count, parameters)
+        for holder in {id(each): each for each in holders}.values():
+            holder.overlaps = known.set.overlaps = True
+        for parameter in parameters:
+            others = [each for each in self._holding(parameter) if id(each) in living]
+            self._holders[id(parameter)] = (weakref.ref(parameter), [*others, known.set])
+
+
+def _same(first: list[Any], second: list[Any]) -> bool:
+    return len(first) == len(second) and {id(each) for each in first} == {
+        id(each) for each in second
+    }

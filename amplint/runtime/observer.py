@@ -1,0 +1,517 @@
+"""Follows the protocol through a real training: from calls to typestates, rounds and findings.
+
+`amplint.runtime.hooks` tells it about calls, from any thread; it asks the tracker of
+`amplint.protocol` and tells a sink. No value of a tensor on a device is ever read.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from amplint.protocol import Event, Gradient, Tracker, Violation
+from amplint.protocol.states import ABSENT
+from amplint.protocol.tracker import Saved
+from amplint.runtime.losses import Kind, Loss, Marks
+from amplint.runtime.objects import Objects, OptimizerRecord, ScalerRecord
+from amplint.runtime.places import NOWHERE, Owner, Place, Territory, user_place
+from amplint.runtime.sets import Before, GradientSet
+
+#: A threshold that is at least this part of the loss scale was meant for scaled gradients, where
+#: the program has asked for the scale since the last update.
+_MEANT = 1e-3
+
+
+@dataclass(slots=True)
+class Finding:
+    """A broken rule that was seen.
+
+    Args:
+        slug: of `amplint.protocol.VIOLATIONS`, or a name of `amplint.live.catalogue`.
+        place: the user's innermost line.
+        inside: the library's line that made the call, if that is not the user's.
+        first, last: the updates (from 0) after which it was seen first and last.
+        facts: what was measured: "scale", "bound", "was" (the earlier scale).
+        trail: the last events of these gradients, oldest first.
+    """
+
+    slug: str
+    place: Place
+    inside: Place = NOWHERE
+    scaler: int = 0
+    optimizer: int = 0
+    count: int = 1
+    first: int = 0
+    last: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    trail: tuple[tuple[str, Place], ...] = ()
+
+
+class Sink(Protocol):
+    """Who is told."""
+
+    def finding(self, found: Finding) -> None:
+        """A rule was broken: for the first time at its place, or again."""
+
+    def round(self, scaler: ScalerRecord, skipped: bool | None) -> None:
+        """An `update()` has ended."""
+
+    def stepped(self) -> None:
+        """An optimizer has stepped without a scaler."""
+
+
+class _Thread(threading.local):
+    """What belongs to calls that are running in one thread."""
+
+    def __init__(self) -> None:
+        self.backwards = 0
+        #: The optimizer whose `scaler.step` is running.
+        self.stepping: OptimizerRecord | None = None
+        #: Depth of methods of scalers that call each other.
+        self.inside = 0
+
+
+class Handed(NamedTuple):
+    """`unscale_` or `step` that is running."""
+
+    kind: str
+    scaler: ScalerRecord
+    optimizer: OptimizerRecord
+    place: Place
+    saved: Saved
+    violation: Violation | None
+    weight: int
+
+
+class Feeding(NamedTuple):
+    """A backward that is running."""
+
+    place: Place
+    loss: Loss
+    before: list[tuple[GradientSet, Before]]
+
+
+class Observer:
+    """Typestates of all scalers, optimizers and gradients that were seen.
+
+    Args:
+        sink: is told about findings and rounds.
+        territory: whose files are whose.
+    """
+
+    def __init__(self, sink: Sink, territory: Territory) -> None:
+        self._sink = sink
+        self._territory = territory
+        self.place = user_place(territory.is_user)
+        self.objects = Objects(self.place)
+        self.marks = Marks()
+        self.thread = _Thread()
+        self._tracker = Tracker()
+        self._findings: dict[tuple[str, Place], Finding] = {}
+        #: The threads that have run backwards.
+        self._threads: set[int] = set()
+        self.has_scaler = False
+        self.updates = 0
+
+    # -- findings
+
+    def report(
+        self,
+        slug: str,
+        place: Place,
+        scaler: ScalerRecord | None = None,
+        gradients: GradientSet | None = None,
+        **facts: Any,
+    ) -> None:
+        """Tell the sink about a broken rule."""
+        known = self._findings.get((slug, place))
+        if known is not None:
+            known.count += 1
+            known.last = self.updates
+        else:
+            user = self.objects.user_of(gradients) if gradients is not None else None
+            if scaler is not None:
+                facts = {"scale": scaler.scale, **facts}
+            caller = self._territory.caller()
+            known = self._findings[slug, place] = Finding(
+                slug,
+                place,
+                NOWHERE if caller == place else caller,
+                scaler.number if scaler is not None else 0,
+                user.number if user is not None else 0,
+                1,
+                self.updates,
+                self.updates,
+                facts,
+                tuple(gradients.trail) if gradients is not None else (),
+            )
+        self._sink.finding(known)
+
+    def findings(self) -> list[Finding]:
+        """All that was told, in order."""
+        return list(self._findings.values())
+
+    def forget_findings(self) -> None:
+        """A forked process: what was found before it is its parent's."""
+        self._findings.clear()
+
+    def is_by_library(self) -> bool:
+        """Whether the running call was made by a library, not by the user's own code."""
+        caller, _ = self._territory.caller()
+        return self._territory.owner(caller) is not Owner.USER
+
+    def scaler_made(self, scaler: Any) -> None:
+        """An enabled scaler exists: from now on gradients are followed."""
+        self.objects.scaler(scaler)
+        if self.has_scaler:
+            return
+        self.has_scaler = True
+        here, place = threading.get_ident(), self.place()
+        for gradients in self.objects.sets():
+            if self._may_look(gradients, here):
+                self._follow(gradients, place)
+
+    # -- losses and backwards
+
+    def scaled(self, scaler: Any, outputs: Iterable[torch.Tensor]) -> tuple[ScalerRecord, Place]:
+        """`scaler.scale` of an enabled scaler has returned these tensors."""
+        record = self.objects.scaler(scaler)
+        self.has_scaler = record.has_scaled = True
+        self._tracker.apply(Event.SCALE, record.number)
+        for tensor in outputs:
+            self.marks.put(tensor, record.number)
+        self._add(record, "scale")
+        return record, self.place()
+
+    def before_backward(self, roots: list[torch.Tensor], gradient_given: bool) -> Feeding | None:
+        """A backward from these tensors is about to run; None if one is running already."""
+        thread = self.thread
+        thread.backwards += 1
+        if thread.backwards > 1 or not self.has_scaler:
+            return None  # part of the one that is running: reentrant checkpoints, hooks
+        here = threading.get_ident()
+        self._threads.add(here)
+        place = self.place()
+        scales = [record.scale for record in self.objects.scalers() if record.scale]
+        loss = self.marks.loss(roots, scales)
+        if gradient_given and loss.kind is Kind.PLAIN:
+            loss = Loss(Kind.UNKNOWN)  # whose scale that gradient has is not seen
+        before = []
+        for gradients in self.objects.sets():
+            if self._may_look(gradients, here):
+                if self._tracker.gradient(gradients.number) not in ABSENT:
+                    self._follow(gradients, place)
+                before.append((gradients, gradients.before_backward(place)))
+                gradients.is_feeding = True
+        return Feeding(place, loss, before)
+
+    def after_backward(self, feeding: Feeding | None, raised: bool) -> None:
+        """The backward has ended."""
+        self.thread.backwards -= 1
+        if feeding is None:
+            return
+        place, loss, before = feeding
+        if self.thread.stepping is not None:
+            loss = Loss(Kind.UNKNOWN, loss.scaler)  # a closure inside `scaler.step`
+        record = self._scaler(loss.scaler)
+        for gradients, seen in before:
+            gradients.is_feeding = False
+            fed = gradients.was_fed(place, seen)
+            if fed is False:
+                continue
+            if fed is None or raised or loss.kind in (Kind.UNKNOWN, Kind.MIXED):
+                self._tracker.forget(gradients.number)
+            else:
+                self._feed(gradients, loss.kind, record, place)
+            gradients.remember("scaled backward" if loss.scaler else "backward", place)
+            gradients.note()
+        if loss.kind is Kind.MIXED and not raised:
+            self.report("losses-mixed", place, record)
+        if record is not None:
+            self._add(record, "backward")
+
+    def _feed(
+        self, gradients: GradientSet, kind: Kind, record: ScalerRecord | None, place: Place
+    ) -> None:
+        if kind is Kind.PLAIN or record is None:
+            self._apply(Event.PLAIN_BACKWARD, None, gradients, place)
+            return
+        tag = self._tracker.gradient(gradients.number)
+        is_other = tag is Gradient.SCALED and self._partner(gradients) is not record
+        self._apply(Event.SCALED_BACKWARD, record, gradients, place)
+        if tag is not Gradient.STALE:  # else a part still has the scale that it had
+            gradients.scale = None if is_other else record.scale
+
+    # -- unscale_, step, update
+
+    def before_handed(self, kind: str, event: Event, scaler: Any, optimizer: Any) -> Handed:
+        """`unscale_` or `step` is about to run."""
+        record, known = self.objects.scaler(scaler), self.objects.optimizer(optimizer)
+        place = self.place()
+        self._look_at_partner(record, known, place)
+        gradients = self._claim(known)
+        self._follow(gradients, place)
+        self._look_at_foreign(record, gradients, place)
+        saved = self._tracker.saved(record.number, known.number)
+        violation = self._tracker.apply(event, record.number, known.number)
+        if gradients.is_feeding or gradients.overlaps:
+            self._tracker.forget(known.number)
+        if violation is not None and not violation.raises:
+            self._judge(violation, place, record, gradients)
+        weight = gradients.weight_version()
+        if event is Event.STEP:
+            known.ran, self.thread.stepping = False, known
+        return Handed(kind, record, known, place, saved, violation, weight)
+
+    def after_handed(self, handed: Handed, raised: bool) -> None:
+        """It has ended."""
+        kind, record, known, place, saved, violation, weight = handed
+        gradients = known.set
+        if kind == "step":
+            self.thread.stepping = None
+        if gradients is None:
+            return
+        foreseen = violation is not None and violation.raises
+        if raised and not foreseen:
+            self._tracker.put_back(saved)
+        elif raised and violation is not None:
+            self.report(violation.slug, place, record, gradients)
+        elif foreseen:
+            self.report("fused-without-gradient", place, record, gradients)
+        if kind == "step" and not raised:
+            ran = known.ran or gradients.weight_version() != weight
+            record.steps.append(None if _is_fused(known) else not ran)
+            known.steps += 1
+        gradients.remember(kind, place)
+        gradients.note()
+        self._add(record, kind)
+
+    def updated(self, scaler: Any, new_scale: Any, raised: bool) -> None:
+        """`update()` has ended."""
+        record, place = self.objects.scaler(scaler), self.place()
+        event = Event.UPDATE if new_scale is None else Event.SET_SCALE
+        before = self._tracker.snapshot() if raised else None
+        violation = self._tracker.apply(event, record.number)
+        if raised:
+            if violation is None and before is not None:
+                self._tracker.restore(before)
+            elif violation is not None:
+                self.report(violation.slug, place, record)
+            return
+        skipped = record.updated()
+        if new_scale is not None:
+            record.set_scale(new_scale)
+        record.updates += 1
+        self.updates += 1
+        self._sink.round(record, skipped)
+        record.word = 0
+        self._look_at_scale(record, place)
+
+    # -- optimizers
+
+    def before_plain_step(self, optimizer: Any, has_closure: bool) -> None:
+        """`optimizer.step()` is about to run."""
+        stepping = self.thread.stepping
+        if stepping is not None:
+            stepping.ran = True
+            return
+        known = self.objects.optimizer(optimizer)
+        known.steps += 1
+        if self.has_scaler and not has_closure:
+            self._plain_step(known)
+        self._sink.stepped()
+
+    def after_plain_step(self, optimizer: Any, has_closure: bool) -> None:
+        """It has ended: with a closure, its backwards have come before what it did."""
+        if has_closure and self.has_scaler and self.thread.stepping is None:
+            self._plain_step(self.objects.optimizer(optimizer))
+
+    def _plain_step(self, known: OptimizerRecord) -> None:
+        place = self.place()
+        gradients = self._claim(known)
+        self._follow(gradients, place)
+        # Gradients that no scaler ever met are nobody's business, beside an idle scaler.
+        self._apply(Event.OPTIMIZER_STEP, None, gradients, place)
+        gradients.remember("optimizer.step", place)
+
+    def zero_grad(self, optimizer: Any, keep: bool) -> None:
+        """`optimizer.zero_grad()` has returned; with `keep`, of `set_to_none=False`."""
+        known = self.objects.optimizer(optimizer)
+        if self.has_scaler:
+            self._cleared(self._claim(known), keep)
+
+    def module_zero_grad(self, parameters: Callable[[], Iterable[Any]]) -> None:
+        """`module.zero_grad()` has returned; sets that have no gradient now are seen later."""
+        if not self.has_scaler:
+            return
+        here = threading.get_ident()
+        changed = [
+            gradients
+            for gradients in self.objects.sets()
+            if self._may_look(gradients, here) and gradients.witness_moved()
+        ]
+        if not changed:
+            return
+        cleared = {id(parameter) for parameter in parameters()}
+        for gradients in changed:
+            if all(id(parameter) in cleared for parameter in gradients.parameters):
+                self._cleared(gradients, keep=True)
+
+    def _cleared(self, gradients: GradientSet, keep: bool) -> None:
+        kept = keep or gradients.present()
+        event = Event.ZERO_GRAD_KEEP if kept else Event.ZERO_GRAD
+        place = self.place()
+        self._apply(event, None, gradients, place)
+        gradients.remember("zero_grad", place)
+        gradients.note()
+
+    def before_clip(self, parameters: list[Any], bound: Any) -> None:
+        """Gradients of these parameters are about to be clipped at a norm or a value."""
+        if not self.has_scaler or self.thread.stepping is not None:
+            return
+        limit = float(bound) if isinstance(bound, (int, float)) else None
+        if limit == float("inf"):
+            return  # the norm alone was wanted
+        place = self.place()
+        for gradients in self.objects.sets_of(parameters):
+            if gradients.owner not in (None, threading.get_ident()):
+                continue
+            self._follow(gradients, place)
+            record = self._partner(gradients)
+            if record is not None and not _is_meant(limit, record):
+                self._apply(Event.CLIP, None, gradients, place, bound=limit)
+            gradients.remember("clip", place)
+            if record is not None:
+                self._add(record, "clip")
+
+    def after_clip(self, parameters: list[Any]) -> None:
+        """It has ended."""
+        if self.has_scaler:
+            for gradients in self.objects.sets_of(parameters):
+                gradients.note()
+
+    # -- states
+
+    def _apply(
+        self,
+        event: Event,
+        record: ScalerRecord | None,
+        gradients: GradientSet,
+        place: Place,
+        **facts: Any,
+    ) -> None:
+        """Move a set by an event that is about its gradients alone."""
+        scaler = record.number if record is not None else None
+        violation = self._tracker.apply(event, scaler, gradients.number)
+        if gradients.is_feeding or gradients.overlaps:
+            self._tracker.forget(gradients.number)
+            return
+        partner = record or self._partner(gradients)
+        if violation is not None and partner is not None:
+            self._judge(violation, place, partner, gradients, **facts)
+
+    def _judge(
+        self,
+        violation: Violation,
+        place: Place,
+        record: ScalerRecord,
+        gradients: GradientSet,
+        **facts: Any,
+    ) -> None:
+        """Tell a broken rule, if it has done what it says: not at a loss scale of 1."""
+        if violation.slug == "stale-scale":
+            if gradients.scale is None or gradients.scale == record.scale:
+                return
+            facts["was"] = gradients.scale
+        elif record.scale == 1.0 and violation.slug not in _WITHOUT_SCALE:
+            return
+        self.report(violation.slug, place, record, gradients, **facts)
+
+    def _follow(self, gradients: GradientSet, place: Place) -> None:
+        """Notice gradients that came or went without an event."""
+        if self._tracker.observe(gradients.number, present=gradients.present()):
+            gradients.remember("gradients gone", place)
+
+    def _claim(self, known: OptimizerRecord) -> GradientSet:
+        """The set of an optimizer, which this thread is about to use."""
+        gradients = known.set
+        if gradients is None:
+            raise LookupError("an optimizer without a set")
+        self._tracker.share(known.number, gradients.number)
+        gradients.owner = threading.get_ident()
+        return gradients
+
+    def _may_look(self, gradients: GradientSet, here: int) -> bool:
+        if gradients.owner is None:
+            return len(self._threads) <= 1
+        return gradients.owner == here
+
+    def _partner(self, gradients: GradientSet) -> ScalerRecord | None:
+        number = self._tracker.partner(gradients.number)
+        return self._scaler(number) if isinstance(number, int) else None
+
+    def _scaler(self, number: int) -> ScalerRecord | None:
+        if not number:
+            return None
+        known = (record for record in self.objects.scalers() if record.number == number)
+        return next(known, None)
+
+    def _add(self, record: ScalerRecord, kind: str) -> None:
+        record.word = zlib.crc32(kind.encode(), record.word)
+
+    def _look_at_partner(self, record: ScalerRecord, known: OptimizerRecord, place: Place) -> None:
+        before, known.scaler = known.scaler, record
+        if before is None or before is record or before.place != record.place:
+            return
+        known.replaced += 1
+        if known.replaced > 1 and before.updates <= 1:
+            self.report("scaler-recreated", record.place, record, known.set)
+
+    def _look_at_foreign(self, record: ScalerRecord, gradients: GradientSet, place: Place) -> None:
+        """Gradients that one scaler has multiplied are about to be divided by another's scale."""
+        if self._tracker.gradient(gradients.number) is not Gradient.SCALED:
+            return
+        was, now = gradients.scale, record.scale
+        is_known = was is not None and now is not None
+        if is_known and was != now and self._partner(gradients) is not record:
+            self.report("foreign-scaler", place, record, gradients, was=was)
+
+    def _look_at_scale(self, record: ScalerRecord, place: Place) -> None:
+        scale = record.scale
+        if scale is None:
+            return
+        if scale <= _COLLAPSED:
+            self.report("scale-collapsed", place, record)
+        elif record.skips_in_a_row >= _NEVER and scale <= _LOW:
+            self.report("never-finite", place, record)
+
+
+#: Broken rules that do their damage at a loss scale of 1, too.
+_WITHOUT_SCALE = frozenset(
+    {
+        *("step-on-zeros", "clip-of-spent", "optimizer-step-bypass", "optimizer-step-twice"),
+        *("unscale-without-gradient", "unscale-after-zero-grad"),
+    }
+)
+#: 1/scale is infinite in float32 from here on: NaN reaches the weights unchecked (P13b, P13c).
+_COLLAPSED = 2.0**-128
+#: So many skips in a row, at a scale no higher than this, do not end well by themselves.
+_NEVER, _LOW = 20, 16.0
+
+
+def _is_meant(bound: float | None, record: ScalerRecord) -> bool:
+    """Whether a threshold was multiplied by the loss scale, so that it fits scaled gradients."""
+    if bound is None or not record.scale or record.scale <= 1.0:
+        return bound is None
+    has_asked = record.asked_at >= record.updates
+    return bound >= record.scale or (has_asked and bound / record.scale > _MEANT)
+
+
+def _is_fused(known: OptimizerRecord) -> bool:
+    """Whether the kernel itself skips: then nobody knows until the device is asked."""
+    return bool(getattr(known.object(), "_step_supports_amp_scaling", False))

@@ -1,0 +1,96 @@
+"""Whose line it is: frames of the user's own code, of libraries, of torch and of amplint."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+#: File and 1-based row; "", 0 if there is none.
+Place = tuple[str, int]
+NOWHERE: Place = ("", 0)
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_CELL = "<ipython-input-"
+
+
+def user_place(is_user: Callable[[str], bool]) -> Callable[[], Place]:
+    """A function that finds the innermost line of the stack whose file is the user's."""
+    known: dict[str, bool] = {}
+
+    def place() -> Place:
+        frame = sys._getframe(1)
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            mine = known.get(filename)
+            if mine is None:
+                mine = known[filename] = is_user(filename)
+            if mine:
+                return filename, frame.f_lineno or 0
+            frame = frame.f_back  # type: ignore[assignment]
+        return NOWHERE
+
+    return place
+
+
+class Owner(Enum):
+    """Whose file it is."""
+
+    USER = "user"
+    LIBRARY = "library"
+    #: Nobody's decision: torch, the standard library, amplint run on behalf of their caller.
+    NOBODY = "nobody"
+
+
+class Territory:
+    """Tells the user's files from those of libraries.
+
+    Args:
+        nobody: the folders of torch and of amplint.
+        user: folders that are the user's although they lie among installed packages.
+    """
+
+    def __init__(self, nobody: Iterable[str], user: Iterable[str] = ()) -> None:
+        self._nobody = _prefixes(nobody)
+        self._user = _prefixes(user)
+        paths = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+        self._standard = _prefixes((os.path.dirname(os.__file__), *filter(None, paths)))
+        self._known: dict[str, Owner] = {}
+
+    def owner(self, filename: str) -> Owner:
+        """Whose the file of a code object is."""
+        known = self._known.get(filename)
+        if known is None:
+            known = self._known[filename] = self._find(filename)
+        return known
+
+    def is_user(self, filename: str) -> bool:
+        """Whether a code object's file is one of the user's."""
+        return self.owner(filename) is Owner.USER
+
+    def _find(self, filename: str) -> Owner:
+        if filename.startswith("<"):
+            return Owner.USER if filename.startswith(_CELL) else Owner.NOBODY
+        path = os.path.abspath(filename)
+        if path.startswith(self._user):
+            return Owner.USER
+        if path.startswith(self._nobody):
+            return Owner.NOBODY
+        if any(part in path for part in _INSTALLED):
+            return Owner.LIBRARY
+        return Owner.NOBODY if path.startswith(self._standard) else Owner.USER
+
+    def caller(self) -> Place:
+        """The innermost line that somebody has decided to run: the user's or a library's."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            if self.owner(filename) is not Owner.NOBODY:
+                return filename, frame.f_lineno or 0
+            frame = frame.f_back  # type: ignore[assignment]
+        return NOWHERE
+
+
+def _prefixes(folders: Iterable[str]) -> tuple[str, ...]:
+    return tuple(os.path.join(os.path.abspath(folder), "") for folder in folders)
