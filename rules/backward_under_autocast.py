@@ -66,8 +66,9 @@ Executing the step: during `backward`, `torch.is_autocast_enabled` is true for t
 gradients of layers whose forward ran in float32 differ from those of a backward behind the region.
 
 ## Fix safety
-No fix is offered: the block has to end before the backward, and statements between the two may need
-autocast.
+Unsafe: what autocast has computed in half precision then changes. The backward leaves the block with
+all that follows in it, where none of this runs a forward or multiplies matrices, and where the block
+opens autocast and nothing else. Elsewhere the right end of the block is not in sight.
 
 ## Known limits
 One finding for each region, at its first backward. Callees that cannot be resolved are not looked
@@ -84,6 +85,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
+from amplint.fixing.blocks import end_before
 from amplint.regions.islands import Island, island_of
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import anchor, backwards, ending_words, path_to
@@ -97,6 +99,7 @@ RULE = Rule(
     effect="silent",
     summary="`backward()` inside an autocast region",
     facts=("B16", "B16b"),
+    fix="unsafe",
 )
 
 SUFFERS = (
@@ -143,6 +146,7 @@ def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
         message,
         ending_words(view, region, node, first),
         path=_path(view, region, items, island),
+        fix=end_before(view, region, first),
         links=(region.link, _damage(view, region, island)),
     )
 

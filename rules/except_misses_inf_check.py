@@ -59,8 +59,8 @@ Executing the function raises the `AssertionError` through the handler; with a h
 it, the parameters stay where they are for the rest of the run.
 
 ## Fix safety
-Unsafe: `except RuntimeError` becomes `except AssertionError`, so that the handler runs where
-training stopped before. It is offered where the handler speaks of inf checks and of nothing else,
+Unsafe: `except RuntimeError` becomes `except (RuntimeError, AssertionError)`, so that the handler
+runs where training stopped before. It is offered where the handler speaks of inf checks and of nothing else,
 and leaves the loop or updates the scaler; one that only goes on would swallow the error. Better
 than any handler is a scaled backward before each step.
 
@@ -196,7 +196,7 @@ def _catch_it(handler: ast.ExceptHandler) -> Repair | None:
     tests = sum(isinstance(node, (ast.If, ast.IfExp, ast.match_case)) for node in ast.walk(handler))
     if not isinstance(handler.type, ast.Name) or tests > 1:
         return None
-    return unsafe(Write(handler.type, "AssertionError"))
+    return unsafe(Write(handler.type, "({}, AssertionError)"))
 
 
 def _caught(handler: ast.ExceptHandler) -> set[str]:

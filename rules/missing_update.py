@@ -53,8 +53,9 @@ for inputs, targets in loader:
 Executing the function on two batches raises the `RuntimeError` in the second one.
 
 ## Fix safety
-No fix is offered: with several optimizers only the place after the last step is right, and that
-can be in another function.
+Unsafe: training goes on where it stopped. Behind the only `scaler.step` of the function goes a new
+`scaler.update()` if the file has none, or the one that stands behind the loop. With several steps
+only the place after the last one is right, and that can be in another function: then there is no fix.
 
 ## Known limits
 Silent where an unknown function receives the scaler, because it may call `update()`. Data loops
@@ -70,8 +71,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amplint.code.dataflow import arguments
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
-from amplint.rule import Rule
+from amplint.fixing.statements import calls_on, own_statement, statement_of
+from amplint.fixing.verbs import Insert, Move, Repair, unsafe
+from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -82,6 +87,7 @@ RULE = Rule(
     effect="crash",
     summary="an iteration with `scaler.step` and without `scaler.update()`",
     facts=("S14", "S14b", "P12"),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -102,4 +108,20 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the calls that meet the step of the iteration before."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _update_behind)
+
+
+def _update_behind(view: FileView, misuse: Misuse) -> Repair | None:
+    """Update behind the only step, with the call that stands behind the loop if there is one."""
+    steps = [statement_of(site.node, misuse.function) for site in calls_on(view, misuse, "step")]
+    step = steps[0] if len(steps) == 1 else None
+    if step is None or own_statement(misuse, view) is None:
+        return None
+    updates = [site.node for site in calls_on(view, misuse, "update")]
+    if not updates and misuse.details.get("never") == "yes":
+        return unsafe(Insert(step, f"{misuse.scaler}.update()", after=True))
+    update = statement_of(updates[0], misuse.function) if len(updates) == 1 else None
+    layout = layout_of(misuse.function)
+    if update is None or arguments(updates[0]) or layout.loops(update) or layout.loops(step) == []:
+        return None
+    return unsafe(Move(update, step, after=True))

@@ -56,7 +56,8 @@ Executing the function moves the parameters by 1.5e-5 of the step that a plain
 ## Fix safety
 Unsafe: there are gradients then, or scaled ones, which changes training. The parentheses of a
 `backward` are added, and `.backward()` to a `scale` that stands alone, where the function has no
-other backward. Where it has one, which of the two has to go cannot be read from the code.
+other backward. Where its only one is a plain backward on this loss, under no condition, that one
+starts from the scaled loss, and the call that was thrown away goes.
 
 ## Known limits
 Silent where nothing shows that the scaler is one of gradients, because `scale` is also a method of
@@ -79,7 +80,7 @@ from amplint.code.dataflow import receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
-from amplint.fixing.verbs import Write, unsafe
+from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -127,7 +128,7 @@ def _check_name(view: FileView, scaling: Scaling, statement: ast.Assign) -> Iter
     uncalled = [node for node in reads if _is_uncalled_backward(layout.parents, node)]
     if len(reads) == 1 and uncalled:
         yield _not_called(view, scaling, layout.parents[uncalled[0]])
-    elif not reads and _plain_backward_follows(scaling, statement):
+    elif not reads and _plain_backwards(scaling, statement):
         yield _unused(view, scaling)
 
 
@@ -144,17 +145,19 @@ def _is_uncalled_backward(parents: dict[ast.AST, ast.AST], read: ast.AST) -> boo
     return isinstance(parents[attribute], ast.Expr)
 
 
-def _plain_backward_follows(scaling: Scaling, statement: ast.Assign) -> bool:
+def _plain_backwards(scaling: Scaling, statement: ast.stmt) -> list[ast.expr]:
+    """Where a backward behind a statement starts from the loss as it is."""
     layout = layout_of(scaling.function)
     loss = ast.unparse(scaling.loss)
-    return any(
-        isinstance(node, ast.Call)
+    return [
+        node.func.value
+        for node in layout.nodes
+        if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "backward"
         and receiver(node) == loss
         and layout.reaches(statement, node)
-        for node in layout.nodes
-    )
+    ]
 
 
 def _unused(view: FileView, scaling: Scaling) -> Finding:
@@ -166,17 +169,25 @@ def _unused(view: FileView, scaling: Scaling) -> Finding:
         ),
         f"call backward on the result: `{view.source_of(scaling.node)}.backward()`",
         path=scaling.path,
-        fix=unsafe(Write(scaling.node, "{}.backward()")) if _is_only_backward(scaling) else None,
+        fix=_through_scaler(scaling),
     )
 
 
-def _is_only_backward(scaling: Scaling) -> bool:
-    """Whether a `scale` stands alone in a function that calls no backward."""
+def _through_scaler(scaling: Scaling) -> Repair | None:
+    """Call the missing backward, or let the only one of the function start from the scaled loss."""
     layout = layout_of(scaling.function)
-    calls = (node for node in layout.nodes if isinstance(node, ast.Call))
-    return isinstance(layout.parents[scaling.node], ast.Expr) and not any(
-        last_name(call.func) == "backward" for call in calls
-    )
+    statement = layout.statement(scaling.node)
+    if not isinstance(layout.parents[scaling.node], (ast.Expr, ast.Assign)):
+        return None
+    calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
+    backwards = [call for call in calls if last_name(call.func) == "backward"]
+    if not backwards:
+        is_alone = isinstance(statement, ast.Expr)
+        return unsafe(Write(scaling.node, "{}.backward()")) if is_alone else None
+    plain = _plain_backwards(scaling, statement)
+    if len(backwards) != 1 or len(plain) != 1 or layout.conditions(backwards[0]):
+        return None
+    return unsafe(Remove(statement), Write(plain[0], f"{scaling.scaler}.scale({{}})"))
 
 
 def _not_called(view: FileView, scaling: Scaling, node: ast.AST) -> Finding:

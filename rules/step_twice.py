@@ -53,7 +53,10 @@ Executing the function raises the `RuntimeError` at the second `scaler.step`, or
 parameters by twice as much as with the plain step removed.
 
 ## Fix safety
-No fix is offered: the extra call may stand on a branch that is meant for training without AMP.
+Unsafe: updates become smaller. The plain `optimizer.step()` is taken away where it is a statement of
+its own, without a comment beside it, and the path assumes nothing: on a branch it may be meant for
+training without AMP. There is no fix for a second `scaler.step`, which may be meant for another
+optimizer.
 
 ## Known limits
 Two optimizers are two steps: `scaler.step(a)` and `scaler.step(b)` before one `scaler.update()`
@@ -69,7 +72,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
-from amplint.rule import Rule
+from amplint.fixing.statements import is_unconditional, own_statement
+from amplint.fixing.verbs import Remove, Repair, unsafe
+from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -80,6 +85,7 @@ RULE = Rule(
     effect="crash/silent",
     summary="an optimizer stepped a second time before `scaler.update()`",
     facts=("S13", "S15"),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -96,4 +102,13 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the second step on one set of gradients."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _once)
+
+
+def _once(view: FileView, misuse: Misuse) -> Repair | None:
+    """Take the plain step away that follows one through the scaler on every path."""
+    slug = misuse.violation.slug if misuse.violation else ""
+    statement = own_statement(misuse, view)
+    if slug != "optimizer-step-twice" or statement is None or not is_unconditional(misuse):
+        return None
+    return unsafe(Remove(statement))

@@ -68,7 +68,10 @@ Executing the step: `torch.is_autocast_enabled` is true for the device while the
 runs.
 
 ## Fix safety
-No fix is offered: the step has to move behind the block, and statements between may need autocast.
+Unsafe: what autocast has computed in half precision then changes. The step leaves the block with all
+that follows in it, where none of this runs a forward or multiplies matrices, and where the block opens
+autocast and nothing else; a block that begins with the step is dissolved. Elsewhere the right end of
+the block is not in sight.
 
 ## Known limits
 Silent where the region also holds a backward pass (AMP501 reports the region) or a later forward that
@@ -86,6 +89,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.findings import Finding, Severity
+from amplint.fixing.blocks import end_before
 from amplint.regions.training import (
     Stale,
     anchor,
@@ -105,6 +109,7 @@ RULE = Rule(
     effect="silent",
     summary="an optimizer or scaler step inside an autocast region",
     facts=("S41", "A10"),
+    fix="unsafe",
 )
 
 MESSAGE = (
@@ -144,6 +149,7 @@ def check(view: FileView) -> Iterator[Finding]:
             ending_words(view, region, node, fresh[0]),
             path=path_to(view, region, fresh[0], "the optimizer steps with autocast still on"),
             links=(region.link, optimizer_link(view, regions, fresh[0])),
+            fix=end_before(view, region, fresh[0]),
         )
 
 
@@ -156,5 +162,6 @@ def _stale(view: FileView, stale: Stale) -> Finding:
     module = stale.forward.function.module
     again = view.step(stale.forward.call, module, "this forward runs in the same region again")
     help = ending_words(view, stale.region, node, stale.step)
+    fix = end_before(view, stale.region, stale.step)
     links = (stale.region.link, optimizer_link(view, view.regions, stale.step))
-    return view.finding(RULE, node, message, help, path=(*steps, again), links=links)
+    return view.finding(RULE, node, message, help, path=(*steps, again), links=links, fix=fix)

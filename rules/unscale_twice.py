@@ -57,7 +57,10 @@ for i, (inputs, targets) in enumerate(loader):
 Executing the function over two micro-batches raises the `RuntimeError` at the second `unscale_`.
 
 ## Fix safety
-No fix is offered: the call and the clipping below it move together, often into another block.
+Unsafe: training goes on where it stopped. A second `unscale_` that no condition leads to is taken
+away. One that is repeated while a window is open moves in front of the only `scaler.step` of the
+function, with the clips behind it, where that step stands in an `if` of the same block. No fix where
+the norm that a clip returns is kept, and for an `unscale_` behind the step.
 
 ## Known limits
 A boundary that an unknown function computes is not judged. Wrappers around an optimizer
@@ -70,10 +73,21 @@ A boundary that an unknown function computes is not judged. Wrappers around an o
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
-from amplint.rule import Rule
+from amplint.fixing.statements import (
+    block_of,
+    calls_on,
+    is_unconditional,
+    own_statement,
+    statement_of,
+)
+from amplint.fixing.verbs import Move, Remove, Repair, unsafe
+from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -84,6 +98,7 @@ RULE = Rule(
     effect="crash",
     summary="`unscale_` a second time before `scaler.update()`",
     facts=("U01", "U02", "U06", "S37c"),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -104,4 +119,39 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the second unscale_ of one optimizer."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _once_for_each_step)
+
+
+def _once_for_each_step(view: FileView, misuse: Misuse) -> Repair | None:
+    """Unscale where the window ends, with the clips; or not a second time on one path."""
+    statement = own_statement(misuse, view)
+    if not isinstance(statement, ast.Expr) or not misuse.optimizer:
+        return None
+    slug = misuse.violation.slug if misuse.violation else ""
+    if misuse.details.get("loop") == "yes":
+        return _at_the_step(view, misuse, statement)
+    if slug != "unscale-twice" or not is_unconditional(misuse):
+        return None
+    return unsafe(Remove(statement))
+
+
+def _at_the_step(view: FileView, misuse: Misuse, statement: ast.stmt) -> Repair | None:
+    """Move it, and the clips behind it, in front of the only step, which stands in an `if`."""
+    steps = [statement_of(site.node, misuse.function) for site in calls_on(view, misuse, "step")]
+    step = steps[0] if len(steps) == 1 else None
+    branch = layout_of(misuse.function).parents[step] if step is not None else None
+    block = block_of(misuse, statement)
+    if step is None or not isinstance(branch, ast.If) or step not in branch.body:
+        return None
+    if branch not in block or len(list(calls_on(view, misuse, "unscale_"))) > 1:
+        return None
+    between = block[block.index(statement) + 1 : block.index(branch)]
+    clips = [other for other in between if _clips(other)]
+    if any(isinstance(other, ast.Assign) for other in clips):
+        return None  # what it returns may be read where nothing steps
+    return unsafe(*(Move(each, step) for each in (statement, *clips)))
+
+
+def _clips(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Call) and "clip_grad" in last_name(value.func)

@@ -55,7 +55,9 @@ for inputs, targets in loader:
 Executing the function with the scaler on and off moves the parameters by different amounts.
 
 ## Fix safety
-No fix is offered: the backward may be meant for another optimizer, or for a path without AMP.
+Unsafe: the update grows by the loss scale. The loss of the plain backward is scaled where it is the
+only one of the function, stands under no condition, and the path assumes nothing. Elsewhere it may be
+meant for another optimizer, or for training without AMP.
 
 ## Known limits
 A plain backward on a loss of its own (an attack, a visualisation) counts only if its gradients can
@@ -69,10 +71,14 @@ reach the optimizer. Guards that disagree are AMP201, a dropped result of `scale
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
-from amplint.rule import Rule
+from amplint.fixing.statements import calls_on, is_unconditional
+from amplint.fixing.verbs import Repair, Write, unsafe
+from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -83,6 +89,7 @@ RULE = Rule(
     effect="silent",
     summary="`scaler.step` on gradients of a plain `loss.backward()`",
     facts=("S03", "B14", "B25"),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -108,4 +115,23 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the steps that divide unscaled gradients."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _scale_it)
+
+
+def _scale_it(view: FileView, misuse: Misuse) -> Repair | None:
+    """Scale the loss of the only plain backward of the function, which no branch holds."""
+    if misuse.function.module is not view.module or not is_unconditional(misuse):
+        return None
+    layout = layout_of(misuse.function)
+    scaled = {site.node for site in calls_on(view, misuse, "scale")}
+    plain = [
+        node
+        for node in layout.nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and not scaled & {*layout.inside(node.func.value)}
+    ]
+    if len(plain) != 1 or layout.conditions(plain[0]) or not misuse.scaler:
+        return None
+    return unsafe(Write(plain[0].func.value, f"{misuse.scaler}.scale({{}})"))

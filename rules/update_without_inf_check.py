@@ -55,7 +55,9 @@ for i, (inputs, targets) in enumerate(loader):
 Executing the function raises the `AssertionError` at the reported `update()`.
 
 ## Fix safety
-No fix is offered: either the call moves under the condition of the step, or the step is missing.
+Unsafe: training goes on where it stopped. The `update()` moves behind the only `scaler.step` of the
+function where that stands in an `if` before it, in the same block, and nothing unscales. Elsewhere the
+step may be what is missing.
 
 ## Known limits
 One check of any optimizer is enough for torch, so with several optimizers the rule is silent
@@ -68,10 +70,14 @@ unless none of them was unscaled or stepped.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
-from amplint.rule import Rule
+from amplint.fixing.statements import block_of, calls_on, own_statement, statement_of
+from amplint.fixing.verbs import Move, Repair, unsafe
+from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -82,6 +88,7 @@ RULE = Rule(
     effect="crash",
     summary="`scaler.update()` with nothing unscaled or stepped since the last one",
     facts=("P01", "P04", "P06", "P09b", "P10", "S36b", "S16"),
+    fix="unsafe",
 )
 
 MESSAGES = {
@@ -99,4 +106,19 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the updates that have no inf check to look at."""
-    return report(view, RULE, MESSAGES, HELPS)
+    return report(view, RULE, MESSAGES, HELPS, _where_it_steps)
+
+
+def _where_it_steps(view: FileView, misuse: Misuse) -> Repair | None:
+    """Move the update behind the only step, into the `if` before it that holds this step."""
+    statement = own_statement(misuse, view)
+    if statement is None or any(calls_on(view, misuse, "unscale_")):
+        return None
+    steps = [statement_of(site.node, misuse.function) for site in calls_on(view, misuse, "step")]
+    step = steps[0] if len(steps) == 1 else None
+    branch = layout_of(misuse.function).parents[step] if step is not None else None
+    block = block_of(misuse, statement)
+    before = block[: block.index(statement)] if statement in block else []
+    if step is None or not isinstance(branch, ast.If) or branch not in before:
+        return None
+    return unsafe(Move(statement, step, after=True)) if step in branch.body else None

@@ -30,7 +30,7 @@ ORDER = (
     ("regions", "gradflow", "flow"),
     ("fixing.verbs", "fixing.arguments", "fixing.transformer", "fixing.codemods"),
     ("view",),
-    ("wording", "fixing.edits", "fixing.statements"),
+    ("wording", "fixing.edits", "fixing.statements", "fixing.blocks"),
     ("rules.*",),
     ("inspection",),
     ("cache",),

@@ -29,6 +29,7 @@ from amplint.fixing.verbs import (
     Move,
     Remove,
     Repair,
+    Unwrap,
     Verb,
     Within,
 )
@@ -97,13 +98,47 @@ class _Maker:
         assert not isinstance(verb, Import)
         if isinstance(verb, Changing):
             return self._rows(cast("ast.stmt", verb.node))
+        if isinstance(verb, Move):
+            return self._rows_of_move(verb)
         first, last = self._rows(verb.statement)
         if isinstance(verb, Within) and verb.last is not None:
             return first, self._rows(verb.last)[1]
-        if not isinstance(verb, Move):
-            return first, last
-        to_first, to_last = self._rows(verb.to)
-        return self._with_comments(min(first, to_first)), max(last, to_last)
+        if isinstance(verb, Remove):
+            beside = self._rows(self._neighbour(verb.statement))
+            return min(first, beside[0]), max(last, beside[1])
+        return first, last
+
+    def _rows_of_move(self, verb: Move) -> tuple[int, int]:
+        """From one statement to the other, each with what holds it in the block they share."""
+        chains = [list(self._chain(each)) for each in (verb.statement, verb.to)]
+        for one in chains[0]:
+            for other in chains[1]:
+                if other in self._beside(one):
+                    pairs = self._rows(one), self._rows(other)
+                    first, last = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
+                    return self._with_comments(first), last
+        raise CannotFix
+
+    def _chain(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """A statement and those around it, innermost first."""
+        yield statement
+        node: ast.AST = statement
+        while node in self._parents:
+            node = self._parents[node]
+            if isinstance(node, ast.stmt):
+                yield node
+
+    def _neighbour(self, statement: ast.stmt) -> ast.stmt:
+        """A statement of the same block, one in front of it if there is one.
+
+        Raises:
+            CannotFix: there is none, so that the block would be empty.
+        """
+        block = self._beside(statement)
+        if len(block) < 2:
+            raise CannotFix
+        index = block.index(statement)
+        return block[index - 1] if index else block[1]
 
     def _rows(self, statement: ast.stmt) -> tuple[int, int]:
         """The rows of a statement and of all that share a row with it."""
@@ -155,7 +190,7 @@ class _Maker:
     def _edits_of(self, piece: _Piece) -> Iterator[Edit]:
         after = piece.changed(self._indent)
         if piece.is_rows:
-            yield from _line_edits(piece.start.row, piece.text, after)
+            yield from _line_edits(self._lines, piece.start.row, piece.text, after)
         elif after != piece.text:
             yield _trimmed(self._lines, piece.start, piece.text, after)
 
@@ -170,7 +205,9 @@ class _Maker:
         for item in imports:
             module, name = (item.module, item.name) if item.module else (item.name, None)
             AddImportsVisitor.add_needed_import(context, module, name)
-        yield from _line_edits(1, text, AddImportsVisitor(context).transform_module(tree).code)
+        yield from _line_edits(
+            self._lines, 1, text, AddImportsVisitor(context).transform_module(tree).code
+        )
 
     @cached_property
     def _indent(self) -> str:
@@ -259,7 +296,7 @@ class _Piece:
 def _moves(verb: Verb) -> bool:
     """Whether a verb is about statements."""
     node = verb.node if isinstance(verb, Changing) else None
-    return isinstance(verb, (Insert, Remove, Move, Within)) or isinstance(node, ast.stmt)
+    return isinstance(verb, (Insert, Remove, Move, Unwrap, Within)) or isinstance(node, ast.stmt)
 
 
 def _merged(regions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -302,7 +339,7 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _line_edits(row: int, before: str, after: str) -> Iterator[Edit]:
+def _line_edits(lines: LineTable, row: int, before: str, after: str) -> Iterator[Edit]:
     """Edits of whole lines.
 
     Args:
@@ -311,8 +348,15 @@ def _line_edits(row: int, before: str, after: str) -> Iterator[Edit]:
     old, new = _lines_of(before), _lines_of(after)
     for tag, first, last, start, end in SequenceMatcher(None, old, new, False).get_opcodes():
         if tag != "equal":
-            span = Span(Position(row + first, 1), Position(row + last, 1))
+            span = Span(_start(lines, row + first), _start(lines, row + last))
             yield Edit(span, "".join(new[start:end]))
+
+
+def _start(lines: LineTable, row: int) -> Position:
+    """Where a row begins; behind the last one, where the file ends."""
+    if row <= len(lines.lines):
+        return Position(row, 1)
+    return Position(row - 1, len(lines.line(row - 1)) + 1)
 
 
 def _lines_of(text: str) -> list[str]:

@@ -7,14 +7,17 @@ repetition ends; what is left then cannot be fixed without doing harm.
 
 from __future__ import annotations
 
+import io
+import tokenize
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from amplint.findings import Finding
 from amplint.fixing.edits import Change, apply, collide, disjoint, moved, resolve
 from amplint.inspection import FileResult, Task, inspect
-from amplint.source.positions import LineTable
+from amplint.source.positions import LineTable, split_lines
 
 #: Applicabilities that are applied, by whether unsafe fixes are wanted.
 APPLIED = {False: frozenset({"safe"}), True: frozenset({"safe", "unsafe"})}
@@ -160,6 +163,16 @@ class _Fixer:
         return group
 
 
+def _comments(text: str) -> Counter[str]:
+    """The comments of a text that parses."""
+    lines = io.StringIO("\n".join(split_lines(text)))
+    found: Counter[str] = Counter()
+    with suppress(tokenize.TokenError, SyntaxError):
+        for token in tokenize.generate_tokens(lines.readline):
+            found[token.string] += token.type == tokenize.COMMENT
+    return +found
+
+
 def _harm(
     before_text: str,
     before: FileResult,
@@ -172,6 +185,9 @@ def _harm(
     new_errors = {error.message for error in after.errors} - {e.message for e in before.errors}
     if new_errors:
         return f"afterwards the file {min(new_errors)}"
+    lost = _comments(before_text) - _comments(after_text)
+    if lost:
+        return f"it would lose the comment `{min(lost)}`"
     old, new = LineTable(before_text), LineTable(after_text)
 
     def row_afterwards(finding: Finding) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite
+from amplint.code.module import CallSite, Function
 from amplint.rule import Misuse
 from amplint.view import FileView
 
@@ -19,11 +19,16 @@ def is_unconditional(misuse: Misuse) -> bool:
 
 def own_statement(misuse: Misuse, view: FileView) -> ast.stmt | None:
     """The statement that consists of the offending call, or of a name given its result."""
-    layout = layout_of(misuse.function)
-    if misuse.function.module is not view.module or misuse.node not in layout:
+    if misuse.function.module is not view.module or not isinstance(misuse.node, ast.Call):
         return None
-    statement = layout.statement(misuse.node)
-    is_it = isinstance(statement, (ast.Expr, ast.Assign)) and statement.value is misuse.node
+    return statement_of(misuse.node, misuse.function)
+
+
+def statement_of(call: ast.Call, function: Function) -> ast.stmt | None:
+    """The statement that consists of a call, or of a name given its result."""
+    layout = layout_of(function)
+    statement = layout.statement(call) if call in layout else None
+    is_it = isinstance(statement, (ast.Expr, ast.Assign)) and statement.value is call
     return statement if is_it else None
 
 

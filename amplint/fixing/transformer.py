@@ -24,6 +24,7 @@ from amplint.fixing.verbs import (
     Move,
     Name,
     Rename,
+    Unwrap,
     Verb,
     Within,
     Write,
@@ -79,6 +80,7 @@ class Plan(cst.CSTTransformer):
     after: dict[cst.CSTNode, list[_Statement]] = field(default_factory=lambda: defaultdict(list))
     moved: set[cst.CSTNode] = field(default_factory=set)
     removed: set[cst.CSTNode] = field(default_factory=set)
+    unwrapped: set[cst.CSTNode] = field(default_factory=set)
     within: dict[cst.CSTNode, tuple[Any, cst.CSTNode]] = field(default_factory=dict)
 
     @classmethod
@@ -119,6 +121,9 @@ class Plan(cst.CSTTransformer):
             (outer,) = _parsed(f"{verb.header}\n    pass", indent)
             self.within[node] = outer, nodes[verb.last or verb.statement]
             return
+        if isinstance(verb, Unwrap):
+            self.unwrapped.add(node)
+            return
         self.removed.add(node)
         if isinstance(verb, Move):
             self.moved.add(node)
@@ -146,6 +151,8 @@ class Plan(cst.CSTTransformer):
             group = [] if key in self.removed or not _holds(new) else [new]
             if key in self.removed and key not in self.moved:
                 kept += _comments_above(new)
+            if key in self.unwrapped:
+                group = _body(new)
             group = [*_in_front(self.before.get(key, []), group), *self.after.get(key, [])]
             if group and kept:
                 group[0] = group[0].with_changes(leading_lines=(*kept, *group[0].leading_lines))
@@ -286,6 +293,23 @@ def _comments_above(line: Any) -> list[cst.EmptyLine]:
     if inside > len(above):
         raise CannotFix
     return above
+
+
+def _body(block: Any) -> list[_Statement]:
+    """The statements of a compound one, below what stands above it.
+
+    Raises:
+        CannotFix: a comment belongs to the block itself.
+    """
+    body = block.body
+    if isinstance(body, cst.SimpleStatementSuite):
+        line = cst.SimpleStatementLine(body.body, trailing_whitespace=body.trailing_whitespace)
+        return [line.with_changes(leading_lines=block.leading_lines)]
+    own = [body.header, *body.footer, *(each for item in block.items for each in _walk(item))]
+    if any(getattr(each, "comment", None) or isinstance(each, cst.Comment) for each in own):
+        raise CannotFix
+    first, *rest = body.body
+    return [first.with_changes(leading_lines=(*block.leading_lines, *first.leading_lines)), *rest]
 
 
 def _around(outer: Any, body: list[_Statement]) -> Any:

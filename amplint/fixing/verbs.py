@@ -39,6 +39,13 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Unwrap:
+    """Put the body of a `with` statement in its place."""
+
+    statement: ast.With
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Within:
     """Put a statement into the body of a new one, given by its header (`if scaler:`).
 
@@ -137,7 +144,7 @@ class Become:
 
 #: Verbs about one node, in any order; the others move statements.
 Changing = Write | Add | Name | Drop | Decorate | Rename | Become
-Verb = Insert | Remove | Move | Within | Import | Changing
+Verb = Insert | Remove | Move | Unwrap | Within | Import | Changing
 
 
 @dataclass(frozen=True, slots=True, eq=False)

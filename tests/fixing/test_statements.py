@@ -90,7 +90,7 @@ CASES = {
         ),
         (
             "scaler.scale(loss).backward()\ntry:\n    scaler.step(optimizer)\n"
-            "except AssertionError:\n    raise SystemExit('No inf checks')\nscaler.update()"
+            "except (RuntimeError, AssertionError):\n    raise SystemExit('No inf checks')\nscaler.update()"
         ),
     ),
 }
@@ -110,7 +110,7 @@ def test_the_order_is_put_right(before: str, after: str) -> None:
             "scaler.update()"
         ),
         # which backward is meant cannot be read
-        "scaler.scale(loss)\nloss.backward()\nscaler.step(optimizer)\nscaler.update()",
+        "scaler.scale(loss)\nloss.backward()\nloss.backward()\nscaler.step(optimizer)\nscaler.update()",
     ],
     ids=["condition", "two backwards"],
 )
