@@ -72,6 +72,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.library_objects import calls_on
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scaling import scale_words
@@ -119,7 +120,12 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         message = _message(view, backward)
         if message is not None:
-            yield view.finding(RULE, backward.node, message, HELP)
+            accelerator = backward.node.func.value  # type: ignore[attr-defined]
+            rests = (
+                links.library_object(view, accelerator, backward.function),
+                links.proved("effect", backward.node, "scales by itself"),
+            )
+            yield view.finding(RULE, backward.node, message, HELP, links=rests)
 
 
 def _message(view: FileView, backward: CallSite) -> str | None:

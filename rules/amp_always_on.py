@@ -80,7 +80,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.amp import names
+from amplint.amp import links, names
+from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scalers import BuiltScaler, built_scalers
 from amplint.code.dataflow import arguments, constant_of
@@ -138,12 +139,18 @@ def _judge(view: FileView, region: Region, scaler: BuiltScaler, choice: Value) -
     devices, dtypes = region.cast.devices, region.cast.dtypes
     words = {"device": choice.content, "row": scaler.call.lineno}
     path = tuple(view.step(step.node, step.module, step.words) for step in choice.steps)
+    rests = (
+        links.participant(view, scaler.call, scaler.function, Role.SCALER, scaler.target),
+        region.link,
+        Link("value", Standing.CODE, words["device"], "can be the device"),
+    )
     if devices == {"cuda"}:
         message = TURNS_OFF.format_map(words)
         slower = Link("damage", Standing.HARMLESS, words["device"], "trains on in float32")
-        yield view.finding(RULE, region.opened, message, HELP, path=path, links=(slower,))
+        yield view.finding(RULE, region.opened, message, HELP, path=path, links=(*rests, slower))
     elif dtypes == {"float16"} and (devices is None or choice.content in devices):
-        yield view.finding(RULE, region.opened, STAYS_ON.format_map(words), HELP, path=path)
+        message = STAYS_ON.format_map(words)
+        yield view.finding(RULE, region.opened, message, HELP, path=path, links=rests)
 
 
 def _is_for_cuda(view: FileView, built: BuiltScaler) -> bool:

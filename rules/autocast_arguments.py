@@ -78,7 +78,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.amp import names
+from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.scaler_calls import expects_error
 from amplint.code.dataflow import constant_of, definitions
@@ -136,8 +136,13 @@ def check(view: FileView) -> Iterator[Finding]:
         )
         if is_known and not expects_error(site):
             for node, message, help, flag in _complaints(view, site):
-                links = [flag_link(view.values, flag, site.function)] if flag is not None else []
-                yield view.finding(RULE, node, message, help, links=links)
+                rests = (
+                    links.proved("object", site.node.func, "is torch's autocast"),
+                    links.proved("value", node, "is what it is given")
+                    if flag is None
+                    else flag_link(view.values, flag, site.function),
+                )
+                yield view.finding(RULE, node, message, help, links=rests)
                 break
     yield from _uncalled(view)
 
@@ -256,4 +261,8 @@ def _not_called(view: FileView, place: ast.expr, old: bool, is_block: bool) -> F
     error = WITH_ERROR if is_block else OLD_DECORATOR_ERROR if old else DECORATOR_ERROR
     example = f"{callee}()" if old else f'{callee}("cuda")'
     message = NOT_CALLED.format(callee=callee, error=error)
-    return view.finding(RULE, place, message, f"call it: `{example}`")
+    rests = (
+        links.proved("object", place, "is torch's autocast"),
+        links.proved("value", place, "is a class"),
+    )
+    return view.finding(RULE, place, message, f"call it: `{example}`", links=rests)

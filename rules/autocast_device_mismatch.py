@@ -71,6 +71,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from amplint.amp import links
 from amplint.amp.dtypes import DType
 from amplint.code.dataflow import parameters, scopes
 from amplint.code.expressions import last_name, path_text
@@ -147,7 +148,12 @@ def _finding(
         view.step(region.opened, region.function.module, opening_words(view, region)),
         view.step(call, region.function.module, "the model runs here"),
     )
-    return view.finding(RULE, region.opened, message, HELP, path=path)
+    rests = (
+        links.model(view, call.func, region.function, is_run=True),
+        region.link,
+        links.proved("value", move.call, f"puts it on {_words(found)}"),
+    )
+    return view.finding(RULE, region.opened, message, HELP, path=path, links=rests)
 
 
 def _words(devices: frozenset[object] | frozenset[str]) -> str:

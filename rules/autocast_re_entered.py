@@ -86,10 +86,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.code.dataflow import parameters
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity
 from amplint.regions.regions import Inside, Region, Regions, Trail
 from amplint.regions.training import anchor, path_to
 from amplint.rule import Rule
@@ -141,7 +142,8 @@ def _recursion(view: FileView, regions: Regions, region: Region) -> Iterator[Fin
         path = path_to(view, region, item, "enters the same object again")
         help = INSTEAD.format_map(words)
         message = RECURSION.format_map(words)
-        yield view.finding(RULE, anchor(view, item), message, help, path=path)
+        rests = _links(region, item.call)
+        yield view.finding(RULE, anchor(view, item), message, help, path=path, links=rests)
 
 
 def _last(trail: Trail) -> Inside:
@@ -164,7 +166,14 @@ def _same_object(view: FileView, regions: Regions, region: Region) -> Iterator[F
         path.append(view.step(other.opened, other.function.module, "and entered again here"))
         if other.function.module is not view.module:
             node = anchor(view, _last(trail))
-        yield view.finding(RULE, node, message, NEW_OBJECT, path=tuple(path))
+        rests = _links(region, other.opened)
+        yield view.finding(RULE, node, message, NEW_OBJECT, path=tuple(path), links=rests)
+
+
+def _links(region: Region, again: ast.expr) -> tuple[Link, ...]:
+    """That it is an autocast object, and that the second place has the same one."""
+    entered = Link("object", region.cast.standing, ast.unparse(region.opened), "is an autocast")
+    return entered, links.proved("identity", again, "enters the same object")
 
 
 def _entered_inside(regions: Regions, region: Region) -> Iterator[tuple[Region, Trail]]:

@@ -84,6 +84,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.fixing.blocks import end_before
 from amplint.regions.islands import Island, island_of
@@ -147,7 +148,11 @@ def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
         ending_words(view, region, node, first),
         path=_path(view, region, items, island),
         fix=end_before(view, region, first),
-        links=(region.link, _damage(view, region, island)),
+        links=(
+            region.link,
+            links.proved("object", first.call.func, "runs the backward pass"),
+            _damage(view, region, island),
+        ),
     )
 
 

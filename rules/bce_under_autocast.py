@@ -75,14 +75,18 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.scaler_calls import expects_error
+from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.code.module import Function
-from amplint.findings import Finding, Severity
+from amplint.code.module import CallSite, Function
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, Regions
 from amplint.regions.training import path_to
 from amplint.rule import Rule
+from amplint.values.assumptions import Assumptions
+from amplint.values.conditions import conditions_at
 from amplint.view import FileView
 from amplint.wording import shorten
 
@@ -98,6 +102,9 @@ RULE = Rule(
 FUNCTIONS = frozenset(("torch.nn.functional.binary_cross_entropy",))
 LOSSES = frozenset(("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss"))
 MENTIONS = re.compile(r"binary_cross_entropy(?!_with)|BCELoss")
+#: Functions of torch that say whether autocast is on.
+_ASKING = frozenset(("is_autocast_enabled", "is_autocast_available", "get_autocast_dtype"))
+#: Words of a test that may exclude autocast, where nothing in sight says so.
 ASKS = re.compile(r"autocast|amp\b|amp_|half|fp16|mixed", re.IGNORECASE)
 
 MESSAGE = (
@@ -120,16 +127,17 @@ def check(view: FileView) -> Iterator[Finding]:
     for site in view.module.calls:
         if site.node not in layout_of(site.function) or expects_error(site):
             continue
-        if not _is_banned(regions, site.node, site.function):
+        if not _is_plain_entropy(regions, site.node.func, site.function):
             continue
         for region, trail in callers.regions_around(site.node, site.function):
             devices = region.cast.devices
-            if devices is None or devices & DEVICES.keys():
-                yield _finding(view, region, Inside(site.node, site.function, trail))
+            reach = _reach(view, region, site)
+            if reach is not None and (devices is None or devices & DEVICES.keys()):
+                yield _finding(view, region, Inside(site.node, site.function, trail), reach)
                 break
 
 
-def _finding(view: FileView, region: Region, item: Inside) -> Finding:
+def _finding(view: FileView, region: Region, item: Inside, reach: Link) -> Finding:
     devices = region.cast.devices or DEVICES.keys()
     device = min(str(name) for name in devices if name in DEVICES)
     where = f"line {region.opened.lineno}"
@@ -143,16 +151,26 @@ def _finding(view: FileView, region: Region, item: Inside) -> Finding:
     }
     message = MESSAGE.format(device=DEVICES[device], **words)
     path = path_to(view, region, item, "binary cross entropy runs with autocast still on")
-    return view.finding(
-        RULE, item.call, message, HELP.format(device=device), path=path, links=(region.link,)
-    )
+    help = HELP.format(device=device)
+    loss = links.proved("object", item.call.func, "is torch's binary cross entropy")
+    return view.finding(RULE, item.call, message, help, path=path, links=(region.link, loss, reach))
 
 
-def _is_banned(regions: Regions, call: ast.Call, function: Function) -> bool:
-    if not _is_plain_entropy(regions, call.func, function):
-        return False
-    tests = layout_of(function).conditions(call)
-    return not any(ASKS.search(ast.unparse(test)) for test in tests)
+def _reach(view: FileView, region: Region, site: CallSite) -> Link | None:
+    """That the call runs with autocast on; None where the tests around it exclude that."""
+    facts = Assumptions.of(view.values, conditions_at(region.opened, region.function))
+    for item in getattr(region.cast.call, "keywords", ()):
+        if item.arg == "enabled":
+            facts.learn(item.value, True, region.cast.function)
+    standing = Standing.CODE
+    for test in conditions_at(site.node, site.function):
+        answer = facts.decides(test.test, test.function)
+        asks = {last_name(node) for node in ast.walk(test.test) if isinstance(node, ast.expr)}
+        if asks & _ASKING or answer not in (None, test.side):
+            return None
+        if answer is None and ASKS.search(ast.unparse(test.test)):
+            standing = Standing.GUESS
+    return Link("reach", standing, ast.unparse(site.node.func), "runs with autocast on")
 
 
 def _is_plain_entropy(regions: Regions, callee: ast.expr, function: Function) -> bool:

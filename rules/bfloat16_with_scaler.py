@@ -76,8 +76,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.amp import names
+from amplint.amp import links, names
 from amplint.amp.dtypes import dtype_meant
+from amplint.amp.roles import Role
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
@@ -325,8 +326,23 @@ def _finding(view: FileView, use: ScalerUse, met: _Met) -> Finding:
         message,
         DROP if fixed or met.is_branch else COMPARE,
         path=_distinct(steps),
-        links=[Link("value", Standing.OPTION, option, "enables the scaler") for option in options],
+        links=_links(view, use, met),
     )
+
+
+def _links(view: FileView, use: ScalerUse, met: _Met) -> Iterator[Link]:
+    callee = use.site.node.func
+    assert isinstance(callee, ast.Attribute)
+    yield links.participant(view, callee.value, use.site.function, Role.SCALER)
+    yield links.proved("region", met.region.node, "is an autocast in bfloat16")
+    yield Link("damage", Standing.HARMLESS, ast.unparse(callee), "changes no parameter")
+    for option in met.options:
+        yield Link("value", Standing.OPTION, option, "enables the scaler")
+    yield from links.chosen(view, met.value.origin.conditions)
+    if met.value.firmness is Firmness.CHOICE:
+        dtype = _dtype(met.region)
+        assert dtype is not None
+        yield Link("value", Standing.OPTION, ast.unparse(dtype), "is bfloat16")
 
 
 def _message(

@@ -49,10 +49,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.trainers import training_arguments
 from amplint.code.dataflow import constant_of
 from amplint.code.module import CallSite, Function
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness
 from amplint.values.values import Value
@@ -82,9 +83,12 @@ def check(view: FileView) -> Iterator[Finding]:
     for function in view.module.functions:
         for node in function.nodes:
             if isinstance(node, ast.Dict) and _enables_both(node):
-                yield view.finding(
-                    RULE, node, BOTH.format(callee="fp16, bf16", effect=ASSERTS), HELP
+                message = BOTH.format(callee="fp16, bf16", effect=ASSERTS)
+                rests = (
+                    Link("object", Standing.USE, "fp16, bf16", "is a DeepSpeed configuration"),
+                    links.proved("value", node, "switches both on"),
                 )
+                yield view.finding(RULE, node, message, HELP, links=rests)
 
 
 def _switched_on(view: FileView, site: CallSite, name: str) -> Value | None:
@@ -125,4 +129,8 @@ def _finding(
     path = [view.step(step.node, step.module, step.words) for step in steps]
     path.append(view.step(node, function.module, "both are switched on"))
     message = BOTH.format(callee=callee, effect=effect)
-    return view.finding(RULE, node, message, HELP, path=tuple(dict.fromkeys(path)))
+    rests = (
+        Link("object", Standing.LIBRARY, callee, "takes the training's arguments"),
+        *(links.held(value.firmness, "fp16 and bf16", "are on") for value in both if value),
+    )
+    return view.finding(RULE, node, message, HELP, path=tuple(dict.fromkeys(path)), links=rests)

@@ -79,12 +79,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scaling import TORCH_SCALERS, is_torch_scaler, scale_words
 from amplint.code.dataflow import constant_of, receiver, scopes
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, enclosing_class
-from amplint.findings import Finding, PathStep, Severity
+from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness, Origin
 from amplint.view import FileView
@@ -135,7 +136,11 @@ def check(view: FileView) -> Iterator[Finding]:
                 "scale": scale_words(view, receiver(site.node), site.function),
             }
             message, help = message.format_map(words), help.format_map(words)
-            yield view.finding(RULE, site.node, message, help, path=path)
+            rests = (
+                *links.stepped(view, site),
+                Link("damage", Standing.LIBRARY, words["optimizer"], "is stepped with a closure"),
+            )
+            yield view.finding(RULE, site.node, message, help, path=path, links=rests)
 
 
 def _is_foreign(view: FileView, site: CallSite) -> bool:

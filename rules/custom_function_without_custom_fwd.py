@@ -90,6 +90,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.half_tensors import LOWERED
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
@@ -151,6 +152,7 @@ def _finding(view: FileView, owner: Class, region: Region, item: Inside) -> Find
         MESSAGE.format(name=owner.name, where=where),
         HELP.format(device=device),
         path=path_to(view, region, item, f"`{owner.name}` runs with autocast on"),
+        links=(region.link, links.proved("object", item.call, f"applies {owner.name}")),
     )
 
 

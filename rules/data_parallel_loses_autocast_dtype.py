@@ -86,6 +86,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.code.module import Class, Function
 from amplint.findings import Finding, Severity
 from amplint.regions.regions import Inside, Region
@@ -123,14 +124,17 @@ def check(view: FileView) -> Iterator[Finding]:
             if wrapped is None or node in reported or _has_own_region(view, *wrapped):
                 continue
             reported.add(node)
-            yield _finding(view, region, item, wrapped[0])
+            yield _finding(view, region, item, *wrapped)
 
 
-def _finding(view: FileView, region: Region, item: Inside, model: ast.expr) -> Finding:
+def _finding(
+    view: FileView, region: Region, item: Inside, model: ast.expr, function: Function
+) -> Finding:
     node = anchor(view, item)
     message = MESSAGE.format(model=view.source_of(item.call.func))
     path = path_to(view, region, item, "runs in worker threads, where the dtype is the default")
-    return view.finding(RULE, node, message, HELP, path=path)
+    rests = (links.model(view, model, function), region.link)
+    return view.finding(RULE, node, message, HELP, path=path, links=rests)
 
 
 def _wrapped(

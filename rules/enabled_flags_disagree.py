@@ -77,9 +77,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
-from amplint.amp import names
-from amplint.amp.roles import ScalerConstruction
+from amplint.amp import links, names
+from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import constant_of, definitions
 from amplint.code.layout import layout_of
@@ -97,9 +98,6 @@ RULE = Rule(
     facts=("H10",),
 )
 
-#: Conditions that also switch autocast, or choose bfloat16 where the scaler is off.
-TIED = re.compile(r"cuda|device|gpu|cpu|mps|xpu|available|16|half|dtype|precision", re.IGNORECASE)
-
 CAN_BE_OFF = (
     "the scaler can be off (`enabled={scaler}`) while autocast on line {row} is on "
     "(`enabled={autocast}`): float16 gradients below 6e-8 become zero"
@@ -109,7 +107,8 @@ WIDER = (
     "(`enabled={autocast}`): float32 gradients are scaled for nothing"
 )
 
-Condition = frozenset[str] | None
+#: The parts of a switch, as text; each with its expression and the function that reads it.
+Condition = dict[str, tuple[ast.expr, Function]]
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -137,6 +136,10 @@ def _compare(
 ) -> Finding | None:
     ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
     theirs = _enabled(autocast.node, 0 if autocast.dotted in names.DEVICE_AUTOCASTS else 2)
+    rests = (
+        links.participant(view, built.call, built.function, Role.SCALER, built.target),
+        links.proved("region", autocast.node, "is a float16 autocast"),
+    )
     scaler = _conjuncts(view, ours, built.function)
     region = _conjuncts(view, theirs, autocast.function)
     words = {
@@ -147,30 +150,53 @@ def _compare(
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
     if by_default == (False, True) and scaler != region:
         help = f"give both the same flag: `enabled={words['autocast']}`"
-        return view.finding(RULE, built.call, CAN_BE_OFF.format_map(words), help)
-    if region is None or _is_guarded(site, autocast, (scaler or frozenset()) ^ region):
+        rests = (*rests, links.proved("value", ours, "is off by default"))
+        return view.finding(RULE, built.call, CAN_BE_OFF.format_map(words), help, links=rests)
+    if region is None or _is_guarded(site, autocast, (scaler or {}).keys() ^ region.keys()):
         return None
-    if _can_be_off(scaler, region):
+    off = _off(view, scaler, region, ours)
+    if off:
         help = f"give both the same flag: `enabled={words['autocast']}`"
-        return view.finding(RULE, built.call, CAN_BE_OFF.format_map(words), help)
-    if scaler is not None and scaler < region:
+        message = CAN_BE_OFF.format_map(words)
+        return view.finding(RULE, built.call, message, help, links=(*rests, *off))
+    if scaler is not None and scaler.keys() < region.keys():
         help = f"give both the same flag: `enabled={words['autocast']}`"
         message = WIDER.format_map(words)
         damage = Link("damage", Standing.HARMLESS, words["scaler"], "scales float32 gradients")
-        return view.finding(RULE, built.call, message, help, links=(damage,))
+        return view.finding(RULE, built.call, message, help, links=(*rests, damage))
     return None
 
 
-def _can_be_off(scaler: Condition, region: frozenset[str]) -> bool:
-    """Whether a scaler is surely off in a case where autocast is on."""
+def _off(
+    view: FileView, scaler: Condition | None, region: Condition, switch: ast.expr
+) -> list[Link]:
+    """That the scaler is off in a case where autocast is on; nothing where none is in sight."""
     if scaler is None:
-        return True
+        return [links.proved("value", switch, "is off")]
     if any(
         f"not {text}" in region or text == f"not {other}" for text in scaler for other in region
     ):
-        return True
-    extra = scaler - region
-    return bool(extra) and region < scaler and not any(TIED.search(text) for text in extra)
+        return [links.proved("value", switch, "is the opposite")]
+    if not region.keys() < scaler.keys():
+        return []
+    extra = [scaler[text] for text in scaler.keys() - region.keys()]
+    if any(_is_computed(view, *place) for place in extra):
+        return []  # it may ask for the device, or the dtype, which decides about autocast as well
+    return [_can_be_false(view, *place) for place in extra]
+
+
+def _is_computed(view: FileView, switch: ast.expr, function: Function) -> bool:
+    """Whether a switch is what a test or a call gives, and nobody sets it."""
+    found = view.values.origins.of(switch, function).origins
+    return any(isinstance(item.expression, (ast.Call, ast.Compare, ast.BoolOp)) for item in found)
+
+
+def _can_be_false(view: FileView, switch: ast.expr, function: Function) -> Link:
+    firmness = view.values.truth(switch, function).get(False)
+    text = ast.unparse(switch)
+    if firmness is None:
+        return Link("value", Standing.GUESS, text, "can be off")
+    return links.held(firmness, f"not {text}", "can be chosen")
 
 
 def _default(view: FileView, expression: ast.expr, function: Function) -> bool | None:
@@ -186,22 +212,23 @@ def _enabled(call: ast.Call, index: int) -> ast.expr:
 
 def _conjuncts(
     view: FileView, expression: ast.expr, function: Function, depth: int = 4
-) -> Condition:
+) -> Condition | None:
     """The parts of an `and`, names replaced by their only definition; None if it is False."""
     value = constant_of(expression)
     if isinstance(value, bool):
-        return frozenset() if value else None
+        return {} if value else None
     if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.And):
         parts = [_conjuncts(view, part, function, depth) for part in expression.values]
         known = [part for part in parts if part is not None]
-        return frozenset().union(*known) if len(known) == len(parts) else None
+        complete = len(known) == len(parts)
+        return {text: place for part in known for text, place in part.items()} if complete else None
     bindings = definitions(view.module, expression, function) or []
     binding = bindings[0] if len(bindings) == 1 and depth else None
     if binding is not None and isinstance(
         binding.value, (ast.Name, ast.Attribute, ast.BoolOp, ast.Constant)
     ):
         return _conjuncts(view, binding.value, binding.function, depth - 1)
-    return frozenset((ast.unparse(expression),))
+    return {ast.unparse(expression): (expression, function)}
 
 
 def _is_float16(view: FileView, site: CallSite) -> bool:
@@ -219,7 +246,7 @@ def _is_float16(view: FileView, site: CallSite) -> bool:
     return constant_of(given.get("device_type", next(iter(site.node.args), None))) == "cuda"
 
 
-def _is_guarded(site: CallSite, autocast: CallSite, differing: frozenset[str]) -> bool:
+def _is_guarded(site: CallSite, autocast: CallSite, differing: AbstractSet[str]) -> bool:
     """Whether a condition of the function may tie the flags that differ."""
     layout = layout_of(site.function)
     if set(layout.conditions(autocast.node)) != set(layout.conditions(site.node)):

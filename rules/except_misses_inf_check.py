@@ -80,12 +80,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.code.dataflow import arguments
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of
 from amplint.code.module import Function
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -116,7 +117,6 @@ UPDATE_CALLS = frozenset(
         "warning",
     )
 )
-PER_BATCH = re.compile(r"step|train|batch|update|epoch|fit|optimi[sz]e", re.IGNORECASE)
 LEAVES = (ast.Raise, ast.Return, ast.Break)
 #: What a handler calls is followed through this many functions.
 DEPTH = 3
@@ -181,14 +181,21 @@ def _judge(
             message = MISSED.format(caught=view.source_of(handler.type))
             help = "skip the step when there is no gradient instead of catching the error"
             fix = _catch_it(handler)
-            yield view.finding(RULE, handler.type, message, help, path=call.path, fix=fix)
+            rests = (*links.stepped(view, call), links.proved("value", handler.type, "is caught"))
+            yield view.finding(
+                RULE, handler.type, message, help, path=call.path, fix=fix, links=rests
+            )
         return
     if _goes_on(view, function, handler, call.scaler) and _only_steps(
         view, function, block, caught
     ):
         message = SWALLOWED.format(scaler=call.scaler, method=last_name(call.method.func))
         help = "let the error through, and make sure that a scaled backward ran before the step"
-        yield view.finding(RULE, handler.type or handler, message, help, path=call.path)
+        reach = Link("reach", _repetition(view, function, handler), function.name, "goes on")
+        rests = (*links.stepped(view, call), reach)
+        yield view.finding(
+            RULE, handler.type or handler, message, help, path=call.path, links=rests
+        )
 
 
 def _catch_it(handler: ast.ExceptHandler) -> Repair | None:
@@ -224,10 +231,25 @@ def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler, sca
     nodes = layout.inside(handler)
     if any(isinstance(node, LEAVES) for node in nodes):
         return False
-    if not layout.loops(handler) and not PER_BATCH.search(function.name):
+    if _repetition(view, function, handler) is Standing.GUESS:
         return False
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     return not any(_may_mend(view, call, function, scaler) for call in calls)
+
+
+def _repetition(view: FileView, function: Function, handler: ast.ExceptHandler) -> Standing:
+    """How it is known that what follows the handler is run again: by a loop, or by use.
+
+    Nobody trains with one step: what scales and steps once is called for each batch.
+    """
+    if layout_of(function).loops(handler):
+        return Standing.CODE
+    callers = [site for site in view.objects.calls_of(function)]
+    inside = [site for site in callers if site.node in layout_of(site.function)]
+    if any(layout_of(site.function).loops(site.node) for site in inside):
+        return Standing.CODE
+    scales = next(calls_leading_to(view, "scale", function), None)
+    return Standing.USE if scales is not None and not callers else Standing.GUESS
 
 
 def _may_mend(

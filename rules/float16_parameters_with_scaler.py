@@ -77,6 +77,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.ownership import Owned, is_fused, owned_modules
 from amplint.amp.scaling import (
@@ -203,7 +204,13 @@ def _finding(view: FileView, anchor: ast.AST, site: CallSite, owned: Owned, half
     ]
     path = [view.step(step.node, step.module, step.words) for step in steps]
     message = CAST.format(model=view.source_of(owned.module.expression), when=_when(half))
-    return view.finding(RULE, anchor, message, HELP, path=tuple(dict.fromkeys(path)))
+    stepped = (
+        links.stepped(view, site)
+        if site.node.args
+        else (links.receiver_optimizer(view, site.node, site.function),)
+    )
+    rests = (*stepped, *links.half_parameters(view, owned, half))
+    return view.finding(RULE, anchor, message, HELP, path=tuple(dict.fromkeys(path)), links=rests)
 
 
 def _when(half: Half) -> str:

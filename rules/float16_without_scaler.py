@@ -72,9 +72,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from amplint.amp import links
+from amplint.amp.libraries import CLASSES
+from amplint.amp.library_objects import imports_library
+from amplint.amp.roles import Role, roles_of
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.uses import uses_of
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
@@ -115,8 +120,7 @@ ONE_BRANCH = (
     "trains in two precisions"
 )
 HELP_BRANCH = "open one autocast around both branches, or `enabled=False` where float32 is meant"
-#: Names of models; words of a test that decides about precision.
-MODEL = re.compile(r"(?:^|[._])(?:model|net|network|module)(?:$|_)", re.IGNORECASE)
+#: Words of a test that decides about precision.
 SWITCH = re.compile(
     r"amp|fp16|fp32|half|float|dtype|precision|autocast|scal|cuda|device", re.IGNORECASE
 )
@@ -128,11 +132,16 @@ HELP = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Training:
-    """The plain backward of a loss, and the step behind it."""
+    """The plain backward of a loss, and the step behind it.
+
+    Args:
+        scaling: how it is known that something scales after all; None where nothing says so.
+    """
 
     function: Function
     backward: ast.Call
     step: ast.Call
+    scaling: Standing | None = None
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -140,7 +149,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
     Where there is a scaler: forwards that one branch of a training step runs outside autocast.
     """
-    if _can_scale(view.module):
+    if view.module.once(_scales) is Standing.CODE:
         yield from _branches_without(view)
         return
     reported: set[ast.Call] = set()
@@ -168,7 +177,18 @@ def _finding(view: FileView, region: Region, training: Training) -> Finding:
         view.step(training.step, module, "the optimizer applies them"),
     )
     message = MESSAGE.format(condition=f" (where `{condition}`)" if condition else "")
-    return view.finding(RULE, region.opened, message, HELP.format_map(words), path=path)
+    rests = (
+        region.link,
+        links.participant(view, training.step.func.value, training.function, Role.OPTIMIZER),
+        Link(
+            "effect",
+            training.scaling or Standing.CODE,
+            ast.unparse(training.backward),
+            "gives unscaled gradients",
+        ),
+    )
+    help = HELP.format_map(words)
+    return view.finding(RULE, region.opened, message, help, path=path, links=rests)
 
 
 def _branches_without(view: FileView) -> Iterator[Finding]:
@@ -185,7 +205,8 @@ def _branches_without(view: FileView) -> Iterator[Finding]:
                 path = (view.step(inside, view.module, "here it runs under autocast"),)
                 damage = Link("damage", Standing.HARMLESS, words["call"], "runs in float32")
                 message = ONE_BRANCH.format_map(words)
-                yield view.finding(RULE, call, message, HELP_BRANCH, path=path, links=(damage,))
+                rests = (links.model(view, call.func, region.function), region.link, damage)
+                yield view.finding(RULE, call, message, HELP_BRANCH, path=path, links=rests)
 
 
 def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Call]]:
@@ -202,9 +223,7 @@ def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Cal
                 continue
             if not layout.exclusive(first, other) or _is_cast(layout, other):
                 continue
-            model = view.objects.class_of(first.func, region.function)
-            is_model = model is not None and view.objects.is_module(model)
-            if not is_model and not MODEL.search(name):
+            if links.model(view, first.func, region.function).standing is Standing.GUESS:
                 continue
             if any(layout.reaches(first, s) and layout.reaches(other, s) for s in scales):
                 yield other, first
@@ -252,7 +271,8 @@ def _training(view: FileView, region: Region) -> Training | None:
         names = _derived(function, names)
         found = _trained_on(view, function, names)
         if found is not None:
-            return found if _is_scaler_free(objects, callers, found, function) else None
+            scaling = _scaling(objects, callers, found, function)
+            return None if scaling is Standing.CODE else replace(found, scaling=scaling)
         gives = returns_all or any(_mentions(value, names) for value in returned(function))
         if not gives or depth >= DEPTH:
             continue
@@ -320,10 +340,10 @@ def _is_plain_backward(call: ast.Call, names: set[str]) -> bool:
     return path_text(callee.value) in names
 
 
-def _is_scaler_free(
+def _scaling(
     objects: Objects, callers: Callers, training: Training, function: Function
-) -> bool:
-    """Whether no file that takes part in the training mentions a scaler."""
+) -> Standing | None:
+    """How it is known that a file that takes part in the training scales; None if none does."""
     modules: set[Module] = {training.function.module}
     owner = enclosing_class(training.function)
     if owner is not None:
@@ -332,10 +352,20 @@ def _is_scaler_free(
     assert isinstance(training.step.func, ast.Attribute)
     for binding in objects.bindings(training.step.func.value, function) or ():
         modules.add(binding.function.module)
-    return not any(module.once(_can_scale) for module in modules)
+    found = {module.once(_scales) for module in modules}
+    return next((item for item in (Standing.CODE, Standing.GUESS) if item in found), None)
 
 
-def _can_scale(module: Module) -> bool:
+def _scales(module: Module) -> Standing | None:
+    """Whether a file has a scaler, or a library that does, or only names that speak of one."""
+    if roles_of(module).constructions or module.once(uses_of).scalers:
+        return Standing.CODE
+    if any(imports_library(module, row) for row in CLASSES):
+        return Standing.CODE
+    return Standing.GUESS if _speaks_of_scaling(module) else None
+
+
+def _speaks_of_scaling(module: Module) -> bool:
     """Whether a name in a file speaks of a scaler; what comments say does not count."""
     return SCALES.search(module.source) is not None and any(
         SCALES.search(text)

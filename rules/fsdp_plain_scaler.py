@@ -83,13 +83,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.names import GRAD_SCALERS
 from amplint.amp.roles import ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import constant_of, receiver
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -131,7 +132,11 @@ def check(view: FileView) -> Iterator[Finding]:
             if wrap is not None:
                 step = view.step(wrap.node, view.module, "the model is sharded here")
                 message = MESSAGE.format(row=wrap.node.lineno)
-                yield view.finding(RULE, built.call, message, HELP, path=(step,))
+                rests = (
+                    links.proved("object", built.call, "is the gradient scaler"),
+                    Link("effect", Standing.LIBRARY, view.source_of(wrap.node.func), "shards"),
+                )
+                yield view.finding(RULE, built.call, message, HELP, path=(step,), links=rests)
 
 
 def _steps(view: FileView, built: ScalerConstruction) -> bool:

@@ -82,7 +82,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.libraries import supports_amp_scaling
+from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import constant_of, receiver
 from amplint.code.expressions import path_text
@@ -132,7 +134,11 @@ def check(view: FileView) -> Iterator[Finding]:
         if optimizer in stepped and _is_fused(view, site):
             message = MESSAGES[site.method].format(optimizer=optimizer)
             help = HELP.format(scaler=stepped[optimizer])
-            yield view.finding(RULE, site.node, message, help)
+            rests = (
+                links.participant(view, site.node.func.value, site.function, Role.OPTIMIZER),
+                links.proved("effect", site.node, "is called for skipped steps, too"),
+            )
+            yield view.finding(RULE, site.node, message, help, links=rests)
 
 
 def _is_fused(view: FileView, site: CallSite) -> bool:

@@ -82,6 +82,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, PathStep, Severity
@@ -135,7 +136,11 @@ def _report(
     if later is not None:
         where = f"line {later.node.lineno}"
         steps = (*path, view.step(later.node, later.function.module, "runs a backward later"))
-        yield view.finding(RULE, node, MESSAGE.format(later=where), HELP, path=steps)
+        rests = (
+            links.proved("object", later.node, "runs a backward"),
+            links.proved("effect", node, "switches gradients off"),
+        )
+        yield view.finding(RULE, node, MESSAGE.format(later=where), HELP, path=steps, links=rests)
 
 
 def _in_other_file(view: FileView, site: CallSite) -> Iterator[Finding]:

@@ -75,6 +75,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.gradient_tests import GuardedStep, guarded_steps, owner_of
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import definitions, names_in, receiver
@@ -116,9 +117,13 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _judge(view: FileView, guard: GuardedStep) -> Iterator[Finding]:
     site, branch = guard.site, guard.branch
+    rests = (
+        *links.stepped(view, site),
+        links.proved("reach", branch.test, "decides about the step"),
+    )
     if guard.is_useless:
         help = "drop `set_to_none=False`, or test what you mean: whether a loss was computed"
-        yield view.finding(RULE, branch.test, ALWAYS_TRUE, help, path=guard.path)
+        yield view.finding(RULE, branch.test, ALWAYS_TRUE, help, path=guard.path, links=rests)
         return
     other = _other_model(view, guard)
     if other is not None:
@@ -126,12 +131,12 @@ def _judge(view: FileView, guard: GuardedStep) -> Iterator[Finding]:
         words = {"optimizer": optimizer, "scaler": scaler, "seen": other[0], "owned": other[1]}
         help = f"test the parameters in `{optimizer}.param_groups`"
         message = OTHER_MODEL.format_map(words)
-        yield view.finding(RULE, branch.test, message, help, path=guard.path)
+        yield view.finding(RULE, branch.test, message, help, path=guard.path, links=rests)
         return
     for update in _uncovered_updates(view, site, branch):
         message = UPDATE.format(call=view.source_of(update), row=branch.lineno)
         help = f"move `{view.source_of(update)}` into the `if` on line {branch.lineno}"
-        yield view.finding(RULE, update, message, help, path=guard.path)
+        yield view.finding(RULE, update, message, help, path=guard.path, links=rests)
 
 
 def _other_model(view: FileView, guard: GuardedStep) -> tuple[str, str] | None:

@@ -80,6 +80,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp import links
 from amplint.amp.gradients import (
     FINITENESS,
     derived_names,
@@ -250,6 +251,7 @@ def _used(
     statement = layout.statement(read.node)
     help = f"call `{step.scaler}.unscale_({step.given})` before"
     path = tuple(dict.fromkeys((*before.path, *read.path)))
+    rests = (*links.stepped(view, step), links.proved("effect", read.gradient, "is still scaled"))
     scale = scale_words(view, step.scaler, layout.function)
     parent = layout.parents[read.node]
     if isinstance(parent, ast.Compare):
@@ -257,7 +259,7 @@ def _used(
             return None
         name = view.source_of(read.node)
         message = COMPARED.format(name=name, row=parent.lineno, scale=scale)
-        return view.finding(RULE, read.node, message, help, path=path)
+        return view.finding(RULE, read.node, message, help, path=path, links=rests)
     names = derived_names(layout, statement)
     rest = [node for node in layout.nodes if layout.before(statement, node)]
     for test in rest:
@@ -265,14 +267,16 @@ def _used(
         if name:
             row = test.lineno  # type: ignore[attr-defined]
             message = COMPARED.format(name=name, row=row, scale=scale)
-            return view.finding(RULE, statement, message, help, path=path)
+            return view.finding(RULE, statement, message, help, path=path, links=rests)
     for call in rest:
         if isinstance(call, ast.Call) and last_name(call.func) in RECORDS:
             shown = names & {name for argument in arguments(call) for name in names_in(argument)}
             if shown:
                 message = LOGGED.format(name=min(shown), scale=scale)
                 recorded = Link("damage", Standing.HARMLESS, min(shown), "is only recorded")
-                return view.finding(RULE, statement, message, help, path=path, links=(recorded,))
+                return view.finding(
+                    RULE, statement, message, help, path=path, links=(*rests, recorded)
+                )
     return None
 
 
@@ -325,7 +329,11 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
                 scale = scale_words(view, scaler, layout.function)
                 help = f"divide the gradients by `{scaler}.get_scale()` before the penalty"
                 message = PENALTY.format(name=name, scale=scale)
-                yield view.finding(RULE, node, message, help)
+                rests = (
+                    links.scaler_named(view, scaler, layout.function),
+                    links.proved("effect", node, "is of a scaled loss"),
+                )
+                yield view.finding(RULE, node, message, help, links=rests)
                 break
 
 
@@ -342,7 +350,11 @@ def _divisions(view: FileView, layout: Layout) -> Iterator[Finding]:
             message = DIVIDED.format(
                 scaler=scaler, scale=scale_words(view, scaler, layout.function)
             )
-            yield view.finding(RULE, changes[0][0], message, help)
+            rests = (
+                *links.stepped(view, step),
+                links.proved("effect", layout.statement(changes[0][0]), "divides the gradients"),
+            )
+            yield view.finding(RULE, changes[0][0], message, help, links=rests)
             return
 
 

@@ -82,6 +82,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.graphs import Call, Graphs, Node, Trace
 from amplint.amp.losses import Backward, backwards_of, outputs_of
 from amplint.amp.scaler_calls import scaler_calls
@@ -89,7 +90,7 @@ from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Function, Module
-from amplint.findings import Finding, PathStep, Severity
+from amplint.findings import Finding, Link, PathStep, Severity
 from amplint.flow.facts import BACKWARD
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -151,12 +152,22 @@ def _again(
             if _both_run(layout, first, second):
                 message = AGAIN.format(loss=first.loss, row=first.call.lineno)
                 help = "delete one of the two, or compute the loss again before the second"
-                yield view.finding(RULE, second.call, message, help), second.call
+                rests = _links(view, function, first.call, second.call)
+                yield view.finding(RULE, second.call, message, help, links=rests), second.call
         loop = _loop_over_one_loss(layout, first)
         if loop is not None:
             message = IN_LOOP.format(loss=first.loss, row=loop.lineno)
             help = f"compute `{first.loss}` inside the loop, or move its backward out of it"
-            yield view.finding(RULE, first.call, message, help), first.call
+            rests = _links(view, function, first.call, first.call)
+            yield view.finding(RULE, first.call, message, help, links=rests), first.call
+
+
+def _links(view: FileView, function: Function, first: ast.Call, second: ast.Call) -> Iterator[Link]:
+    """What is backpropagated, and that both backwards go through one graph."""
+    for call in (first, second):
+        loss = call.func.value if isinstance(call.func, ast.Attribute) else call
+        yield links.proved("object", loss, "is backpropagated")
+    yield links.proved("identity", second, f"shares the graph of line {first.lineno}")
 
 
 def _is_rebound(layout: Layout, first: Backward, second: Backward) -> bool:
@@ -208,7 +219,9 @@ def _shared(
                 continue
             words = {"loss": second.loss, "output": output, "row": first.call.lineno}
             help = f"add the losses and call backward once: `{first.loss} + {second.loss}`"
-            yield view.finding(RULE, second.call, SHARED.format_map(words), help), second.call
+            rests = _links(view, function, first.call, second.call)
+            message = SHARED.format_map(words)
+            yield view.finding(RULE, second.call, message, help, links=rests), second.call
             break
         if not second.keeps:
             for output in outputs:
@@ -233,7 +246,9 @@ def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
         message = ACROSS.format_map(words)
         help = f"detach what {words['first']} gets from this graph, or run one backward on the sum"
         path = tuple(_steps(view, first, second))
-        found.append((view.finding(RULE, theirs.node, message, help, path=path), theirs.node))
+        rests = _links(view, second[-1].function, first[-1].node, second[-1].node)
+        finding = view.finding(RULE, theirs.node, message, help, path=path, links=rests)
+        found.append((finding, theirs.node))
 
     graphs = Graphs(view.objects, report)
     for function in _that_scale(view):

@@ -79,6 +79,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.ownership import is_fused, owned_modules
 from amplint.code.expressions import last_name
@@ -199,9 +200,8 @@ def _finding(
         operation=operation,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    return view.finding(
-        RULE, node, message, HELP.format(tensor=name), path=path, links=(half.link,)
-    )
+    rests = (half.link, half.tensor(tensor), links.proved("value", eps, "is zero in float16"))
+    return view.finding(RULE, node, message, HELP.format(tensor=name), path=path, links=rests)
 
 
 # -- optimizers ------------------------------------------------------------------------------------
@@ -242,4 +242,9 @@ def _optimizer_finding(
     steps = (*half.steps, Step(call, view.module, "the optimizer owns them"))
     path = [view.step(step.node, step.module, step.words) for step in steps]
     message = OPTIMIZER.format(optimizer=name, eps=eps)
-    return view.finding(RULE, call, message, OPTIMIZER_HELP, path=tuple(dict.fromkeys(path)))
+    rests = (
+        links.proved("object", call, "is the optimizer"),
+        links.proved("value", half.node, "makes its parameters float16"),
+    )
+    steps_shown = tuple(dict.fromkeys(path))
+    return view.finding(RULE, call, message, OPTIMIZER_HELP, path=steps_shown, links=rests)

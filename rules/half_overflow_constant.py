@@ -81,6 +81,7 @@ import ast
 import math
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
@@ -186,9 +187,10 @@ def _finding(
         name=site.method,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
+    rests = (half.link, half.tensor(tensor), links.held(value.firmness, name, "takes the constant"))
     assert isinstance(value.content, (int, float))
     help = HELP.format(tensor=name, end="min" if value.content < 0 else "max")
-    return view.finding(RULE, site.node, message, help, path=path, links=(half.link,))
+    return view.finding(RULE, site.node, message, help, path=path, links=rests)
 
 
 def _number(value: Value) -> str:

@@ -73,6 +73,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.half_tensors import is_float16_autocast
 from amplint.amp.halves import cast_of, halves_of
 from amplint.amp.names import AUTOCASTS
@@ -201,7 +202,12 @@ def _input_finding(view: FileView, region: CallSite, call: ast.Call, cast: ast.C
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
     message = INPUTS.format(cast=view.source_of(cast), model=view.source_of(call.func))
-    return view.finding(RULE, cast, message, INPUTS_HELP, path=path)
+    rests = (
+        links.model(view, call.func, region.function),
+        links.proved("region", region.node, "is a float16 autocast"),
+        links.proved("value", cast, "is float16"),
+    )
+    return view.finding(RULE, cast, message, INPUTS_HELP, path=path, links=rests)
 
 
 # -- weights ---------------------------------------------------------------------------------------
@@ -229,6 +235,11 @@ def _weights(view: FileView) -> Iterator[Finding]:
                 steps = (*half.steps, Step(site.node, site.function.module, "the step trains them"))
                 path = [view.step(step.node, step.module, step.words) for step in steps]
                 message = WEIGHTS.format(model=view.source_of(owned.module.expression))
+                rests = (
+                    links.receiver_optimizer(view, site.node, site.function),
+                    *links.half_parameters(view, owned, half),
+                )
+                steps_shown = tuple(dict.fromkeys(path))
                 yield view.finding(
-                    RULE, anchor, message, WEIGHTS_HELP, path=tuple(dict.fromkeys(path))
+                    RULE, anchor, message, WEIGHTS_HELP, path=steps_shown, links=rests
                 )

@@ -107,10 +107,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.libraries import class_row
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import receiver
 from amplint.code.module import CallSite, Class, Module, enclosing_class
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -147,7 +149,12 @@ def check(view: FileView) -> Iterator[Finding]:
             file = "" if other is view.module else f" of {other.filename}"
             message = MESSAGE.format(row=trainer.node.lineno, file=file, precision=precision)
             step = view.step(trainer.node, other, f"the Trainer gets precision={precision!r}")
-            yield view.finding(RULE, site.node, message, HELP, path=(step,))
+            rests = (
+                links.scaler_named(view, receiver(site.node), site.function),
+                Link("object", Standing.LIBRARY, owner.name, "is a LightningModule"),
+                links.proved("value", trainer.node, "trains in 16 bits"),
+            )
+            yield view.finding(RULE, site.node, message, HELP, path=(step,), links=rests)
 
 
 def _is_lightning(view: FileView, owner: Class) -> bool:

@@ -113,7 +113,8 @@ def check(view: FileView) -> Iterator[Finding]:
             reported.add(block.node)
             words = {"source": f"`{view.source_of(block.node)}`", "step": _step(view, found)}
             message = _template(found).format_map(words)
-            yield view.finding(RULE, block.node, message, HELP, path=_path(view, found))
+            path, rests = _path(view, found), found.links
+            yield view.finding(RULE, block.node, message, HELP, path=path, links=rests)
 
 
 def _template(found: CutOff) -> str:

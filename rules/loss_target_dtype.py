@@ -83,6 +83,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from amplint.amp import links
 from amplint.amp.halves import cast_of
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
@@ -244,7 +245,11 @@ def _judged(
         Step(site.node, site.function.module, f"`{name}` gets it as its target"),
     )
     path = [view.step(step.node, step.module, step.words) for step in steps]
-    yield view.finding(RULE, node, message, help_text, path=tuple(path))
+    rests = (
+        links.proved("object", site.node.func, f"is torch's `{name}`"),
+        links.held(source.firmness, view.source_of(node), "is its target"),
+    )
+    yield view.finding(RULE, node, message, help_text, path=tuple(path), links=rests)
 
 
 def _cast_to(view: FileView, node: ast.Call, source: Origin) -> str | None:
@@ -433,7 +438,11 @@ def _taken_for_distribution(
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
     target = view.source_of(argument)
     message = AS_DISTRIBUTION.format(target=target, loss=callee.name)
-    yield view.finding(RULE, argument, message, KEEP_INDICES, path=path)
+    rests = (
+        links.proved("object", loss.node.func, "is a loss of torch"),
+        links.proved("value", argument, "holds class indices as floats"),
+    )
+    yield view.finding(RULE, argument, message, KEEP_INDICES, path=path, links=rests)
 
 
 def _takes(view: FileView, site: CallSite, argument: ast.Call, passed: Activation) -> bool:

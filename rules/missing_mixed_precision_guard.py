@@ -72,7 +72,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.findings import Finding, Severity
+from amplint.amp import links
+from amplint.amp.roles import Role
+from amplint.findings import Finding, Link, Severity
 from amplint.fixing.statements import own_statement
 from amplint.fixing.verbs import Repair, Within
 from amplint.rule import Misuse, Rule
@@ -107,7 +109,17 @@ def check(view: FileView) -> Iterator[Finding]:
         message = choose(MESSAGES, misuse).format_map(words)
         help = choose(HELPS, misuse).format_map(words)
         fix = _guarded(view, misuse)
-        yield view.finding(RULE, misuse.node, message, help, path=misuse.path, fix=fix)
+        yield view.finding(
+            RULE, misuse.node, message, help, path=misuse.path, fix=fix, links=_links(view, misuse)
+        )
+
+
+def _links(view: FileView, misuse: Misuse) -> Iterator[Link]:
+    """Those of the path, which may hold no event of the scaler: it is None."""
+    yield from misuse.links
+    callee = misuse.node.func if isinstance(misuse.node, ast.Call) else misuse.node
+    if isinstance(callee, ast.Attribute):
+        yield links.participant(view, callee.value, misuse.function, Role.SCALER)
 
 
 def _guarded(view: FileView, misuse: Misuse) -> Repair | None:

@@ -73,6 +73,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.target_torch import target_torch
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
@@ -121,7 +122,13 @@ def check(view: FileView) -> Iterator[Finding]:
             view.step(first, module, "casts the weights without a graph"),
             view.step(second, module, "uses these copies"),
         )
-        yield view.finding(RULE, second, MESSAGE.format_map(words), HELP, path=path)
+        rests = (
+            links.model(view, second.func, region.function, is_run=True),
+            region.link,
+            links.proved("effect", first, "casts the weights without a graph"),
+        )
+        message = MESSAGE.format_map(words)
+        yield view.finding(RULE, second, message, HELP, path=path, links=rests)
 
 
 def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:

@@ -121,7 +121,8 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         reported.add(node)
         message = (SILENT if found.root else CRASH).format(kind=found.block.kind, root=found.root)
-        yield view.finding(RULE, node, message, _help(view, found), path=_path(view, found))
+        help, path = _help(view, found), _path(view, found)
+        yield view.finding(RULE, node, message, help, path=path, links=found.links)
 
 
 def _place(view: FileView, found: CutOff) -> ast.expr | None:

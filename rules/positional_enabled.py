@@ -73,7 +73,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.amp import names
+from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.roles import ScalerConstruction
 from amplint.findings import Finding, Severity
@@ -117,7 +117,10 @@ def check(view: FileView) -> Iterator[Finding]:
             (AS_DEVICE if as_device else AS_INIT_SCALE).format(flag=flag),
             f"name the argument: `enabled={flag}`",
             fix=_name_it(built.call, index),
-            links=(flag_link(view.values, argument, built.function),),
+            links=(
+                links.proved("object", built.call.func, "is torch's GradScaler"),
+                flag_link(view.values, argument, built.function),
+            ),
         )
 
 

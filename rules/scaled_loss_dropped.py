@@ -74,12 +74,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
+from amplint.amp.roles import Role
 from amplint.amp.scaled_losses import Scaling, is_constant_tensor, scalings
 from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity
 from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -170,7 +172,13 @@ def _unused(view: FileView, scaling: Scaling) -> Finding:
         f"call backward on the result: `{view.source_of(scaling.node)}.backward()`",
         path=scaling.path,
         fix=_through_scaler(scaling),
+        links=_links(view, scaling),
     )
+
+
+def _links(view: FileView, scaling: Scaling) -> tuple[Link, ...]:
+    scaler = links.participant(view, *scaling.read, Role.SCALER, scaling.scaler)
+    return scaler, links.proved("effect", scaling.node, "reaches no backward")
 
 
 def _through_scaler(scaling: Scaling) -> Repair | None:
@@ -198,4 +206,5 @@ def _not_called(view: FileView, scaling: Scaling, node: ast.AST) -> Finding:
         f"add the parentheses: `{view.source_of(node)}()`",
         path=scaling.path,
         fix=unsafe(Write(node, "{}()")),
+        links=_links(view, scaling),
     )

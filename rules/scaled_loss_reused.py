@@ -77,8 +77,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.gradients import FINITENESS, words_of
 from amplint.amp.reached_calls import calls_leading_to
+from amplint.amp.roles import Role
 from amplint.amp.scaled_losses import Scaling, scalings
 from amplint.amp.scaler_calls import SHOWS
 from amplint.amp.scaling import scale_words
@@ -320,7 +322,11 @@ def _twice(
     help = f"call `{scaling.scaler}.scale` once, directly before backward"
     scale = scale_words(view, scaling.scaler, scaling.function)
     message = TWICE.format(scaler=scaling.scaler, scale=scale)
-    return view.finding(RULE, outer, message, help, path=scaling.path + path)
+    rests = (
+        links.participant(view, *scaling.read, Role.SCALER, scaling.scaler),
+        links.proved("effect", outer, "multiplies by the loss scale again"),
+    )
+    return view.finding(RULE, outer, message, help, path=scaling.path + path, links=rests)
 
 
 def _wrong(
@@ -336,7 +342,11 @@ def _wrong(
     layout = layout_of(scaling.function)
     wrong = OTHER_SCALE if _scale_reads(layout) and _is_divided(layout, node) else WRONG_VALUE
     message = wrong.format(loss=name or view.source_of(scaling.node), scale=scale)
-    return view.finding(RULE, node, message, help, path=scaling.path + path)
+    rests = (
+        links.participant(view, *scaling.read, Role.SCALER, scaling.scaler),
+        links.proved("effect", scaling.node, "is what is used here"),
+    )
+    return view.finding(RULE, node, message, help, path=scaling.path + path, links=rests)
 
 
 def _is_divided(layout: Layout, node: ast.AST) -> bool:

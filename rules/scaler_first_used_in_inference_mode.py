@@ -76,7 +76,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import receiver
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
@@ -110,7 +112,11 @@ def check(view: FileView) -> Iterator[Finding]:
         if later is not None:
             step = view.step(later.node, view.module, "the training comes afterwards")
             message = MESSAGE.format(row=later.node.lineno)
-            yield view.finding(RULE, site.node, message, HELP, path=(step,))
+            rests = (
+                links.scaler_named(view, receiver(site.node), site.function),
+                links.proved("region", site.node, "runs under inference_mode"),
+            )
+            yield view.finding(RULE, site.node, message, HELP, path=(step,), links=rests)
 
 
 def _in_inference_mode(site: CallSite) -> bool:

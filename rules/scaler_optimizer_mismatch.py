@@ -91,9 +91,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp import links
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Class
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -192,7 +193,18 @@ def _between_methods(view: FileView, uses: list[_Use]) -> Iterator[Finding]:
             view.step(use.site.node, view.module, f"unscales `{words['inner']}`"),
             view.step(outer[0].site.node, view.module, f"unscales `{words['outer']}` again"),
         )
-        yield view.finding(RULE, use.site.node, BETWEEN_METHODS.format_map(words), help, path=path)
+        rests = (
+            *links.stepped(view, use.site),
+            *links.stepped(view, outer[0].site),
+            Link(
+                "identity",
+                Standing.CODE,
+                words["outer"],
+                f"is another object than {words['inner']}",
+            ),
+        )
+        message = BETWEEN_METHODS.format_map(words)
+        yield view.finding(RULE, use.site.node, message, help, path=path, links=rests)
 
 
 def _wraps(outer: _Use, inner: _Use) -> bool:

@@ -74,7 +74,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
+from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, starts_over
 from amplint.amp.scalers import BuiltScaler, built_scalers
 from amplint.code.arguments import bind
@@ -121,7 +123,9 @@ def check(view: FileView) -> Iterator[Finding]:
             message = MESSAGE.format(where=repeated)
             reach = Link("reach", _standing(view, built), built.function.name, "is run repeatedly")
             path = _path(view, built)
-            yield view.finding(RULE, built.call, message, help, path=path, links=(reach,))
+            scaler = links.participant(view, built.call, built.function, Role.SCALER, built.target)
+            rests = (reach, scaler)
+            yield view.finding(RULE, built.call, message, help, path=path, links=rests)
 
 
 def _standing(view: FileView, built: BuiltScaler) -> Standing:

@@ -94,6 +94,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp import links
 from amplint.amp.halves import Cast, cast_of
 from amplint.amp.model_uses import casts_to, is_trained, renewals, same_model, uses_of
 from amplint.code.arguments import bind
@@ -261,7 +262,9 @@ def _links(
     view: FileView, site: CallSite, cast: Cast, written: str, unknown: str
 ) -> Iterator[Link]:
     """What the finding rests on: which dtype it is, and what else could cast the model."""
-    yield Link("object", Standing.CODE, written, "is the trained model")
+    trained = links.model(view, site.node.func.value, site.function, is_run=True)  # type: ignore[attr-defined]
+    yield Link("object", trained.standing, written, "is the trained model")
+    yield links.proved("effect", site.node, "casts it in place")
     if unknown:
         yield Link("effect", Standing.OPEN, unknown, "is given the model and may cast it back")
     if cast.value is not None and cast.value.firmness is Firmness.CHOICE:

@@ -72,9 +72,11 @@ call `update()` itself.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp import links
 from amplint.amp.reached_calls import as_caller_writes, calls_leading_to
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.arguments import bind
@@ -95,15 +97,12 @@ RULE = Rule(
     facts=("S18", "S43"),
 )
 
+_BUILTINS = frozenset(dir(builtins)) - {"eval", "exec"}
 SAME_SIDE = (
     "both reads of the scale are {side} `{scaler}.update()`, so they are equal and a skipped step "
     "is never seen"
 )
 HELP = "read `{scaler}.get_scale()` once before and once after `{scaler}.update()`"
-#: Calls of other objects that surely do not update a scaler.
-HARMLESS = frozenset(
-    ("print", "info", "debug", "append", "item", "float", "len", "get_last_lr", "parameters")
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +132,12 @@ def check(view: FileView) -> Iterator[Finding]:
             if side:
                 words = {"side": side, "scaler": receiver(test.first)}
                 message, help = SAME_SIDE.format_map(words), HELP.format_map(words)
-                yield view.finding(RULE, test.node, message, help, path=(*path, *test.path))
+                rests = (
+                    links.scaler_named(view, words["scaler"], function),
+                    links.proved("effect", test.node, f"reads the scale twice {side} the update"),
+                )
+                steps = (*path, *test.path)
+                yield view.finding(RULE, test.node, message, help, path=steps, links=rests)
 
 
 def _tests(view: FileView, function: Function) -> Iterator[_Test]:
@@ -205,7 +209,8 @@ def _side(view: FileView, layout: Layout, test: _Test) -> tuple[str, tuple[PathS
     first, second = test.first, test.second
     if layout.loops(first) != layout.loops(second) or not layout.dominates(first, second):
         return "", ()
-    if not all(_is_harmless(view, layout, node) for node in layout.between(first, second)):
+    scaler = receiver(first)
+    if not all(_is_harmless(view, layout, scaler, node) for node in layout.between(first, second)):
         return "", ()
     updates = [
         found
@@ -221,16 +226,22 @@ def _side(view: FileView, layout: Layout, test: _Test) -> tuple[str, tuple[PathS
     return "", ()
 
 
-def _is_harmless(view: FileView, layout: Layout, node: ast.AST) -> bool:
-    """Whether a node between the reads surely runs no `scaler.update()`."""
+def _is_harmless(view: FileView, layout: Layout, scaler: str, node: ast.AST) -> bool:
+    """Whether a node between the reads surely runs no `scaler.update()`.
+
+    What is known is looked into. What is not in sight cannot update a scaler that it does not get.
+    """
     if not isinstance(node, ast.Call):
         return not isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await))
-    name = last_name(node.func)
-    if name in HARMLESS:
-        return True
-    if not isinstance(node.func, ast.Attribute):
+    function, callee = layout.function, node.func
+    if isinstance(callee, ast.Attribute) and view.roles.is_scaler(callee.value, function):
+        return callee.attr in ("step", "unscale_", "get_scale", "scale", "is_enabled")
+    if view.objects.callee(node, function) is not None:
+        return not view.may_reach("update", node, function)
+    owner = callee.value if isinstance(callee, ast.Attribute) else None
+    keepers = {scaler, scaler.partition(".")[0]}
+    if keepers & {path_text(item) for item in (owner, *arguments(node)) if item is not None}:
         return False
-    owner = node.func.value
-    if view.roles.is_scaler(owner, layout.function):
-        return name in ("step", "unscale_", "get_scale", "scale", "is_enabled")
-    return view.roles.is_optimizer(owner, layout.function) or "sched" in last_name(owner).lower()
+    if isinstance(callee, ast.Name):
+        return callee.id in _BUILTINS or function.module.resolve(callee) is not None
+    return owner is not None

@@ -72,6 +72,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.roles import Role
 from amplint.code.dataflow import Binding, bindings_of, constant_of, names_in, parameters
@@ -118,14 +119,18 @@ def check(view: FileView) -> Iterator[Finding]:
         for call in calls_leading_to(view, "step", function):
             built = _built(view, call.node, function, call.given)
             template, words = _diagnose(view, call.node, function, *built) if built else ("", {})
-            if not template or call.node in reported:
+            if built is None or not template or call.node in reported:
                 continue
             if any(_changes_groups(view, item) for item in {function, call.function}):
                 continue
             reported.add(call.node)
             names = {"optimizer": call.given, **words}
             message, help = template.format(**names), HELPS[template].format(**names)
-            yield view.finding(RULE, call.node, message, help, path=call.path)
+            owned, made = built
+            trained = links.model(view, ast.Name(owned, ast.Load()), function)
+            idle = links.proved("effect", made, "holds parameters without gradients")
+            rests = (*links.stepped(view, call), trained, idle)
+            yield view.finding(RULE, call.node, message, help, path=call.path, links=rests)
 
 
 def _changes_groups(view: FileView, function: Function, depth: int = DEPTH) -> bool:

@@ -88,6 +88,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.findings import Finding, Severity
 from amplint.fixing.blocks import end_before
 from amplint.regions.training import (
@@ -148,7 +149,11 @@ def check(view: FileView) -> Iterator[Finding]:
             MESSAGE.format(row=region.opened.lineno),
             ending_words(view, region, node, fresh[0]),
             path=path_to(view, region, fresh[0], "the optimizer steps with autocast still on"),
-            links=(region.link, optimizer_link(view, regions, fresh[0])),
+            links=(
+                region.link,
+                optimizer_link(view, regions, fresh[0]),
+                links.proved("effect", fresh[0].call, "runs inside"),
+            ),
             fix=end_before(view, region, fresh[0]),
         )
 
@@ -163,5 +168,9 @@ def _stale(view: FileView, stale: Stale) -> Finding:
     again = view.step(stale.forward.call, module, "this forward runs in the same region again")
     help = ending_words(view, stale.region, node, stale.step)
     fix = end_before(view, stale.region, stale.step)
-    links = (stale.region.link, optimizer_link(view, view.regions, stale.step))
-    return view.finding(RULE, node, message, help, path=(*steps, again), links=links, fix=fix)
+    rests = (
+        stale.region.link,
+        optimizer_link(view, view.regions, stale.step),
+        links.proved("effect", stale.step.call, "runs inside"),
+    )
+    return view.finding(RULE, node, message, help, path=(*steps, again), links=rests, fix=fix)

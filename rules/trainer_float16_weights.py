@@ -67,10 +67,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.trainers import argument_named, is_training_arguments, trainers
 from amplint.code.module import CallSite
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness, Origin, Step
 from amplint.values.values import Value
@@ -134,4 +135,9 @@ def _finding(view: FileView, site: CallSite, model: ast.expr, half: Half, switch
     ]
     path = [view.step(step.node, step.module, step.words) for step in steps]
     message = RAISES.format(model=view.source_of(model))
-    return view.finding(RULE, anchor, message, HELP, path=tuple(dict.fromkeys(path)))
+    rests = (
+        Link("object", Standing.LIBRARY, view.source_of(site.node.func), "is the trainer"),
+        links.held(switch.firmness, "fp16", "is switched on"),
+        links.held(half.firmness, view.source_of(half.node), "makes the weights float16"),
+    )
+    return view.finding(RULE, anchor, message, HELP, path=tuple(dict.fromkeys(path)), links=rests)

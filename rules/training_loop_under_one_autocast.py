@@ -77,6 +77,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
 from amplint.findings import Finding, PathStep, Severity
 from amplint.regions.training import Stale, anchor, optimizer_link, path_to
 from amplint.rule import Rule
@@ -121,7 +122,11 @@ def check(view: FileView) -> Iterator[Finding]:
             message.format_map(words),
             HELP,
             path=_path(view, stale),
-            links=(stale.region.link, optimizer_link(view, view.regions, stale.step)),
+            links=(
+                stale.region.link,
+                optimizer_link(view, view.regions, stale.step),
+                links.proved("damage", stale.forward.call, "reads the weights of before the step"),
+            ),
         )
 
 

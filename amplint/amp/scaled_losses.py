@@ -38,6 +38,7 @@ class Scaling:
         scaler: the scaler as a reader of `function` would write it.
         trains: whether the scaler is surely one of gradients; `scale` is also a method of
             scalers of data.
+        read: the scaler where it is asked to scale, and the function that does so.
         path: where the function that is called scales.
     """
 
@@ -46,6 +47,7 @@ class Scaling:
     loss: ast.expr
     scaler: str
     trains: bool
+    read: tuple[ast.expr, Function]
     path: tuple[PathStep, ...] = ()
 
     @property
@@ -78,8 +80,10 @@ def _direct(view: AmpView, site: CallSite) -> Iterator[Scaling]:
             or _is_built_as_scaler(view, site.node, site.function)
             or _is_stepped_elsewhere(view, site)
         )
+        assert isinstance(site.node.func, ast.Attribute)
+        read = site.node.func.value, site.function
         scaler = receiver(site.node)
-        yield Scaling(site.node, site.function, site.node.args[0], scaler, surely)
+        yield Scaling(site.node, site.function, site.node.args[0], scaler, surely, read)
 
 
 def _is_stepped_elsewhere(view: AmpView, site: CallSite) -> bool:
@@ -118,7 +122,7 @@ def _handed_on(view: AmpView, call: ast.Call, function: Function, depth: int) ->
     )
     scaler = as_caller_writes(inner.scaler, callee, call)
     surely = inner.trains or _is_given_a_scaler(view, inner.scaler, callee, call, function)
-    return Scaling(call, function, loss, scaler, surely, path)
+    return Scaling(call, function, loss, scaler, surely, inner.read, path)
 
 
 def _only_value(callee: Function) -> ast.Call | None:
@@ -152,7 +156,8 @@ def _scale_call(view: AmpView, call: ast.Call, callee: Function) -> Scaling | No
         or _is_stepped_beside(receiver(call), callee)
         or _is_built_as_scaler(view, call, callee)
     )
-    return Scaling(call, callee, call.args[0], ast.unparse(method.value), surely)
+    read = method.value, callee
+    return Scaling(call, callee, call.args[0], ast.unparse(method.value), surely, read)
 
 
 def _is_stepped_beside(scaler: str, function: Function) -> bool:

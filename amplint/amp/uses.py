@@ -17,7 +17,7 @@ from amplint.code.module import CallSite, Function, Module, enclosing_class
 _SHAPES: Mapping[str, tuple[int, ...]] = {
     "scale": (1,),
     "unscale_": (1,),
-    "step": (0, 1),
+    "step": (0, 1, 2),
     "update": (0,),
     "zero_grad": (0,),
 }
@@ -86,7 +86,7 @@ def uses_of(module: Module) -> Uses:
             optimizer = path_text(site.node.args[0]) if use[1] else None
             if use[0] in _SHAPES:
                 shaped.add(path)
-            if use in (("step", 1), ("unscale_", 1)) and optimizer is not None:
+            if use[0] in ("step", "unscale_") and optimizer is not None:
                 shaped.add(optimizer)
                 given.setdefault(key_of(site.function, optimizer), []).append(site)
     scalers = {key for key, found in methods.items() if any(one <= found for one in _OF_SCALERS)}

@@ -6,11 +6,12 @@ place the most specific, and nothing that follows from another finding.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amplint.code.module import Function
-from amplint.findings import Link
+from amplint.findings import Link, Standing
 from amplint.flow.diagnosis import Verdict, cause_of
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, State
@@ -91,6 +92,17 @@ def _participants(item: Found) -> tuple[str, str]:
     return scaler, optimizer
 
 
+def _claim(item: Found) -> Link:
+    """What goes wrong: torch's answer by the table of the protocol, or that the path exists."""
+    violation = VIOLATIONS.get(item.slug)
+    if item.verdict.code == "AMP202":
+        return Link("value", Standing.CODE, item.site.scaler_text, "can be missing here")
+    if violation is None:
+        return Link("effect", Standing.CODE, ast.unparse(item.site.node), "ends this path")
+    answer = violation.exception or violation.damage
+    return Link("damage", Standing.LIBRARY, ast.unparse(item.site.node), f"gives {answer}")
+
+
 def misuse_of(item: Found, place_of: PlaceOf) -> Misuse:
     """A report in the words of a misuse, with its path as a witness."""
     site = item.site
@@ -103,6 +115,6 @@ def misuse_of(item: Found, place_of: PlaceOf) -> Misuse:
         scaler=scaler,
         optimizer=optimizer,
         path=build_witness(item.state.trail, item.slug, item.origin or site, place_of),
-        links=item.links,
+        links=(*item.links, _claim(item)),
         details=item.verdict.details,
     )

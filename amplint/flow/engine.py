@@ -26,7 +26,7 @@ from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE,
 from amplint.flow.functions import is_stub
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
-from amplint.flow.links import links_of
+from amplint.flow.links import links_of, scaler_and_optimizer
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
@@ -343,7 +343,8 @@ class _Engine:
             place = Site(site.node, site.function, text, "", text, optimizer)
             code, slug = NEVER[word]
             verdict = Verdict(code, {"never": "yes", "slug": slug})
-            yield Found(slug, place, State(), verdict, site.function)
+            links = tuple(scaler_and_optimizer(self.program, site))
+            yield Found(slug, place, State(), verdict, site.function, links=links)
 
     # -- methods of base classes that call methods of this file ------------------------------
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
+from amplint.amp.links import CLAIMS
 from amplint.amp.roles import Role
-from amplint.code.module import Function
+from amplint.code.module import CallSite, Function
 from amplint.findings import Link, Standing
 from amplint.flow.call import callee_name
 from amplint.flow.diagnosis import AMP_GUARD, condition
@@ -18,7 +19,6 @@ from amplint.values.provenance import Firmness
 #: An object of the path: its role, and how the path tells it from others.
 Participant = tuple[Role, str]
 
-_CLAIM = {Role.SCALER: "is the gradient scaler", Role.OPTIMIZER: "is the optimizer"}
 #: From the firmest to the weakest.
 _STRENGTH = tuple(Standing)
 
@@ -56,7 +56,18 @@ def _objects(
             if known is None or _STRENGTH.index(standing) < _STRENGTH.index(known[0]):
                 found[role, identity] = standing, ast.unparse(expression)
     for (role, _), (standing, text) in found.items():
-        yield Link("object", standing, text, _CLAIM[role])
+        yield Link("object", standing, text, CLAIMS[role])
+
+
+def scaler_and_optimizer(program: Program, site: CallSite) -> Iterator[Link]:
+    """Both objects of `scaler.step(optimizer)`, where no path shows more of them."""
+    assert isinstance(site.node.func, ast.Attribute)
+    roles = program.roles(site.function)
+    for role, item in zip(
+        (Role.SCALER, Role.OPTIMIZER), (site.node.func.value, *site.node.args[:1]), strict=False
+    ):
+        standing = roles.standing_of(item, site.function, role)
+        yield Link("object", standing, ast.unparse(item), CLAIMS[role])
 
 
 def _participants(site: Site) -> Iterator[tuple[Role, str, ast.expr]]:

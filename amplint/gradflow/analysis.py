@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amplint.amp.ownership import trained_modules
 from amplint.amp.view import AmpView
 from amplint.code.module import Function
+from amplint.findings import Link, Standing
 from amplint.gradflow.interpreter import Backward, Interpreter
 from amplint.gradflow.values import ANYTHING, LEAF, Block
 
@@ -30,6 +31,19 @@ class CutOff:
     backward: Backward
     block: Block
     root: str = ""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """What is trained, and that the gradient stops."""
+        loss = self.backward.node.func
+        if isinstance(loss, ast.Attribute):
+            loss = loss.value
+        subject = self.root or ast.unparse(loss)
+        claim = "is what the optimizer owns" if self.root else "is backpropagated"
+        return (
+            Link("object", Standing.CODE, subject, claim),
+            Link("effect", Standing.CODE, ast.unparse(self.block.node), "cuts the graph"),
+        )
 
 
 def cut_off(view: AmpView) -> Iterator[CutOff]:

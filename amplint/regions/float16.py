@@ -60,6 +60,10 @@ class HalfTensor:
         kind = "value" if self.region is None else "region"
         return Link(kind, standing, ast.unparse(self.operation), "computes in float16")
 
+    def tensor(self, expression: ast.expr) -> Link:
+        """That the tensor in question is what the operation gives."""
+        return Link("object", Standing.CODE, ast.unparse(expression), "is its result")
+
     def steps(self, module: Module) -> Iterator[Step]:
         """From the region to the operation, which stands in `module`."""
         if self.region is not None:

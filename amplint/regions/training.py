@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from amplint.amp.links import participant
 from amplint.amp.roles import Role
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of
@@ -84,10 +85,9 @@ def stepped_optimizer(regions: Regions, item: Inside) -> ast.expr | None:
 
 def optimizer_link(view: AmpView, regions: Regions, step: Inside) -> Link:
     """That what a step steps is an optimizer, and how that is known."""
-    optimizer, module = stepped_optimizer(regions, step), step.function.module
+    optimizer = stepped_optimizer(regions, step)
     assert optimizer is not None
-    standing = view.roles_of(module).standing_of(optimizer, step.function, Role.OPTIMIZER)
-    return Link("object", standing, ast.unparse(optimizer), "is the optimizer")
+    return participant(view, optimizer, step.function, Role.OPTIMIZER)
 
 
 def backwards(regions: Regions, region: Region) -> list[Inside]:
