@@ -60,8 +60,8 @@ No fix is offered: the sigmoid before the loss has to go together with the call.
 
 ## Known limits
 Losses that are chosen by name from a registry are not found. A loss object is flagged only if every
-definition in sight is a `BCELoss`. Silent where a condition around the call asks about autocast or
-mixed precision. A region whose device type is not known is taken for CUDA.
+definition in sight is a `BCELoss`. Silent where a condition around the call excludes autocast, or asks
+torch for it; one that speaks of mixed precision and says nothing in sight makes it `info`. A region whose device type is not known is taken for CUDA.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Prefer binary_cross_entropy_with_logits over

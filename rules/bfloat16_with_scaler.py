@@ -6,8 +6,8 @@ A `GradScaler` scales the loss although the forward runs in bfloat16, which need
 Flags the constructor of a scaler that stays enabled while autocast's `dtype` is bfloat16: as a
 literal, as the default of an option or a configuration, or on a branch of its own
 (`elif precision == "bf16"`). Conditions are compared: a scaler that is built, enabled or used
-only where the dtype is float16 is not flagged. Where an option has to be set for the scaler to be
-there, the finding is `info` and names it.
+only where the dtype is float16 is not flagged. The finding is `info`: parameters come out the same,
+bit for bit. An option that has to be set for the scaler or the dtype is named.
 
 ## Why is this bad?
 Loss scaling protects small float16 gradients, which have 5 exponent bits, from becoming zero.

@@ -63,8 +63,9 @@ No fix is offered: which of the two flags is meant cannot be read from the code.
 ## Known limits
 Only what can be told for sure: a constant against another, one condition contained in the other, or
 one the negation of the other. Silent where autocast's dtype is a variable, where the file builds
-several scalers, where a condition in the function tests the flag, and for conditions on the device
-or the dtype.
+several scalers, where a condition in the function tests the flag, and where what else the scaler
+needs is computed (it may ask for the device or the dtype, which decides about autocast, too). What
+somebody has to choose makes it `info`.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training" (one `use_amp` for

@@ -68,6 +68,7 @@ than any handler is a scaled backward before each step.
 The step may be in a function that the `try` calls, in whatever file, up to three calls deep.
 A handler around a whole training step (forward and backward included) is only flagged if it names
 the missing inf check: it may be meant for batches that cannot be read or do not fit into memory.
+Without a loop in sight, a function is taken to run again if it holds a whole training step.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `GradScaler.step`, `GradScaler.update`

@@ -59,7 +59,8 @@ its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scal
 
 ## Known limits
 Only where the dtype is surely float16: given so, or left to CUDA's default. The loss is followed
-through plain assignments. A file with a name that speaks of a scaler is not flagged. Branches are
+through plain assignments. Where a file that takes part builds a scaler, uses one, or imports a
+library that has one, nothing is said; a name that speaks of a scaler makes it `info`. Branches are
 compared within one function, and not under tests about AMP, precision or the device.
 
 ## References
@@ -205,7 +206,8 @@ def _branches_without(view: FileView) -> Iterator[Finding]:
                 path = (view.step(inside, view.module, "here it runs under autocast"),)
                 damage = Link("damage", Standing.HARMLESS, words["call"], "runs in float32")
                 message = ONE_BRANCH.format_map(words)
-                rests = (links.model(view, call.func, region.function), region.link, damage)
+                model = links.model(view, call.func, region.function, is_run=True)
+                rests = (model, region.link, damage)
                 yield view.finding(RULE, call, message, HELP_BRANCH, path=path, links=rests)
 
 
@@ -223,10 +225,18 @@ def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Cal
                 continue
             if not layout.exclusive(first, other) or _is_cast(layout, other):
                 continue
-            if links.model(view, first.func, region.function).standing is Standing.GUESS:
+            if not _may_be_model(view, first, region.function):
                 continue
             if any(layout.reaches(first, s) and layout.reaches(other, s) for s in scales):
                 yield other, first
+
+
+def _may_be_model(view: FileView, call: ast.Call, function: Function) -> bool:
+    """Whether a call runs a module, or what nothing in sight defines."""
+    if links.model(view, call.func, function).standing is not Standing.GUESS:
+        return True
+    is_known = view.objects.callee(call, function) or function.module.resolve(call.func)
+    return not is_known and bool(call.args)
 
 
 def _is_cast(layout: Layout, call: ast.Call) -> bool:

@@ -23,6 +23,8 @@ from pathlib import Path
 
 from amplint.rules import TABLE
 
+from amplint.findings import Finding
+
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
 #: Groups whose projects lie one level deeper: incidents/<name>/before, silent/<name>/<variant>.
@@ -55,10 +57,15 @@ class Expectations:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What amplint says on one row; `message` is shown where it was not expected."""
+    """What amplint says on one row; `message` is shown where it was not expected.
+
+    Args:
+        finding: None for a file that could not be read.
+    """
 
     mark: Mark
     message: str
+    finding: Finding | None = None
 
 
 def expectations(text: str) -> Expectations:
@@ -151,7 +158,7 @@ def _check(project: Path, extra_codes: tuple[str, ...]) -> tuple[tuple[Path, Rep
     )
     report = check_paths([str(project)], settings)
     found = [
-        (item.filename, Reported(Mark(item.span.start.row, item.code), item.message))
+        (item.filename, Reported(Mark(item.span.start.row, item.code), item.message, item))
         for item in report.findings
     ]
     failed = [

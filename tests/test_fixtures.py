@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from amplint.rules import TABLE
 
+from amplint.findings import Finding, Link, Position, Severity, Span, Standing
 from tests.fixtures_runner import (
     FIXTURES,
     MalformedExpectation,
@@ -33,6 +35,60 @@ def test_fixture(file: Path) -> None:
     problems = difference(text, expectations(text).now, reported(file))
     if problems:
         pytest.fail(f"{name_of(file)}\n{problems}", pytrace=False)
+    unfounded = [
+        text
+        for item in reported(file)
+        if item.finding is not None
+        for text in what_is_missing(item.finding)
+    ]
+    assert not unfounded
+
+
+#: Rules about spellings: the text alone decides, and nothing else takes part.
+OF_SPELLINGS = frozenset({"AMP801", "AMP802", "AMP900"})
+#: Codes -> the kind of link that carries what their messages claim; one of them where several.
+CLAIMS = {
+    **dict.fromkeys(("AMP111", "AMP114", "AMP115", "AMP124", "AMP126", "AMP206"), "effect"),
+    **dict.fromkeys(("AMP301", "AMP302", "AMP303", "AMP305", "AMP405", "AMP507"), "effect"),
+    **dict.fromkeys(("AMP601", "AMP604", "AMP606"), "effect"),
+    **dict.fromkeys(("AMP119", "AMP125", "AMP502"), "reach"),
+    **dict.fromkeys(("AMP123", "AMP306"), "identity"),
+    **dict.fromkeys(("AMP202", "AMP203", "AMP204", "AMP205", "AMP208", "AMP209"), "value"),
+    **dict.fromkeys(("AMP401", "AMP403", "AMP404", "AMP503", "AMP504"), "value"),
+    **dict.fromkeys(("AMP602", "AMP603", "AMP605"), "value"),
+    **dict.fromkeys(("AMP307", "AMP505", "AMP506"), "region"),
+    "AMP113": "damage effect",
+    "AMP117": "effect identity",
+    "AMP122": "reach value",
+}
+
+
+def what_is_missing(finding: Finding) -> list[str]:
+    """What a finding above info does not rest on although it should; an error's guesses."""
+    if finding.severity is Severity.INFO or finding.code in OF_SPELLINGS:
+        return []
+    kinds = {link.kind for link in finding.links}
+    claims = set(CLAIMS.get(finding.code, "damage").split())
+    where = f"{finding.code} on line {finding.span.start.row}"
+    found = [] if "object" in kinds else [f"{where}: no object"]
+    found += [] if kinds & claims else [f"{where}: none of {claims}"]
+    guesses = [link.subject for link in finding.links if link.standing is Standing.GUESS]
+    return found + [f"{where}: guesses {subject}" for subject in guesses]
+
+
+def test_a_finding_that_rests_on_nothing_is_noticed() -> None:
+    place = Span(Position(3, 1), Position(3, 2))
+    bare = Finding("AMP110", "", Severity.ERROR, "", "", "a.py", place)
+    assert what_is_missing(bare) == [
+        "AMP110 on line 3: no object",
+        "AMP110 on line 3: none of {'damage'}",
+    ]
+    guessed = Link("object", Standing.GUESS, "it", "is the scaler")
+    damage = Link("damage", Standing.LIBRARY, "it()", "raises")
+    assert what_is_missing(replace(bare, links=(guessed, damage))) == [
+        "AMP110 on line 3: guesses it"
+    ]
+    assert what_is_missing(replace(bare, severity=Severity.INFO)) == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
