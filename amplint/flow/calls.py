@@ -21,18 +21,16 @@ from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import CLIP_NAMES
-from amplint.flow.functions import Functions, Run, is_stub
+from amplint.flow.facts import CLIP_NAMES, EDITS, is_gradient, is_stub
+from amplint.flow.functions import Functions, Run
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
 from amplint.flow.slice import (
     CLIP_HELPER,
-    EDITS,
     RUNNERS,
     SUSPECT,
     is_for_effect,
-    is_gradient,
     is_own_call,
 )
 from amplint.flow.state import EVERY, State
@@ -145,7 +143,7 @@ class Calls:
             idle = bool(facts) and not found.unknown
             idle = idle and not any(item.indirect or item.settles for item in facts)
             # Subclasses out of sight may complete what a class declares for its own objects.
-            if is_own_call(call.node.func) and any(map(is_stub, found.functions)):
+            if self._is_own(call) and any(map(is_stub, found.functions)):
                 return None
             return [(call.state, None)] if idle else None
         only = found.only
@@ -377,7 +375,14 @@ class Calls:
             return True
         if "optimizer" in kinds and self._is_variable(call):
             return True
-        return is_own_call(call.node.func) and SUSPECT.search(name) is not None
+        return self._is_own(call) and SUSPECT.search(name) is not None
+
+    def _is_own(self, call: Call) -> bool:
+        """Whether a method is called on the object that some entry is about: a subclass decides."""
+        if is_own_call(call.node.func):
+            return True
+        receiver = call.receiver
+        return receiver is not None and receiver[0] == "instance" and "@" not in receiver[2]
 
     def _may_train(self, call: Call) -> bool:
         """Whether unknown code gets a model, and may run a backward or clear its gradients."""
@@ -479,13 +484,22 @@ class Calls:
 
 
 def _is_of_some(target: ast.expr, function: Function) -> bool:
-    """Whether a test of a loop's own names, other than of a gradient, stands around a place."""
+    """Whether a test of a loop's own names, other than of a gradient, stands around a place.
+
+    A function that gets the parameter is called in the loop; what else it gets may come from there.
+    """
     layout = layout_of(function)
-    loops = layout.loops(target) if target in layout else []
-    if not loops or not isinstance(loops[0], (ast.For, ast.AsyncFor)):
+    if target not in layout:
         return False
-    names = _identifiers(loops[0].target)
-    tests = [test for test in layout.conditions(target) if layout.holds(loops[0], test)]
+    loop = next(iter(layout.loops(target)), None)
+    if isinstance(loop, (ast.For, ast.AsyncFor)):
+        names = _identifiers(loop.target)
+    elif loop is None and _identifiers(target) & parameters(function).keys():
+        names = {*parameters(function)}
+    else:
+        return False
+    tests = layout.conditions(target)
+    tests = [test for test in tests if loop is None or layout.holds(loop, test)]
     return any(names & _identifiers(test) and ".grad" not in ast.unparse(test) for test in tests)
 
 

@@ -22,8 +22,7 @@ from amplint.flow.defects import Found, distinct, misuse_of
 from amplint.flow.diagnosis import Diagnostician, Verdict, condition, deciding_flags
 from amplint.flow.entries import Entries
 from amplint.flow.events import Site
-from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
-from amplint.flow.functions import is_stub
+from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE, is_stub
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
 from amplint.flow.links import links_of, scaler_and_optimizer
@@ -175,7 +174,7 @@ class _Engine:
         for function in candidates:
             if function.name not in called and function not in self.inlined:
                 found += self._judge_entry(function)
-        for function in sorted(candidates, key=self._called_by_name().__contains__):
+        for function in self._callers_first(candidates):
             if function not in self.inlined and self._holds_a_protocol(function):
                 found += self._judge_entry(function)
         found += self._judge_inherited()
@@ -186,14 +185,25 @@ class _Engine:
         found += self._never_done({item.site.node for item in found})
         return [item for item in found if self._is_wanted(item)]
 
-    def _called_by_name(self) -> set[Function]:
-        """Functions of the file that others surely call: these come first, and decide about them.
-
-        Of a method only its name is known, which methods of other classes may have, too.
-        """
-        calls = [site for site in self.module.calls if isinstance(site.node.func, ast.Name)]
-        found = ((self.program.find_function(s.node.func, s.function), s.function) for s in calls)
-        return {callee for callee, caller in found if callee is not None and callee is not caller}
+    def _callers_first(self, candidates: list[Function]) -> list[Function]:
+        """Functions of the file behind those that surely call them, which decide about them."""
+        wanted = {function.name for function in candidates}
+        callers: dict[Function | None, list[Function]] = {}
+        for site in self.module.calls:
+            if site.method in wanted:
+                callee = self.program.targets(site.node, site.function).only
+                callers.setdefault(callee, []).append(site.function)
+        ordered: dict[Function, None] = {}
+        opened: set[Function] = set()
+        pending = candidates[::-1]
+        while pending:
+            function = pending[-1]
+            if function not in opened:
+                opened.add(function)
+                pending += [item for item in callers.get(function, ()) if item not in opened]
+            else:
+                ordered[pending.pop()] = None
+        return [function for function in ordered if function in set(candidates)]
 
     def _is_wanted(self, item: Found) -> bool:
         """Whether a finding is about what the engine was asked about."""
@@ -419,8 +429,9 @@ class _Engine:
         return frozenset(scalers)
 
     def _holds_a_protocol(self, function: Function) -> bool:
-        reach = self.program.facts(function).reach
-        return BACKWARD in reach and bool(reach & {STEP, PLAIN_STEP})
+        return _is_protocol(self.program.facts(function).reach) and _is_protocol(
+            self.program.reach_of(function)
+        )
 
     def _judge(self, function: Function, entries: list[State]) -> list[Found]:
         """Follow one entry; with several optimizers in one loop, again with that knowledge."""
@@ -540,6 +551,10 @@ class _Engine:
             return found, engine.called
 
         return self._ask(judged.known, function, follow)
+
+
+def _is_protocol(words: AbstractSet[str]) -> bool:
+    return BACKWARD in words and bool(words & {STEP, PLAIN_STEP})
 
 
 def _is_context_manager(function: Function) -> bool:

@@ -23,7 +23,7 @@ CLIP_NAMES = frozenset(name.rpartition(".")[2] for name in CLIP_FUNCTIONS)
 SCALER_METHODS = frozenset({"scale", "step", "update", "unscale_"})
 
 #: Words a function can mention; `FunctionFacts.words` and `reach` hold some of them.
-BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, SCALER = (
+BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT, SCALER = (
     "backward",
     "scale",
     "step",
@@ -32,10 +32,13 @@ BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, SCALER = (
     "zero_grad",
     "clip",
     "plain_step",
+    "edit",
     "scaler",
 )
 WHOLE_STEP = frozenset({BACKWARD, SCALE, STEP, UPDATE})
-EVENT_WORDS = frozenset({BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP})
+EVENT_WORDS = frozenset({BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT})
+#: Methods that multiply or divide a gradient in place: by the scale, for all that is known.
+EDITS = frozenset({"mul_", "div_"})
 
 
 @dataclass(slots=True, eq=False)
@@ -254,11 +257,44 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
         return SCALER
     if receiver is None:
         return None
+    if method in EDITS and is_gradient(receiver):
+        return EDIT
     if method in SCALER_METHODS and roles.is_scaler(receiver, function):
         return {"scale": SCALE, "step": STEP, "update": UPDATE}[method]
     if method == "step" and roles.is_optimizer(receiver, function):
         return PLAIN_STEP
     return None
+
+
+def is_gradient(place: ast.expr) -> bool:
+    """`p.grad`, `p.grad.data`: to assign it, or to change it in place, needs no protocol call."""
+    if isinstance(place, ast.Attribute) and place.attr == "data":
+        place = place.value
+    return isinstance(place, ast.Attribute) and place.attr == "grad"
+
+
+def is_stub(function: Function) -> bool:
+    """Whether a body does nothing, or only refuses: subclasses are meant to replace it.
+
+    Nothing but a docstring, `pass`, `...`, a message, and a `raise` or `assert False`.
+    """
+    told = [item for item in function.body if not _is_idle(item)]
+    if not told:
+        return True
+    messages = all(isinstance(item, ast.Assign) for item in told[:-1])
+    return messages and _refuses(told[-1])
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Pass)
+
+
+def _refuses(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assert):
+        return isinstance(statement.test, ast.Constant) and not statement.test.value
+    return isinstance(statement, ast.Raise)
 
 
 def close_over_calls(

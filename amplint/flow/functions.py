@@ -17,7 +17,7 @@ from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
-from amplint.flow.facts import FunctionFacts
+from amplint.flow.facts import FunctionFacts, is_stub
 from amplint.flow.handed import USES, may_use
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
@@ -360,16 +360,3 @@ def _outlived(value: Value, prefix: str, state: State) -> Value:
 
 def _mentions_local(formula: tuple, prefix: str) -> bool:
     return any(mention.startswith(prefix) for mention in mentions(formula))
-
-
-def is_stub(function: Function) -> bool:
-    """A body of nothing but a docstring, pass, `...` or raise NotImplementedError."""
-    for statement in function.body:
-        if isinstance(statement, ast.Pass):
-            continue
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue
-        if isinstance(statement, ast.Raise) and "NotImplemented" in ast.unparse(statement):
-            continue
-        return False
-    return True

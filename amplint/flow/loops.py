@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from amplint.code.arguments import bind, passed
 from amplint.code.module import Function, walk
-from amplint.flow.call import callee_name
+from amplint.flow.call import argument_expressions, callee_name
 from amplint.flow.conditions import forget
 from amplint.flow.facts import (
     BACKWARD,
+    EDIT,
+    EDITS,
     EVENT_WORDS,
     PLAIN_STEP,
     SCALE,
@@ -17,10 +20,10 @@ from amplint.flow.facts import (
     UNSCALE,
     UPDATE,
     ZERO_GRAD,
+    is_gradient,
     protocol_words,
 )
 from amplint.flow.reader import Reader
-from amplint.flow.slice import EDITS, is_gradient
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, KEEPER, Value
 
@@ -42,7 +45,9 @@ TRANSPARENT = frozenset(
 )
 #: Longer lists of hooks are not followed one by one.
 HOOKS = 8
-PER_OPTIMIZER = frozenset({STEP, UNSCALE, UPDATE, ZERO_GRAD, PLAIN_STEP})
+#: Calls deeper than this are not searched for what becomes of a loop's element.
+CALLS = 3
+PER_OPTIMIZER = frozenset({STEP, UNSCALE, UPDATE, ZERO_GRAD, EDIT, PLAIN_STEP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +85,54 @@ class LoopReader:
         targets: set[str] = set()
         if isinstance(node, (ast.For, ast.AsyncFor)):
             targets = _target_names(node.target)
-            targets |= _chosen_by(targets, node.body)
-        container = False
-        for statement in node.body:
-            for call in _calls(statement):
-                own = self._words(call, function)
-                words |= self.program.reach(call, function) | own
-                container = container or (bool(targets) and _is_about(call, own, targets))
-                container = container or self._hands_over(call, targets, function)
-            container = container or _changes_gradients(statement, targets)
+        for call in _calls_in(node.body):
+            words |= self.program.reach(call, function) | self._words(call, function)
         trains = BACKWARD in words
+        container = bool(targets) and self._concerns(node.body, targets, function, CALLS)
         return Shape(trains, trains and bool(words & {STEP, PLAIN_STEP, UNSCALE}), container)
 
-    def _hands_over(self, call: ast.Call, targets: set[str], function: Function) -> bool:
-        """Whether an optimizer of the loop goes to a function of the file that steps it."""
-        if not self.program.reach(call, function) & {STEP, PLAIN_STEP, UNSCALE}:
-            return False
-        arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+    def _concerns(
+        self, body: list[ast.stmt], names: set[str], function: Function, depth: int
+    ) -> bool:
+        """Whether statements treat what some names stand for as optimizers, scalers or parameters.
+
+        Args:
+            depth: how many calls deep this is looked for in the functions that get it.
+        """
+        names = names | _chosen_by(names, body)
+        if any(_changes_gradients(statement, names) for statement in body):
+            return True
         return any(
-            isinstance(argument, ast.Name)
-            and argument.id in targets
-            and self.program.roles(function).is_optimizer(argument, function)
-            for argument in arguments
+            _is_about(call, self._words(call, function), names)
+            or self._hands_over(call, names, function, depth)
+            for call in _calls_in(body)
+        )
+
+    def _hands_over(self, call: ast.Call, names: set[str], function: Function, depth: int) -> bool:
+        """Whether an optimizer goes to a function that steps, unscales, clears or edits it.
+
+        So does what chooses one there, such as its key.
+        """
+        if not self.program.reach(call, function) & PER_OPTIMIZER - {UPDATE}:
+            return False
+        given = [
+            argument for argument in argument_expressions(call) if _stands_for(argument, names)
+        ]
+        if any(self.program.roles(function).is_optimizer(argument, function) for argument in given):
+            return True
+        if not given or not depth:
+            return False
+        return any(
+            self._concerns(callee.body, taken, callee, depth - 1)
+            for callee in self.program.targets(call, function).functions
+            if (taken := _taken(call, callee, given))
         )
 
     def words(self, body: list[ast.stmt], function: Function) -> set[str]:
         """Protocol words that a block reaches, calls included."""
         found: set[str] = set()
-        for statement in body:
-            for call in _calls(statement):
-                found |= self.program.reach(call, function) | self._words(call, function)
+        for call in _calls_in(body):
+            found |= self.program.reach(call, function) | self._words(call, function)
         return found & EVENT_WORDS
 
     def _words(self, call: ast.Call, function: Function) -> frozenset[str]:
@@ -335,9 +358,21 @@ def _is_chosen(value: ast.expr, targets: set[str]) -> bool:
     )
 
 
-def _calls(statement: ast.stmt) -> list[ast.Call]:
+def _stands_for(argument: ast.expr, names: set[str]) -> bool:
+    """Whether an argument is one of these, or chosen by one of them."""
+    return bool(_names_of_place(argument) & names)
+
+
+def _taken(call: ast.Call, callee: Function, given: list[ast.expr]) -> set[str]:
+    """The parameters of a callee that get some arguments of a call."""
+    bound = bind(passed(call), callee, on_object=True).given
+    return {name for name, argument in bound.items() if argument in given}
+
+
+def _calls_in(body: list[ast.stmt]) -> list[ast.Call]:
+    """The calls of a block, those of functions that it defines left out."""
     found: list[ast.Call] = []
-    pending: list[ast.AST] = [statement]
+    pending: list[ast.AST] = [*body]
     while pending:
         node = pending.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):

@@ -31,8 +31,9 @@ from amplint.flow.facts import (
     close_over_calls,
     collect_facts,
     facts_of_lambda,
+    is_stub,
 )
-from amplint.flow.slice import NESTED, Slice, Slicer, tested_beside_events
+from amplint.flow.slice import NESTED, SUSPECT, Slice, Slicer, tested_beside_events
 from amplint.flow.values import NONE, Value
 from amplint.source.screen import mentions_amp
 from amplint.values.kinds import Targets
@@ -103,6 +104,7 @@ class Program:
         self._starts: dict[Module, bool] = {}
         self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
         self._imported_places: dict[ast.expr, str | None] = {}
+        self._reached: dict[Function, frozenset[str]] = {}
         self._tested: set[str] = set()
         self._handed: set[str] = set()
 
@@ -193,7 +195,7 @@ class Program:
         for function, facts in unit.facts.items():
             if function.name in ("__init__", "<module>"):
                 continue
-            if facts.reach or self.settles_test(function):
+            if facts.reach or self.settles_test(function) or _may_be_completed(function):
                 yield function.name
         for owner in unit.module.classes.values():
             if self.is_interesting(owner) or self.stores_tested(owner):
@@ -525,9 +527,41 @@ class Program:
         """Protocol words that a call may reach, judged by the callee's name."""
         return self.unit(function).reach.get(callee_name(call), frozenset())
 
+    def reach_of(self, function: Function) -> frozenset[str]:
+        """Protocol words that a function may reach by the functions that its calls can run.
+
+        Where these are not known, the callee's name decides.
+        """
+        if function not in self._reached:
+            self._reached[function] = frozenset(self._followed_reach(function))
+        return self._reached[function]
+
+    def _followed_reach(self, function: Function) -> set[str]:
+        words: set[str] = set()
+        seen, pending = {function}, [function]
+        while pending:
+            current = pending.pop()
+            words |= self.facts(current).words
+            calls = (node for node in current.nodes if isinstance(node, ast.Call))
+            for call in calls:
+                by_name = self.reach(call, current)
+                if by_name <= words:
+                    continue
+                found = self.targets(call, current)
+                if found.unknown or not found.functions:
+                    words |= by_name
+                pending += [item for item in found.functions if item not in seen]
+                seen.update(found.functions)
+        return words
+
     def asks_is_enabled(self, function: Function) -> bool:
         """Whether the function's module ever calls `is_enabled`."""
         return any("is_enabled" in facts.callees for facts in self.unit(function).facts.values())
+
+
+def _may_be_completed(function: Function) -> bool:
+    """Whether a class declares a method that subclasses may let do protocol work, by its name."""
+    return function.owner is not None and is_stub(function) and bool(SUSPECT.search(function.name))
 
 
 def _callable(found: Function | Class | None) -> Value:

@@ -27,12 +27,15 @@ def is_called_per_batch(function: Function, unit: Unit, interpreter: Interpreter
         unit: the module under analysis, which may only inherit the function.
     """
     program = interpreter.program
-    facts = program.facts(function)
-    if function is unit.module.body or not facts.reach >= SELF_CONTAINED:
+    reach = program.facts(function).reach
+    if function is unit.module.body or not reach >= SELF_CONTAINED:
+        return False
+    reach = program.reach_of(function)
+    if not reach >= SELF_CONTAINED:
         return False
     around = program.unit(function).facts.values()
     anywhere = any(UPDATE in other.words for other in around)
-    if anywhere and UPDATE not in facts.reach:
+    if anywhere and UPDATE not in reach:
         return False
     return not _trains_whole_epochs(function, unit, interpreter)
 

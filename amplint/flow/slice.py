@@ -23,7 +23,7 @@ from amplint.code.module import Function, walk
 from amplint.code.registries import request_of
 from amplint.flow.call import callee_name
 from amplint.flow.carriers import ASKS, carriers, passed_parts
-from amplint.flow.facts import protocol_word
+from amplint.flow.facts import is_gradient, protocol_word
 
 #: Callee names that may do protocol work although nobody knows what they are.
 SUSPECT = re.compile(
@@ -33,8 +33,6 @@ SUSPECT = re.compile(
 RUNNERS = frozenset(
     {"backward", "zero_grad", "optimizer_step", "call_hook", "run_hook", "manual_backward"}
 )
-#: Methods that multiply or divide a gradient in place: by the scale, for all that is known.
-EDITS = frozenset({"mul_", "div_"})
 #: Methods that only models have.
 PARAMETERS = frozenset({"parameters", "named_parameters"})
 #: Helpers of other files that clip, by the name they usually have.
@@ -166,8 +164,6 @@ class Slicer:
         if isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function):
             return True
         if self._may_use_scaler(call) or self.models_in(call):
-            return True
-        if name in EDITS and isinstance(callee, ast.Attribute) and is_gradient(callee.value):
             return True
         arguments = (*call.args, *(keyword.value for keyword in call.keywords))
         return any(self._is_participant(argument, function) for argument in arguments)
@@ -420,13 +416,6 @@ def _is_own(place: ast.expr) -> bool:
     while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
         root = root.func if isinstance(root, ast.Call) else root.value
     return root is not place and isinstance(root, ast.Name) and root.id == "self"
-
-
-def is_gradient(place: ast.expr) -> bool:
-    """`p.grad`, `p.grad.data`: to assign it, or to change it in place, needs no protocol call."""
-    if isinstance(place, ast.Attribute) and place.attr == "data":
-        place = place.value
-    return isinstance(place, ast.Attribute) and place.attr == "grad"
 
 
 def is_for_effect(call: ast.Call, function: Function) -> bool:
