@@ -79,7 +79,7 @@ from dataclasses import dataclass
 from amplint.amp import links
 from amplint.amp.reached_calls import as_caller_writes, calls_leading_to
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.arguments import bind
+from amplint.code.arguments import bind, parameters
 from amplint.code.dataflow import arguments, bindings_of, receiver
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
@@ -189,8 +189,9 @@ def _only_comparison(helper: Function) -> ast.Compare | None:
 def _read(view: FileView, function: Function, expression: ast.expr) -> ast.Call | None:
     """The `scaler.get_scale()` call that gives an operand its value, if there is only one."""
     if isinstance(expression, (ast.Name, ast.Attribute)):
-        bindings = bindings_of(function).get(path_text(expression) or "", [])
-        if len(bindings) != 1 or bindings[0].value is None:
+        name = path_text(expression) or ""
+        bindings = bindings_of(function).get(name, [])
+        if len(bindings) != 1 or bindings[0].value is None or name in parameters(function):
             return None
         expression = bindings[0].value
     if not isinstance(expression, ast.Call) or last_name(expression.func) != "get_scale":

@@ -315,10 +315,10 @@ class Interpreter(Expressions):
         ]
         if shape.container:
             return self._unless_empty(node, states, frame)
+        # Several trainings, one after the other, may each begin with objects of their own.
+        in_turn = not shape.trains or self.scope is not None
         hooks = [
-            state
-            for state in states
-            if not shape.trains and self.loops.runs_through(node, state, frame)
+            state for state in states if in_turn and self.loops.runs_through(node, state, frame)
         ]
         states = [state for state in states if state not in hooks] if hooks else states
         ran = self._container_loop(node, hooks, frame) if hooks else Outcome()

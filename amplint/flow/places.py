@@ -13,6 +13,7 @@ from amplint.code.by_name import read_by_name
 from amplint.code.module import Function
 from amplint.flow.call import callee_name
 from amplint.flow.copies import original_of
+from amplint.flow.lists import fixed_list
 from amplint.flow.program import Program
 from amplint.flow.state import State
 from amplint.flow.values import Value
@@ -67,6 +68,7 @@ class Places:
     program: Program
     _homes: dict[tuple[str, Function], str] = field(default_factory=dict)
     _functions: dict[tuple[ast.Name, Function], Function | None] = field(default_factory=dict)
+    _fixed: dict[ast.expr, Value] = field(default_factory=dict)
 
     def name_location(self, name: str, function: Function) -> str:
         """Where a name of `function` lives."""
@@ -157,8 +159,15 @@ class Places:
             return None
         value = state.values.get(location)
         if value is None and self._is_outside(node, state, function):
-            value = self.program.constant(node, function)
+            value = self._fixed_value(node, function)
         return value if value is not None else ("path", location)
+
+    def _fixed_value(self, node: ast.expr, function: Function) -> Value:
+        """What a place outside of all functions always holds, if that is known."""
+        if node not in self._fixed:
+            constant = self.program.constant(node, function)
+            self._fixed[node] = constant or fixed_list(self.program, node, function)
+        return self._fixed[node]
 
     def _is_outside(self, node: ast.expr, state: State, function: Function) -> bool:
         """Whether a place belongs to a module, and the path has not put anything else there."""
