@@ -9,7 +9,7 @@ from amplint.code.expressions import path_text
 from amplint.code.module import Function
 from amplint.flow.program import Program
 from amplint.flow.values import Value
-from amplint.values.provenance import Origin, Standing
+from amplint.values.provenance import Origin, Firmness
 
 
 def fixed_list(program: Program, node: ast.expr, function: Function) -> Value:
@@ -32,7 +32,7 @@ def fixed_list(program: Program, node: ast.expr, function: Function) -> Value:
 def _may_change(origin: Origin) -> bool:
     """Whether a list is one of several, or some function of its file fills one at a place."""
     module = origin.function.module
-    if origin.standing is not Standing.FIXED or origin.function is not module.body:
+    if origin.firmness is not Firmness.FIXED or origin.function is not module.body:
         return True
     names = {
         path_text(target)
