@@ -63,7 +63,9 @@ for inputs, targets in loader:
 Executing the function on the CPU: the scaler is disabled, autocast is not.
 
 ## Fix safety
-No fix is offered: which devices the code is meant for cannot be read from it.
+Unsafe: without CUDA training then runs in float32. Autocast gets `enabled=device.type == "cuda"` where
+it takes its device from a name or an attribute, else `enabled=torch.cuda.is_available()`, and the
+scaler the same. No fix where that is not known where the scaler is built.
 
 ## Known limits
 Only devices whose possible values include another one than CUDA: a choice by `is_available()`, an
@@ -89,6 +91,8 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS, layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Link, Severity, Standing
+from amplint.fixing.statements import is_known_at, keyword_of, torch_in
+from amplint.fixing.verbs import Add, Repair, unsafe
 from amplint.regions.regions import Region
 from amplint.rule import Rule
 from amplint.values.values import Value
@@ -101,6 +105,7 @@ RULE = Rule(
     effect="crash/portability",
     summary="AMP switched on by a constant while the device is chosen at run time",
     facts=("A16", "H10"),
+    fix="unsafe",
 )
 
 STAYS_ON = (
@@ -144,13 +149,41 @@ def _judge(view: FileView, region: Region, scaler: BuiltScaler, choice: Value) -
         region.link,
         Link("value", Standing.CODE, words["device"], "can be the device"),
     )
+    fix = _with_cuda(view, region, scaler)
     if devices == {"cuda"}:
         message = TURNS_OFF.format_map(words)
         slower = Link("damage", Standing.HARMLESS, words["device"], "trains on in float32")
-        yield view.finding(RULE, region.opened, message, HELP, path=path, links=(*rests, slower))
+        yield view.finding(
+            RULE, region.opened, message, HELP, path=path, links=(*rests, slower), fix=fix
+        )
     elif dtypes == {"float16"} and (devices is None or choice.content in devices):
         message = STAYS_ON.format_map(words)
-        yield view.finding(RULE, region.opened, message, HELP, path=path, links=rests)
+        yield view.finding(RULE, region.opened, message, HELP, path=path, links=rests, fix=fix)
+
+
+def _with_cuda(view: FileView, region: Region, scaler: BuiltScaler) -> Repair | None:
+    """Switch both on only where the device is CUDA."""
+    call, torch = region.opened, torch_in(view)
+    if not isinstance(call, ast.Call) or torch is None or scaler.factory is not None:
+        return None
+    dotted, both = view.module.resolve(call.func), (call, scaler.call)
+    if dotted not in names.AUTOCASTS or any(len(one.args) > 1 for one in both):
+        return None
+    if any(keyword_of(one, "enabled") or keyword_of(one, None) for one in both):
+        return None
+    named = keyword_of(call, "device_type")
+    device = named.value if named is not None else next(iter(call.args), None)
+    if dotted in names.DEVICE_AUTOCASTS or isinstance(device, ast.Constant):
+        if dotted in names.DEVICE_AUTOCASTS and call.args:
+            return None
+        switch, imports = f"{torch[0]}.cuda.is_available()", torch[1]
+    elif device is not None and is_known_at(
+        view, device, region.function, scaler.function, scaler.call
+    ):
+        switch, imports = f'{view.source_of(device)} == "cuda"', ()
+    else:
+        return None
+    return unsafe(*(Add(one, switch, keyword="enabled") for one in both), *imports)
 
 
 def _is_for_cuda(view: FileView, built: BuiltScaler) -> bool:

@@ -61,7 +61,9 @@ for inputs, targets in loader:
 Executing the line raises the exception that the message quotes.
 
 ## Fix safety
-No fix is offered: which device or dtype is meant cannot be read from the call.
+Unsafe: training goes on where it stopped. A switch or a dtype gets its name, a `torch.device` its
+`.type`, a class its call, and a call without a device gets "cuda", which is what autocast is for nearly
+everywhere. No fix for unknown devices and parameters.
 
 ## Known limits
 A name is judged by its definitions in the file, without them only as a bool and by its words
@@ -85,6 +87,7 @@ from amplint.code.dataflow import constant_of, definitions
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Severity
+from amplint.fixing.verbs import Add, Drop, Name, Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -95,6 +98,7 @@ RULE = Rule(
     effect="crash",
     summary="`autocast` without `device_type`, with a wrong type, or without the call",
     facts=("E01", "A05", "A15", "A16"),
+    fix="unsafe",
 )
 
 #: No device types, whatever the backend; "npu" and the like come from plug-ins.
@@ -142,7 +146,8 @@ def check(view: FileView) -> Iterator[Finding]:
                     if flag is None
                     else flag_link(view.values, flag, site.function),
                 )
-                yield view.finding(RULE, node, message, help, links=rests)
+                fix = _repaired(view, site, node, message)
+                yield view.finding(RULE, node, message, help, links=rests, fix=fix)
                 break
     yield from _uncalled(view)
 
@@ -168,6 +173,34 @@ def _complaints(view: FileView, site: CallSite) -> Iterator[Complaint]:
         yield from _dtype(view, given["dtype"], site.function)
     if old and call.args:
         yield from _switch(view, call.args[0], site)
+
+
+def _repaired(view: FileView, site: CallSite, node: ast.AST, message: str) -> Repair | None:
+    """What the help says, where it leaves nothing open but the device, which is then "cuda".
+
+    Args:
+        node: the argument that is wrong, or the call.
+    """
+    call, old = site.node, site.dotted in names.DEVICE_AUTOCASTS
+    if message == MISSING and not call.args:
+        return unsafe(Add(call, '"cuda"', 0))
+    if not isinstance(node, ast.expr) or node not in call.args:
+        return None
+    index = call.args.index(node)
+    if old:
+        is_dtype = _is_dtype(view, node)
+        fix = Name(call, {0: "dtype"}) if is_dtype else Drop(call, 0)
+        return unsafe(fix) if len(call.args) == 1 else None
+    if index == len(call.args) - 1 == 1:
+        flagged = is_flag(view.values, node, site.function)
+        return unsafe(Name(call, {1: "enabled"})) if flagged else None
+    if index or len(call.args) > 1:
+        return None
+    if is_flag(view.values, node, site.function) or constant_of(node) is None:
+        return unsafe(Add(call, '"cuda"', 0), Name(call, {1: "enabled"}))
+    if _is_dtype(view, node):
+        return unsafe(Add(call, '"cuda"', 0), Name(call, {1: "dtype"}))
+    return unsafe(Write(node, "{}.type")) if _is_device(view, node, site.function) else None
 
 
 def _device(view: FileView, expression: ast.expr, function: Function) -> Iterator[Complaint]:
@@ -265,4 +298,5 @@ def _not_called(view: FileView, place: ast.expr, old: bool, is_block: bool) -> F
         links.proved("object", place, "is torch's autocast"),
         links.proved("value", place, "is a class"),
     )
-    return view.finding(RULE, place, message, f"call it: `{example}`", links=rests)
+    fix = unsafe(Write(place, "{}()" if old else '{}("cuda")'))
+    return view.finding(RULE, place, message, f"call it: `{example}`", links=rests, fix=fix)

@@ -53,8 +53,9 @@ for inputs, targets in loader:
 Executing the forward: the region's outputs are float32 instead of the autocast dtype.
 
 ## Fix safety
-No fix is offered: whether the region or the model is on the wrong device cannot be read from the
-code.
+Unsafe: the model then runs in half precision. A literal device type of the autocast becomes the one
+that the model is moved to, where that is a single one. If the model is what is on the wrong device,
+the fix is wrong.
 
 ## Known limits
 Silent where one of the devices is chosen in a way that is not known, where the sets overlap
@@ -78,6 +79,8 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, enclosing_class
 from amplint.findings import Finding, Severity
+from amplint.fixing.statements import keyword_of
+from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.contexts import device_types, is_property
 from amplint.regions.regions import Region, opening_words
 from amplint.rule import Rule
@@ -91,6 +94,7 @@ RULE = Rule(
     effect="perf",
     summary="autocast for a device on which the model does not run: nothing is cast",
     facts=("A08", "A16"),
+    fix="unsafe",
 )
 
 MESSAGE = (
@@ -153,7 +157,21 @@ def _finding(
         region.link,
         links.proved("value", move.call, f"puts it on {_words(found)}"),
     )
-    return view.finding(RULE, region.opened, message, HELP, path=path, links=rests)
+    fix = _for_model(region, found)
+    return view.finding(RULE, region.opened, message, HELP, path=path, links=rests, fix=fix)
+
+
+def _for_model(region: Region, devices: frozenset[str]) -> Repair | None:
+    """Name the model's device type, if it is one, where the call names another as a literal."""
+    call = region.opened
+    if not isinstance(call, ast.Call) or len(devices) != 1:
+        return None
+    named = keyword_of(call, "device_type")
+    given = named.value if named is not None else next(iter(call.args), None)
+    if not isinstance(given, ast.Constant) or not isinstance(given.value, str):
+        return None
+    (device,) = devices
+    return unsafe(Write(given, f'"{device}"'))
 
 
 def _words(devices: frozenset[object] | frozenset[str]) -> str:

@@ -56,7 +56,10 @@ Executing the forward on a CUDA device raises the `RuntimeError`. Without one, b
 alike; the ban itself also answers for torch's fake CUDA tensors, which need no GPU.
 
 ## Fix safety
-No fix is offered: the sigmoid before the loss has to go together with the call.
+Unsafe: the loss is computed in another way, which is more exact. `binary_cross_entropy` becomes
+`binary_cross_entropy_with_logits`, `BCELoss()` becomes `BCEWithLogitsLoss()`, and the sigmoid goes,
+where it is the argument of the call, and the loss is called nowhere else. Elsewhere the sigmoid may be
+in the model, which is also asked for probabilities.
 
 ## Known limits
 Losses that are chosen by name from a registry are not found. A loss object is flagged only if every
@@ -81,6 +84,7 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
+from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, Regions
 from amplint.regions.training import path_to
@@ -97,6 +101,7 @@ RULE = Rule(
     effect="crash",
     summary="`BCELoss` or `binary_cross_entropy` under CUDA autocast, which forbids it",
     facts=("A13", "A13b", "A13c"),
+    fix="unsafe",
 )
 
 FUNCTIONS = frozenset(("torch.nn.functional.binary_cross_entropy",))
@@ -115,6 +120,11 @@ HELP = (
     "use `binary_cross_entropy_with_logits` (`BCEWithLogitsLoss`) without the sigmoid, or call it "
     'under `torch.autocast("{device}", enabled=False)` with `.float()` arguments'
 )
+SIGMOIDS = frozenset(("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"))
+LOGITS = {
+    "binary_cross_entropy": "binary_cross_entropy_with_logits",
+    "BCELoss": "BCEWithLogitsLoss",
+}
 DEVICES = {"cuda": "CUDA", "xpu": "XPU"}
 
 
@@ -153,7 +163,50 @@ def _finding(view: FileView, region: Region, item: Inside, reach: Link) -> Findi
     path = path_to(view, region, item, "binary cross entropy runs with autocast still on")
     help = HELP.format(device=device)
     loss = links.proved("object", item.call.func, "is torch's binary cross entropy")
-    return view.finding(RULE, item.call, message, help, path=path, links=(region.link, loss, reach))
+    rests, fix = (region.link, loss, reach), _on_logits(view, item)
+    return view.finding(RULE, item.call, message, help, path=path, links=rests, fix=fix)
+
+
+def _on_logits(view: FileView, item: Inside) -> Repair | None:
+    """The loss of the logits, where the sigmoid is its argument and nothing else is its loss."""
+    call, function = item.call, item.function
+    if function.module is not view.module or not call.args:
+        return None
+    logits = _logits(call.args[0], function)
+    named = call.func
+    if view.module.resolve(named) not in FUNCTIONS:
+        found = view.objects.bindings(named, function) or []
+        made = [one.value for one in found if isinstance(one.value, ast.Call)]
+        uses = [one for one in view.module.calls if ast.dump(one.node.func) == ast.dump(named)]
+        if len(found) != 1 or len(made) != 1 or found[0].function.module is not view.module:
+            return None
+        if len(uses) != 1 or made[0].args or made[0].keywords:
+            return None
+        named = made[0].func
+    if logits is None or not isinstance(named, ast.Attribute):
+        return None
+    better = LOGITS[named.attr]
+    call_edit = Write(call.args[0], view.source_of(logits))
+    return unsafe(call_edit, Write(named, f"{view.source_of(named.value)}.{better}"))
+
+
+def _logits(argument: ast.expr, function: Function) -> ast.expr | None:
+    """What a sigmoid is taken of, `.float()` behind it included."""
+    if not isinstance(argument, ast.Call):
+        return None
+    if isinstance(argument.func, ast.Attribute) and not argument.args:
+        if argument.func.attr == "float":
+            return _logits(argument.func.value, function)
+        return argument.func.value if argument.func.attr == "sigmoid" else None
+    is_sigmoid = function.module.resolve(argument.func) in SIGMOIDS
+    return argument.args[0] if is_sigmoid and len(argument.args) == 1 else None
+
+
+def _is_banned(regions: Regions, call: ast.Call, function: Function) -> bool:
+    if not _is_plain_entropy(regions, call.func, function):
+        return False
+    tests = layout_of(function).conditions(call)
+    return not any(ASKS.search(ast.unparse(test)) for test in tests)
 
 
 def _reach(view: FileView, region: Region, site: CallSite) -> Link | None:

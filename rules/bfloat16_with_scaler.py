@@ -55,8 +55,9 @@ for inputs, targets in loader:
 Executing both gives the same parameters: the scaler adds work and nothing else.
 
 ## Fix safety
-No fix. Where the dtype is chosen at run time, write
-`GradScaler(enabled=dtype == torch.float16)`: a disabled scaler passes everything through.
+Unsafe: losses are no longer scaled. The scaler gets `enabled=False`, and where the dtype is chosen at
+run time, `enabled=dtype == torch.float16`: a disabled scaler passes everything through. No fix where
+the dtype is not known where the scaler is built.
 
 ## Known limits
 The dtype has to be given to autocast in the same file as the scaler's `scale` call. A dtype that
@@ -83,6 +84,8 @@ from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradi
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
+from amplint.fixing.statements import is_known_at, keyword_of, torch_in
+from amplint.fixing.verbs import Add, Repair, Write, unsafe
 from amplint.regions.contexts import DEFAULT_DTYPES
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
@@ -99,6 +102,7 @@ RULE = Rule(
     effect="perf",
     summary="a GradScaler stays enabled although autocast runs in bfloat16",
     facts=("H08", "H09"),
+    fix="unsafe",
 )
 
 ALWAYS = "the scaler is enabled, and the forward runs in bfloat16, which needs no loss scaling"
@@ -327,7 +331,32 @@ def _finding(view: FileView, use: ScalerUse, met: _Met) -> Finding:
         DROP if fixed or met.is_branch else COMPARE,
         path=_distinct(steps),
         links=_links(view, use, met),
+        fix=_disabled(view, use, region, dtype, fixed=fixed) if ours else None,
     )
+
+
+def _disabled(
+    view: FileView, use: ScalerUse, region: CallSite, dtype: ast.expr, *, fixed: bool
+) -> Repair | None:
+    """Switch the scaler off, or where the dtype is chosen, on for float16 alone."""
+    call, torch = use.built.expression, torch_in(view)
+    if not isinstance(call, ast.Call) or torch is None:
+        return None
+    if fixed:
+        switch, imports = "False", ()
+    elif is_known_at(view, dtype, region.function, use.built.function, call):
+        switch, imports = f"{view.source_of(dtype)} == {torch[0]}.float16", torch[1]
+    else:
+        return None
+    if view.module.resolve(call.func) not in names.GRAD_SCALERS or keyword_of(call, None):
+        return None
+    given = keyword_of(call, "enabled")
+    if given is None:
+        return (
+            unsafe(Add(call, switch, keyword="enabled"), *imports) if len(call.args) < 2 else None
+        )
+    both = switch if fixed else f"({{}}) and {switch}"
+    return unsafe(Write(given.value, both), *imports)
 
 
 def _links(view: FileView, use: ScalerUse, met: _Met) -> Iterator[Link]:

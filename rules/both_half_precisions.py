@@ -33,7 +33,8 @@ runs the examples is skipped where transformers is not installed; with transform
 what is written here.
 
 ## Fix safety
-No fix: which of the two is meant depends on the hardware.
+Unsafe: a literal `fp16=True` is taken away, so that training runs in bfloat16. GPUs older than Ampere
+need the other one. No fix in the literals of DeepSpeed.
 
 ## Known limits
 A switch that arrives as a command line option is taken to be chosen well. Configuration files of
@@ -54,6 +55,8 @@ from amplint.amp.trainers import training_arguments
 from amplint.code.dataflow import constant_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
+from amplint.fixing.statements import argument_index, keyword_of
+from amplint.fixing.verbs import Drop, Repair, unsafe
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness
 from amplint.values.values import Value
@@ -65,6 +68,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash",
     summary="`fp16=True` and `bf16=True` in one set of training arguments",
+    fix="unsafe",
 )
 
 BOTH = "`{callee}` gets float16 and bfloat16 at once: {effect}"
@@ -79,7 +83,8 @@ def check(view: FileView) -> Iterator[Finding]:
         both = [_switched_on(view, site, name) for name in ("fp16", "bf16")]
         if None not in both:
             callee = view.source_of(site.node.func)
-            yield _finding(view, site.node, site.function, callee, RAISES, both)
+            fix = _keep_bfloat16(site.node)
+            yield _finding(view, site.node, site.function, callee, RAISES, both, fix)
     for function in view.module.functions:
         for node in function.nodes:
             if isinstance(node, ast.Dict) and _enables_both(node):
@@ -124,6 +129,7 @@ def _finding(
     callee: str,
     effect: str,
     both: list[Value | None],
+    fix: Repair | None,
 ) -> Finding:
     steps = [step for value in both if value is not None for step in value.steps]
     path = [view.step(step.node, step.module, step.words) for step in steps]
@@ -133,4 +139,13 @@ def _finding(
         Link("object", Standing.LIBRARY, callee, "takes the training's arguments"),
         *(links.held(value.firmness, "fp16 and bf16", "are on") for value in both if value),
     )
-    return view.finding(RULE, node, message, HELP, path=tuple(dict.fromkeys(path)), links=rests)
+    steps_of = tuple(dict.fromkeys(path))
+    return view.finding(RULE, node, message, HELP, path=steps_of, links=rests, fix=fix)
+
+
+def _keep_bfloat16(call: ast.Call) -> Repair | None:
+    """Take the literal `fp16=True` away."""
+    given = keyword_of(call, "fp16")
+    if given is None or constant_of(given.value) is not True:
+        return None
+    return unsafe(Drop(call, argument_index(call, given)))

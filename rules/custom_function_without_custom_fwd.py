@@ -72,8 +72,10 @@ Executing forward and backward raises the `RuntimeError`, or the gradients diffe
 same function outside autocast.
 
 ## Fix safety
-No fix is offered: `cast_inputs=torch.float32` keeps the function in float32, plain `custom_fwd` runs
-its backward under autocast; which is right depends on the function.
+Unsafe: the function then computes in float32, on every device that autocast is on for. Both methods
+get their decorators where autocast is for one device, and every torch in question has them (2.4 and
+newer). Plain `custom_fwd`, which runs the backward under autocast, is faster where the function can do
+with half precision.
 
 ## Known limits
 Functions of single elements (a gradient reversal, a straight-through estimator) need nothing and are
@@ -92,10 +94,14 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.half_tensors import LOWERED
+from amplint.amp.old_amp import SINCE
+from amplint.amp.target_torch import target_torch
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.findings import Finding, Severity
+from amplint.fixing.statements import torch_in
+from amplint.fixing.verbs import Decorate, Repair, unsafe
 from amplint.regions.callers import Callers
 from amplint.regions.islands import AUTOGRAD_FUNCTIONS, applied_function
 from amplint.regions.regions import Inside, Region, Regions, Trail
@@ -110,6 +116,7 @@ RULE = Rule(
     effect="crash/silent",
     summary="an autograd function with matrix products under autocast, without `custom_fwd`",
     facts=("A12", "A12b", "B16b"),
+    fix="unsafe",
 )
 
 #: A function that does one of these looks after its dtypes.
@@ -146,6 +153,7 @@ def _finding(view: FileView, owner: Class, region: Region, item: Inside) -> Find
     if region.function.module is not view.module:
         where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
     device = min(map(str, region.cast.devices or ("cuda",)))
+    is_one = len(region.cast.devices or ()) == 1
     return view.finding(
         RULE,
         owner.node.bases[0],
@@ -153,7 +161,23 @@ def _finding(view: FileView, owner: Class, region: Region, item: Inside) -> Find
         HELP.format(device=device),
         path=path_to(view, region, item, f"`{owner.name}` runs with autocast on"),
         links=(region.link, links.proved("object", item.call, f"applies {owner.name}")),
+        fix=_in_float32(view, owner, device) if is_one else None,
     )
+
+
+def _in_float32(view: FileView, owner: Class, device: str) -> Repair | None:
+    """Decorate both methods, where every torch in question has the decorators."""
+    target, torch = target_torch(view.project, view.module), torch_in(view)
+    forward, backward = owner.methods["forward"].node, owner.methods["backward"].node
+    if torch is None or (target is not None and target < SINCE["custom_fwd"]):
+        return None
+    if not isinstance(forward, ast.FunctionDef) or not isinstance(backward, ast.FunctionDef):
+        return None
+    name, imports = torch
+    word = f'device_type="{device}"'
+    cast = f"{name}.amp.custom_fwd({word}, cast_inputs={name}.float32)"
+    back = f"{name}.amp.custom_bwd({word})"
+    return unsafe(Decorate(forward, cast), Decorate(backward, back), *imports)
 
 
 def _needs_one_dtype(owner: Class) -> bool:

@@ -58,7 +58,9 @@ Executing the function with the flags as they disagree: gradients that are not z
 enabled are exactly zero.
 
 ## Fix safety
-No fix is offered: which of the two flags is meant cannot be read from the code.
+Unsafe: the scaler is then on and off together with autocast. It gets the switch of autocast where that
+is a name, an attribute or a literal with one value for both. If the switch of the scaler is the one that
+is meant, the fix is wrong.
 
 ## Known limits
 Only what can be told for sure: a constant against another, one condition contained in the other, or
@@ -87,6 +89,8 @@ from amplint.code.dataflow import constant_of, definitions
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
+from amplint.fixing.statements import is_known_at
+from amplint.fixing.verbs import Add, Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -97,6 +101,7 @@ RULE = Rule(
     effect="silent",
     summary="a GradScaler that can be disabled while float16 autocast is enabled",
     facts=("H10",),
+    fix="unsafe",
 )
 
 CAN_BE_OFF = (
@@ -148,24 +153,43 @@ def _compare(
         "autocast": view.source_of(theirs),
         "row": autocast.node.lineno,
     }
+    fix = _same_flag(view, built, autocast, ours, theirs)
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
     if by_default == (False, True) and scaler != region:
         help = f"give both the same flag: `enabled={words['autocast']}`"
         rests = (*rests, links.proved("value", ours, "is off by default"))
-        return view.finding(RULE, built.call, CAN_BE_OFF.format_map(words), help, links=rests)
+        return view.finding(
+            RULE, built.call, CAN_BE_OFF.format_map(words), help, links=rests, fix=fix
+        )
     if region is None or _is_guarded(site, autocast, (scaler or {}).keys() ^ region.keys()):
         return None
     off = _off(view, scaler, region, ours)
     if off:
         help = f"give both the same flag: `enabled={words['autocast']}`"
         message = CAN_BE_OFF.format_map(words)
-        return view.finding(RULE, built.call, message, help, links=(*rests, *off))
+        return view.finding(RULE, built.call, message, help, links=(*rests, *off), fix=fix)
     if scaler is not None and scaler.keys() < region.keys():
         help = f"give both the same flag: `enabled={words['autocast']}`"
         message = WIDER.format_map(words)
         damage = Link("damage", Standing.HARMLESS, words["scaler"], "scales float32 gradients")
-        return view.finding(RULE, built.call, message, help, links=(*rests, damage))
+        return view.finding(RULE, built.call, message, help, links=(*rests, damage), fix=fix)
     return None
+
+
+def _same_flag(
+    view: FileView,
+    built: ScalerConstruction,
+    autocast: CallSite,
+    ours: ast.expr,
+    theirs: ast.expr,
+) -> Repair | None:
+    """Give the scaler the switch of autocast, where that has its value when the scaler is built."""
+    if not is_known_at(view, theirs, autocast.function, built.function, built.call):
+        return None
+    text = view.source_of(theirs)
+    if ours in (*built.call.args, *(item.value for item in built.call.keywords)):
+        return unsafe(Write(ours, text))
+    return unsafe(Add(built.call, text, keyword="enabled"))
 
 
 def _off(

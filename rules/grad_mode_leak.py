@@ -67,7 +67,10 @@ for epoch in range(2):
 Executing an evaluation and the next training step raises the error.
 
 ## Fix safety
-No fix is offered: the block that should run without gradients is not always clear.
+Unsafe: training goes on where it stopped. A function that begins with the statement gets the decorator
+`@torch.no_grad()` instead; where it comes later in a function, all that follows there goes into a
+`with torch.no_grad():`. No fix where the same function trains later, at the top of a file, and for a
+statement in another file.
 
 ## Known limits
 Any other call of `set_grad_enabled` in the file of the call or of the callee keeps the rule
@@ -86,6 +89,8 @@ from amplint.amp import links
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, PathStep, Severity
+from amplint.fixing.statements import statement_of
+from amplint.fixing.verbs import Decorate, Remove, Repair, Within, unsafe
 from amplint.gradflow.modes import is_grad_switch
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -97,6 +102,7 @@ RULE = Rule(
     effect="crash",
     summary="`torch.set_grad_enabled(False)` as a statement, never restored before training code",
     facts=("B11", "B11b"),
+    fix="unsafe",
 )
 
 MESSAGE = (
@@ -140,7 +146,31 @@ def _report(
             links.proved("object", later.node, "runs a backward"),
             links.proved("effect", node, "switches gradients off"),
         )
-        yield view.finding(RULE, node, MESSAGE.format(later=where), HELP, path=steps, links=rests)
+        message = MESSAGE.format(later=where)
+        fix = _under_no_grad(node, function) if later.function is not function else None
+        yield view.finding(RULE, node, message, HELP, path=steps, links=rests, fix=fix)
+
+
+def _under_no_grad(node: ast.Call, function: Function) -> Repair | None:
+    """Decorate the function that begins with the statement, or put what follows in a block."""
+    statement, body = statement_of(node, function), function.body
+    callee = node.func
+    if statement not in body or not isinstance(callee, ast.Attribute):
+        return None
+    if callee.attr != "set_grad_enabled" or not isinstance(function.node, ast.FunctionDef):
+        return None
+    mode = f"{ast.unparse(callee.value)}.no_grad()"
+    index = body.index(statement)
+    before = body[:index]
+    if len(body) < 2 or any(
+        isinstance(part, (ast.Yield, ast.YieldFrom)) for part in function.nodes
+    ):
+        return None
+    if all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in before):
+        return unsafe(Decorate(function.node, mode), Remove(statement))
+    if index + 1 == len(body):
+        return None
+    return unsafe(Remove(statement), Within(body[index + 1], f"with {mode}:", body[-1]))
 
 
 def _in_other_file(view: FileView, site: CallSite) -> Iterator[Finding]:

@@ -61,8 +61,9 @@ for inputs in loader:
 Executing the forward under float16 autocast raises the exception.
 
 ## Fix safety
-No fix. `torch.finfo(scores.dtype).min` is right for every dtype. `float("-inf")` is, too, unless a
-row is masked completely: its softmax is NaN.
+Unsafe: the number that is written changes where the tensor is float32, too. A literal becomes
+`torch.finfo(scores.dtype).min` (or `.max`), which is right for every dtype, where the tensor is a name
+or an attribute. `float("-inf")` is right, too, unless a row is masked completely: its softmax is NaN.
 
 ## Known limits
 A tensor is taken to be float16 only where its computation is in sight: a parameter of the function
@@ -82,9 +83,12 @@ import math
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
+from amplint.fixing.statements import torch_in
+from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.float16 import HalfTensor, half_tensor
 from amplint.rule import Rule
 from amplint.values.provenance import Step
@@ -98,6 +102,7 @@ RULE = Rule(
     effect="crash",
     summary="a constant beyond 65504 goes into a tensor that is float16 under autocast",
     facts=("H20",),
+    fix="unsafe",
 )
 
 OVERFLOWS = (
@@ -142,12 +147,14 @@ def check(view: FileView) -> Iterator[Finding]:
         if place is None or site.node not in layout_of(site.function):
             continue
         tensor, numbers = place
-        value = next(filter(None, (_too_large(view, item, site) for item in numbers)), None)
+        large = ((item, _too_large(view, item, site)) for item in numbers)
+        number, value = next((pair for pair in large if pair[1] is not None), (tensor, None))
         if value is None:
             continue
         half = half_tensor(view, view.regions, tensor, site.function)
         if half is not None:
-            yield _finding(view, site, tensor, value, half)
+            fix = _by_dtype(view, tensor, number, value)
+            yield _finding(view, site, tensor, value, half, fix)
 
 
 def _tensor_and_numbers(site: CallSite) -> tuple[ast.expr, list[ast.expr]] | None:
@@ -174,7 +181,12 @@ def _too_large(view: FileView, number: ast.expr, site: CallSite) -> Value | None
 
 
 def _finding(
-    view: FileView, site: CallSite, tensor: ast.expr, value: Value, half: HalfTensor
+    view: FileView,
+    site: CallSite,
+    tensor: ast.expr,
+    value: Value,
+    half: HalfTensor,
+    fix: Repair | None,
 ) -> Finding:
     here = site.function.module
     steps = [*half.steps(here)]
@@ -189,8 +201,23 @@ def _finding(
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
     rests = (half.link, half.tensor(tensor), links.held(value.firmness, name, "takes the constant"))
     assert isinstance(value.content, (int, float))
-    help = HELP.format(tensor=name, end="min" if value.content < 0 else "max")
-    return view.finding(RULE, site.node, message, help, path=path, links=rests)
+    help = HELP.format(tensor=name, end=_end(value))
+    return view.finding(RULE, site.node, message, help, path=path, links=rests, fix=fix)
+
+
+def _end(value: Value) -> str:
+    assert isinstance(value.content, (int, float))
+    return "min" if value.content < 0 else "max"
+
+
+def _by_dtype(view: FileView, tensor: ast.expr, number: ast.expr, value: Value) -> Repair | None:
+    """Write the end of the tensor's dtype for a literal."""
+    torch = torch_in(view)
+    is_literal = isinstance(number, (ast.Constant, ast.UnaryOp, ast.Call))
+    if torch is None or path_text(tensor) is None or not is_literal:
+        return None
+    end = f"{torch[0]}.finfo({view.source_of(tensor)}.dtype).{_end(value)}"
+    return unsafe(Write(number, end), *torch[1])
 
 
 def _number(value: Value) -> str:

@@ -53,7 +53,9 @@ for _ in range(4):
 Executing the step raises the error, or leaves every parameter without a gradient.
 
 ## Fix safety
-No fix is offered: whether the copy or the backward is meant is not visible.
+Unsafe: what was not trained is trained then. A statement that puts a copy of the loss under its own
+name is taken away (`loss = torch.tensor(loss.item())`), and a copy that a backward or `scale` starts
+from becomes the loss itself. A copy under another name may be meant for the log: there is no fix.
 
 ## Known limits
 Silent where any part of the loss may have a graph, and where a tensor is detached on purpose to
@@ -70,7 +72,10 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.reached_calls import calls_leading_to
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, PathStep, Severity
+from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.gradflow.analysis import CutOff
 from amplint.gradflow.values import LEAF
 from amplint.rule import Rule
@@ -83,6 +88,7 @@ RULE = Rule(
     effect="crash/silent",
     summary="`.item()`, `.detach()`, `.data` or `torch.tensor(loss)` on the way to `backward()`",
     facts=("B01", "B02", "B03", "B04", "B04b", "B05", "B06"),
+    fix="unsafe",
 )
 
 CRASH = (
@@ -99,6 +105,7 @@ LEAF_COPY = (
 )
 RAISES = "and `{scaler}.step` raises AssertionError: No inf checks were recorded for this optimizer"
 CHANGES_NOTHING = "and this loss trains nothing"
+COPIES = frozenset(("tensor", "as_tensor", "float"))
 HELP = "run the backward on the loss itself, and use the copy for logging only"
 
 
@@ -113,8 +120,8 @@ def check(view: FileView) -> Iterator[Finding]:
             reported.add(block.node)
             words = {"source": f"`{view.source_of(block.node)}`", "step": _step(view, found)}
             message = _template(found).format_map(words)
-            path, rests = _path(view, found), found.links
-            yield view.finding(RULE, block.node, message, HELP, path=path, links=rests)
+            path, rests, fix = _path(view, found), found.links, _attached(view, found)
+            yield view.finding(RULE, block.node, message, HELP, path=path, links=rests, fix=fix)
 
 
 def _template(found: CutOff) -> str:
@@ -128,6 +135,38 @@ def _step(view: FileView, found: CutOff) -> str:
     steps = calls_leading_to(view, "step", found.function)
     scaler = next((call.scaler for call in steps), "")
     return RAISES.format(scaler=scaler) if scaler else CHANGES_NOTHING
+
+
+def _attached(view: FileView, found: CutOff) -> Repair | None:
+    """Keep the loss: no copy under its own name, none as the start of the backward."""
+    layout = layout_of(found.block.function)
+    if found.block.node not in layout:
+        return None
+    node, parent = found.block.node, layout.parents[found.block.node]
+    while isinstance(parent, ast.Call) and node in parent.args and last_name(parent.func) in COPIES:
+        node, parent = parent, layout.parents[parent]
+    inner = _inner(node)
+    if inner is None:
+        return None
+    if isinstance(parent, ast.Assign) and isinstance(inner, ast.Name):
+        is_own = [ast.unparse(target) for target in parent.targets] == [inner.id]
+        return unsafe(Remove(parent)) if is_own else None
+    is_start = isinstance(parent, ast.Attribute) and parent.attr == "backward"
+    scales = isinstance(parent, ast.Call) and last_name(parent.func) == "scale"
+    return unsafe(Write(node, view.source_of(inner))) if is_start or scales else None
+
+
+def _inner(node: ast.expr) -> ast.expr | None:
+    """The tensor that an expression copies or reads, through all that does so in a row."""
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return _inner(node.value) or node.value
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "item"):
+        return _inner(node.func.value) or node.func.value
+    if last_name(node.func) in COPIES and node.args:
+        return _inner(node.args[0]) or node.args[0]
+    return None
 
 
 def _path(view: FileView, found: CutOff) -> tuple[PathStep, ...]:

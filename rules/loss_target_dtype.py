@@ -66,7 +66,10 @@ for inputs, targets in loader:
 Executing the loss once raises the exception.
 
 ## Fix safety
-No fix: whether the loss or the target is the wrong one is a decision.
+Unsafe: training goes on where it stopped, with the loss that is written there. A cast that the loss
+cannot take goes, or becomes `.long()` or `.float()`; `one_hot(...)` gets a `.float()`. No fix for
+`to(device, dtype)`, which moves the tensor as well, and for a cast that only a function of the project
+cannot take. Where the loss is the wrong one, the fix is wrong, too.
 
 ## Known limits
 Only casts are seen, not the dtypes that a data set yields. A loss that may be one of two kinds is
@@ -90,6 +93,7 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
+from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.values.provenance import Activation, Origin, Step
 from amplint.view import FileView
@@ -100,6 +104,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash",
     summary="a loss gets class indices as floats, or integers where it needs floats",
+    fix="unsafe",
 )
 
 
@@ -159,6 +164,7 @@ _ERRORS = {
 }
 _NO_CAST = "RuntimeError: result type Float can't be cast to the desired output type Long"
 KEEP_INDICES = "pass the indices as they are (int64); autocast does not touch integer tensors"
+LONG = "cast the indices with `.long()`"
 USE_FLOATS = "cast the target to float: `{target}.float()`"
 _TORCH_NAMES = {"float16": "Half", "float32": "Float", "float64": "Double", "bfloat16": "BFloat16"}
 
@@ -249,7 +255,19 @@ def _judged(
         links.proved("object", site.node.func, f"is torch's `{name}`"),
         links.held(source.firmness, view.source_of(node), "is its target"),
     )
-    yield view.finding(RULE, node, message, help_text, path=tuple(path), links=rests)
+    fix = _recast(view, node, help_text)
+    yield view.finding(RULE, node, message, help_text, path=tuple(path), links=rests, fix=fix)
+
+
+def _recast(view: FileView, node: ast.Call, help_text: str) -> Repair | None:
+    """Leave the cast out, or write the one that the help names."""
+    if last_name(node.func) == "one_hot":
+        return unsafe(Write(node, "{}.float()"))
+    if not isinstance(node.func, ast.Attribute) or len(node.args) + len(node.keywords) > 1:
+        return None  # `to(device, dtype)` moves the tensor, too
+    tensor = view.source_of(node.func.value)
+    cast = {KEEP_INDICES: "", LONG: ".long()"}.get(help_text, ".float()")
+    return unsafe(Write(node, f"{tensor}{cast}"))
 
 
 def _cast_to(view: FileView, node: ast.Call, source: Origin) -> str | None:
@@ -277,7 +295,7 @@ def _words(
     if kind.indices and dtype in ("int32", "bool", "int16"):
         error = _EXPECTED.format(dtype={"int32": "Int", "bool": "Bool", "int16": "Short"}[dtype])
         message = WRONG_INTEGER.format(target=text, dtype=dtype, loss=name, error=error)
-        return message, "cast the indices with `.long()`"
+        return message, LONG
     integers = dtype == "one_hot" or dtype in _INTEGER_CASTS.values()
     if integers and (not kind.indices or (dtype == "one_hot" and kind.probabilities)):
         error = _ERRORS["cross_entropy"] if kind.indices else _ERRORS.get(name, _NO_CAST)

@@ -58,7 +58,9 @@ Executing the function with the scaler enabled and disabled gives values that di
 scale: `running_loss` is 65536 times larger in the example.
 
 ## Fix safety
-No fix is offered: later lines may divide the value by the scale in a way that is not seen.
+Unsafe: what is logged or added up becomes smaller. Where `loss = scaler.scale(loss)` gives the loss its
+own name again, the loss is scaled where its only backward starts instead, so that all later lines see
+it as it is. Another name may be meant for the scaled loss: there is no fix.
 
 ## Known limits
 Silent in a function that calls `get_scale()` before it leads to `update()`, where the statement
@@ -89,6 +91,7 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, PathStep, Severity
+from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -99,6 +102,7 @@ RULE = Rule(
     effect="silent",
     summary="a scaled loss logged, returned, accumulated or scaled again",
     facts=("B21", "B24"),
+    fix="unsafe",
 )
 
 #: What turns a loss into a number.
@@ -346,7 +350,24 @@ def _wrong(
         links.participant(view, *scaling.read, Role.SCALER, scaling.scaler),
         links.proved("effect", scaling.node, "is what is used here"),
     )
-    return view.finding(RULE, node, message, help, path=scaling.path + path, links=rests)
+    fix = _apart(scaling, name) if name else None
+    path = scaling.path + path
+    return view.finding(RULE, node, message, help, path=path, links=rests, fix=fix)
+
+
+def _apart(scaling: Scaling, name: str) -> Repair | None:
+    """Scale where the backward starts, so that the name keeps the loss as it is."""
+    layout = layout_of(scaling.function)
+    statement, loss = layout.statement(scaling.node), scaling.loss
+    if not isinstance(statement, ast.Assign) or statement.value is not scaling.node:
+        return None
+    if not isinstance(loss, ast.Name) or loss.id != name or not scaling.is_direct:
+        return None
+    reads = list(_reads(layout, statement, name))
+    starts = [read for read in reads if getattr(layout.parents[read], "attr", "") == "backward"]
+    if len(starts) != 1 or layout.conditions(starts[0]) != layout.conditions(statement):
+        return None
+    return unsafe(Remove(statement), Write(starts[0], f"{scaling.scaler}.scale({{}})"))
 
 
 def _is_divided(layout: Layout, node: ast.AST) -> bool:

@@ -78,8 +78,10 @@ Executing the function twice, the second time from the checkpoint: the loss scal
 initial value.
 
 ## Fix safety
-No fix is offered: old checkpoints have no scaler state, and `load_state_dict` raises on the empty
-state that a disabled scaler saves.
+Unsafe: checkpoints get one more entry. The scaler's state is saved beside the optimizer's where that
+is an entry of a literal, and restored behind the optimizer's where a checkpoint has one: old
+checkpoints have none, and the empty state that a disabled scaler saves cannot be restored. No fix where
+either is done by a helper, or the scaler is not in sight there.
 
 ## Known limits
 Advice only. The optimizer's state may be saved and restored by helpers in other files. Silent
@@ -105,6 +107,8 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Severity
+from amplint.fixing.statements import statement_of
+from amplint.fixing.verbs import Entry, Insert, Repair, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -115,6 +119,7 @@ RULE = Rule(
     effect="silent",
     summary="optimizer state is saved and restored, the scaler's is not",
     facts=("R04", "R05"),
+    fix="unsafe",
 )
 
 MESSAGE = (
@@ -163,7 +168,43 @@ def _finding(view: FileView, built: BuiltScaler, use: StateUse, restored: StateU
         view.step(restored.node, view.module, f"a resumed run restores `{words['optimizer']}`"),
     )
     return view.finding(
-        RULE, use.node, MESSAGE.format_map(words), help, path=(*path, *restored.path, *use.path)
+        RULE,
+        use.node,
+        MESSAGE.format_map(words),
+        help,
+        path=(*path, *restored.path, *use.path),
+        fix=_kept_too(view, built, use, restored),
+    )
+
+
+def _kept_too(
+    view: FileView, built: BuiltScaler, use: StateUse, restored: StateUse
+) -> Repair | None:
+    """Save the scaler's state beside the optimizer's, and restore it where a checkpoint has one."""
+    literal = view.module.scopes.parents[use.node]
+    given = restored.node.args[0] if restored.node.args else None
+    statement = statement_of(restored.node, restored.function)
+    if not isinstance(literal, ast.Dict) or not isinstance(given, ast.Subscript):
+        return None
+    if not isinstance(given.slice, ast.Constant) or use.path or restored.path or statement is None:
+        return None
+    places = ((use.function, use.node), (restored.function, restored.node))
+    if not all(_is_there(built, function, place) for function, place in places):
+        return None
+    key = "scaler_state_dict" if str(given.slice.value).endswith("state_dict") else "scaler"
+    checkpoint, scaler = view.source_of(given.value), built.target
+    code = f'if {checkpoint}.get("{key}"):\n    {scaler}.load_state_dict({checkpoint}["{key}"])'
+    entry = Entry(literal, f'"{key}"', f"{scaler}.state_dict()")
+    return unsafe(entry, Insert(statement, code, after=True))
+
+
+def _is_there(built: BuiltScaler, function: Function, place: ast.AST) -> bool:
+    """Whether the scaler is built before a place that reads it by the same name."""
+    layout = layout_of(built.function)
+    if function is built.function and place in layout:
+        return layout.dominates(built.call, place)
+    return built.target.startswith("self.") and _is_one_object(
+        built.target, function, built.function
     )
 
 

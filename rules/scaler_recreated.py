@@ -53,7 +53,9 @@ for epoch in range(3):
 Executing two epochs shows another scaler object, with the scale back at its initial value.
 
 ## Fix safety
-No fix is offered: a scaler that has to outlive a function becomes a parameter of it.
+Unsafe: the scale then goes on from pass to pass. A statement of the loop's own body that builds the
+scaler, from nothing that the loop binds, moves in front of the loop. No fix where a function is called
+again and again: the scaler has to become a parameter of it.
 
 ## Known limits
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
@@ -85,6 +87,8 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
+from amplint.fixing.statements import statement_of
+from amplint.fixing.verbs import Move, Repair, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -95,6 +99,7 @@ RULE = Rule(
     effect="silent",
     summary="a `GradScaler` built per iteration or per epoch, so its scale is forgotten",
     facts=("S27", "S27b"),
+    fix="unsafe",
 )
 
 #: A loop over epochs, not over the batches of one (`range(steps_per_epoch)`).
@@ -125,7 +130,21 @@ def check(view: FileView) -> Iterator[Finding]:
             path = _path(view, built)
             scaler = links.participant(view, built.call, built.function, Role.SCALER, built.target)
             rests = (reach, scaler)
-            yield view.finding(RULE, built.call, message, help, path=path, links=rests)
+            fix = _once(built)
+            yield view.finding(RULE, built.call, message, help, path=path, links=rests, fix=fix)
+
+
+def _once(built: BuiltScaler) -> Repair | None:
+    """Build it in front of the loop, where nothing of the loop takes part in that."""
+    layout = layout_of(built.function)
+    loops = layout.loops(built.call)
+    statement = statement_of(built.call, built.function)
+    if not loops or statement is None or layout.parents[statement] is not loops[0]:
+        return None
+    loop = loops[0]
+    if bound_in(built.function, loop) & (names_in(built.call) | {"self"}):
+        return None
+    return unsafe(Move(statement, loop)) if isinstance(loop, ast.stmt) else None
 
 
 def _standing(view: FileView, built: BuiltScaler) -> Standing:

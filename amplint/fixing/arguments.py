@@ -54,6 +54,30 @@ def drop(call: cst.Call, index: int) -> cst.Call:
     return call.with_changes(args=without(call.args, [index]))
 
 
+def entry(literal: cst.Dict, key: str, code: str) -> cst.Dict:
+    """The literal of a dict with one more entry, laid out like the others."""
+    new = cst.DictElement(cst.parse_expression(key), cst.parse_expression(code))
+    if not literal.elements:
+        return literal.with_changes(elements=[new])
+    *first, last = literal.elements
+    start, closing = literal.lbrace.whitespace_after, last.comma
+    end = closing.whitespace_after if isinstance(closing, cst.Comma) else None
+    edge = end if isinstance(end, cst.ParenthesizedWhitespace) else literal.rbrace.whitespace_before
+    between: Any = cst.SimpleWhitespace(" ")
+    if isinstance(edge, cst.ParenthesizedWhitespace):
+        indent = start if isinstance(start, cst.ParenthesizedWhitespace) else edge
+        between = edge.with_changes(last_line=indent.last_line, indent=indent.indent)
+        edge = edge.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
+    rbrace = literal.rbrace.with_changes(
+        whitespace_before=_SPACE if isinstance(closing, cst.Comma) else edge
+    )
+    if isinstance(closing, cst.Comma):
+        new = new.with_changes(comma=closing.with_changes(whitespace_after=edge))
+    comma = cst.Comma(whitespace_after=between)
+    elements = [*first, last.with_changes(comma=comma), new]
+    return literal.with_changes(elements=elements, rbrace=rbrace)
+
+
 def without(items: Sequence[Any], indices: Collection[int]) -> list[Any]:
     """Arguments or names of an import without some of them; what ends the list stays.
 

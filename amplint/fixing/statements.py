@@ -6,8 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import bindings_of, names_in, parameters
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite, Function, enclosing_class
+from amplint.fixing.verbs import Import
 from amplint.rule import Misuse
 from amplint.view import FileView
 
@@ -48,3 +51,57 @@ def calls_on(view: FileView, misuse: Misuse, *methods: str) -> Iterator[CallSite
         callee = site.node.func
         if isinstance(callee, ast.Attribute) and ast.unparse(callee.value) == misuse.scaler:
             yield site
+
+
+def argument_index(call: ast.Call, argument: ast.expr | ast.keyword) -> int:
+    """Which argument of a call something is, in source order, keywords included."""
+    given = [*call.args, *call.keywords]
+    return sorted(given, key=lambda item: (item.lineno, item.col_offset)).index(argument)
+
+
+def keyword_of(call: ast.Call, name: str | None) -> ast.keyword | None:
+    """The argument that a call gives by a name; with None, what it unpacks."""
+    return next((item for item in call.keywords if item.arg == name), None)
+
+
+def torch_in(view: FileView) -> tuple[str, tuple[Import, ...]] | None:
+    """How a file names torch, and what it has to import for that; None where the name is taken."""
+    scopes = view.module.scopes
+    for imported in scopes.imports:
+        if imported.dotted == "torch" and scopes.is_global(imported):
+            return None if scopes.rivals(imported) else (imported.name, ())
+    taken = any("torch" in (*bindings_of(one), *parameters(one)) for one in view.module.functions)
+    return None if taken else ("torch", (Import("torch"),))
+
+
+def is_known_at(
+    view: FileView, expression: ast.expr, here: Function, there: Function, place: ast.AST
+) -> bool:
+    """Whether an expression that one function reads has the same value at a place of another.
+
+    Only names that are bound once count, and attributes of `self` between methods of one class.
+    """
+    if not all(isinstance(node, _READS) for node in ast.walk(expression)):
+        return False
+    path = path_text(expression) or ""
+    if path.startswith("self."):
+        is_set = not _bound_behind(path, there, place) and there.name != "__init__"
+        return here is there or (enclosing_class(here) is enclosing_class(there) and is_set)
+    own = [one for one in (here, there) if here is not there and one is not view.module.body]
+    common = there if here is there else view.module.body
+    return not any(
+        name in (*bindings_of(one), *parameters(one))
+        for name in names_in(expression)
+        for one in own
+    ) and not any(_bound_behind(name, common, place) for name in names_in(expression))
+
+
+_READS = (ast.Name, ast.Attribute, ast.Constant, ast.Load)
+
+
+def _bound_behind(path: str, function: Function, place: ast.AST) -> bool:
+    """Whether a function binds a path behind a place, or twice."""
+    bound = [item.statement for item in bindings_of(function).get(path, ())]
+    layout = layout_of(function)
+    before = [one for one in bound if place not in layout or layout.before(one, place)]
+    return len(bound) > 1 or len(before) < len(bound)

@@ -19,6 +19,7 @@ from amplint.fixing.verbs import (
     Changing,
     Decorate,
     Drop,
+    Entry,
     Import,
     Insert,
     Move,
@@ -193,6 +194,8 @@ def changed(verb: Changing, node: Any) -> Any:
             return arguments.name(node, verb.keywords)
         case Drop():
             return arguments.drop(node, verb.index)
+        case Entry():
+            return arguments.entry(node, verb.key, verb.code)
         case Decorate():
             new = cst.Decorator(cst.parse_expression(verb.code))
             return node.with_changes(decorators=(*node.decorators, new))

@@ -97,6 +97,15 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """Give the literal of a dict one more entry, at its end."""
+
+    node: ast.Dict
+    key: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Decorate:
     """Put a decorator on a function, below those that it has."""
 
@@ -143,7 +152,7 @@ class Become:
 
 
 #: Verbs about one node, in any order; the others move statements.
-Changing = Write | Add | Name | Drop | Decorate | Rename | Become
+Changing = Write | Add | Name | Drop | Entry | Decorate | Rename | Become
 Verb = Insert | Remove | Move | Unwrap | Within | Import | Changing
 
 
