@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.scaling import scale_words
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding
 from amplint.fixing.verbs import Repair
 from amplint.protocol import Violation
@@ -28,7 +30,9 @@ from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 
 #: Longest condition that a message quotes, in characters.
-LONGEST_CONDITION = 60
+LONGEST_CONDITION = 40
+#: Longest error of torch that a message quotes; the path has all of it.
+LONGEST_ERROR = 46
 #: Methods that are events of the protocol; any other call leads to a step in a helper.
 _EVENTS = frozenset({"scale", "unscale_", "step", "update", "backward", "zero_grad"})
 
@@ -72,9 +76,9 @@ def fields(view: FileView, misuse: Misuse) -> dict[str, str]:
     """What a template may mention.
 
     Returns:
-        call: the offending expression; method: the event that it is; scaler, optimizer: as
+        call: the offending expression; method: the event that it is; loss: what is trained on; scaler, optimizer: as
         the code writes them; when: " when `condition`" or ""; other: the condition of the
-        matching event, quoted; at: " on line 12" (of the related event) or ""; clip: the
+        matching event, quoted; needed: the method that it is; at: " on line 12" (of the related event) or ""; clip: the
         function that clips; scalers: those that scaled the loss; scale: the loss scale
         ("65536 at first"); error: torch's exception and text; consequence: that error, or the measured damage.
     """
@@ -87,17 +91,32 @@ def fields(view: FileView, misuse: Misuse) -> dict[str, str]:
     return {
         "call": view.source_of(misuse.node),
         "method": method if method in _EVENTS else "step",
+        "loss": _loss(misuse.function),
         "scaler": scaler,
         "optimizer": optimizer,
         "when": f" when `{shorten(guard)}`" if guard else "",
         "other": f"`{shorten(other)}`" if other else "another condition",
+        "needed": details.get("needed", "call"),
         "at": f" on line {line}" if line else "",
         "clip": details.get("norm") or "clip_grad_norm_",
         "scale": scale_words(view, scaler, misuse.function),
         "scalers": quote_each(details.get("scalers", "")) or "another scaler",
         "error": error,
-        "consequence": f"training stops with {error}" if error else damage,
+        "consequence": f"it raises {error}" if error else damage,
     }
+
+
+def _loss(function: Function) -> str:
+    """What a function runs its first backward on, as it writes it; "loss" where it runs none."""
+    for node in function.nodes:
+        if called_method(node) != "backward" or not isinstance(node, ast.Call):
+            continue
+        receiver = node.func.value  # type: ignore[attr-defined]
+        if called_method(receiver) == "scale" and isinstance(receiver, ast.Call):
+            receiver = next(iter(receiver.args), receiver)
+        if path_text(receiver) is not None:
+            return ast.unparse(receiver)
+    return "loss"
 
 
 def _participants(view: FileView, misuse: Misuse) -> tuple[str, str]:
@@ -114,11 +133,13 @@ def _participants(view: FileView, misuse: Misuse) -> tuple[str, str]:
 
 
 def error_text(violation: Violation) -> str:
-    """torch's exception and the first sentence of its text; "" when torch is silent."""
+    """torch's exception and how its text begins; "" when torch is silent."""
     if violation.exception is None or violation.error is None:
         return ""
-    sentence = violation.error.partition("  ")[0]
-    return f"`{violation.exception}: {sentence}`"
+    text = f"{violation.exception}: {violation.error.partition('  ')[0]}"
+    if len(text) <= LONGEST_ERROR:
+        return f"`{text}`"
+    return f"`{text[:LONGEST_ERROR].rpartition(' ')[0]}…`"
 
 
 def called_method(node: ast.AST) -> str:

@@ -93,18 +93,11 @@ RULE = Rule(
 )
 ACCELERATOR = "accelerate.Accelerator"
 
-SCALED = (
-    "the loss is scaled by hand before `{backward}`, and `{step}` knows nothing of that scaler: "
-    "the update is too large by the loss scale ({scale})"
-)
+SCALED = "the loss of `{backward}` is scaled by hand, and `{step}` does not unscale ({scale})"
 NEVER_SCALED = (
-    "`{backward}` does not use `{scaler}`, so that scaler has never scaled anything: `{step}` "
-    "raises AssertionError: Attempted step but _scale is None"
+    "`{backward}` does not use `{scaler}`: `AssertionError: Attempted step but _scale is None`"
 )
-TWICE = (
-    'the accelerator scales by itself under mixed_precision="fp16": with `{scaler}` the loss is '
-    "scaled twice, and gradients overflow at a scale where they need not"
-)
+TWICE = "the accelerator scales by itself: with `{scaler}` the loss is scaled twice"
 HELP = (
     "drop the GradScaler: `accelerator.backward(loss)`, `accelerator.clip_grad_norm_(...)` and "
     "`optimizer.step()` of a prepared optimizer do everything"

@@ -109,14 +109,10 @@ RULE = Rule(
 )
 
 STAYS_ON = (
-    "this float16 autocast follows a device that can be `{device}`: without CUDA it stays on while "
-    "the scaler of line {row} turns itself off, and float16 gradients below 6e-8 become zero"
+    "on `{device}` this float16 autocast stays on, and the scaler of line {row} turns itself off"
 )
-TURNS_OFF = (
-    "AMP is always on, but the device can be `{device}`: without CUDA, autocast and the scaler of "
-    "line {row} only warn and turn themselves off, and training runs in float32"
-)
-HELP = "give both `enabled=use_amp`, where `use_amp` says that the device is CUDA"
+TURNS_OFF = "on `{device}` autocast and the scaler of line {row} turn off: training runs in float32"
+HELP = "give both the same `enabled=...`, which says that the device is CUDA"
 #: Calls of torch that raise where there is no CUDA.
 _NEEDS_CUDA = frozenset(
     f"torch.cuda.{name}"

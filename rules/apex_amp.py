@@ -84,10 +84,7 @@ RULE = Rule(
     summary="mixed precision from `apex.amp` instead of torch",
 )
 
-MESSAGE = (
-    "`apex.amp` is deprecated: it must be compiled for each torch and CUDA, and without it the "
-    "program ends with `ModuleNotFoundError: No module named 'apex'`"
-)
+MESSAGE = "`apex.amp` is deprecated, and without it: `ModuleNotFoundError: No module named 'apex'`"
 HELP = "use `torch.amp.autocast` around the forward pass and `torch.amp.GradScaler`"
 
 

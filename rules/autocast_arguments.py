@@ -108,20 +108,11 @@ DTYPE_WORD = re.compile(r"_*(?:use_)?(?:b?fp?16|half|b?float16)_*", re.IGNORECAS
 PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
 OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 
-MISSING = (
-    "`device_type` is missing: `TypeError: autocast.__init__() missing 1 required positional "
-    "argument: 'device_type'`"
-)
+MISSING = "`device_type` is missing: `TypeError: … missing 1 required positional argument`"
 NOT_A_STRING = "`{text}` is no device string: `ValueError: Expected device_type of type str`"
 UNKNOWN_DEVICE = "`{text}` is no device type of torch: `autocast` raises a `RuntimeError`"
-NOT_A_DTYPE = (
-    "`{text}` becomes `dtype`: `TypeError: set_autocast_dtype(): argument 'dtype' (position 2) "
-    "must be torch.dtype, not {kind}`"
-)
-NOT_A_SWITCH = (
-    "`{text}` becomes `enabled`: on a GPU `TypeError: set_autocast_enabled(): argument 'enabled' "
-    "(position 2) must be bool, not {kind}`"
-)
+NOT_A_DTYPE = "`{text}` becomes `dtype`: `TypeError: … must be torch.dtype, not {kind}`"
+NOT_A_SWITCH = "`{text}` becomes `enabled`: on a GPU `TypeError: … must be bool, not {kind}`"
 UNKNOWN_PARAMETER = "`{callee}` raises `TypeError: … got an unexpected keyword argument '{name}'`"
 NOT_CALLED = "`{callee}` is not called: {error}"
 WITH_ERROR = "`TypeError: 'type' object does not support the context manager protocol`"

@@ -98,8 +98,7 @@ RULE = Rule(
 )
 
 MESSAGE = (
-    "autocast is for {region}, but `{model}` is on {model_devices} (line {row}): nothing is cast, the "
-    "model runs in float32"
+    "autocast is for {region}, but `{model}` is on {model_devices} (line {row}): nothing is cast"
 )
 HELP = "take the device type from the model's device: `torch.autocast(device.type, ...)`"
 #: Definitions are followed through this many names and callers.

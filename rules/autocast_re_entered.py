@@ -106,13 +106,9 @@ RULE = Rule(
 )
 
 RECURSION = (
-    "`{function}` enters its decorator's autocast again (line {row}) before it has left it: autocast "
-    "stays on behind the outer call"
+    "`{function}` enters its autocast again (line {row}) before leaving it: autocast stays on"
 )
-SAME_OBJECT = (
-    "`{context}` is entered again (line {row}) before it has been left: autocast stays on behind the "
-    "outer block"
-)
+SAME_OBJECT = "`{context}` is entered again (line {row}) before it is left: autocast stays on"
 INSTEAD = "write `with {context}:` inside `{function}`: a new object for each call"
 NEW_OBJECT = "build a new autocast for each `with`"
 

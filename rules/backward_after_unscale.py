@@ -91,16 +91,20 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "scaled gradients land on unscaled ones{when}: the step applies them multiplied by the "
-    "loss scale ({scale})",
-    "backward-after-unscale": "this backward runs after `unscale_`{at}{when}: its gradients are "
-    "applied undivided by the loss scale ({scale}), overflows are not skipped",
-    "unscale-without-gradient": "nothing to unscale before the backward{when}: the step stops "
-    "with `AssertionError: No inf checks were recorded for this optimizer.`",
-    "unscale-of-zeros": "`unscale_` runs before the backward{when}: the step applies gradients "
-    "that are too large by the loss scale ({scale})",
-    "unscale-uninitialised": "`unscale_` runs before `{scaler}` scales any loss{when}: training "
-    "stops with {error}",
+    "": "scaled gradients land on unscaled ones{when}: the step applies them scaled ({scale})",
+    "backward-after-unscale": (
+        "this backward runs after `unscale_`{at}{when}: its gradients stay scaled ({scale})"
+    ),
+    "unscale-without-gradient": (
+        "`unscale_` runs before the backward{when}: the step raises `AssertionError: No inf "
+        "checks were recorded…`"
+    ),
+    "unscale-of-zeros": (
+        "`unscale_` runs before the backward{when}: the step applies scaled gradients ({scale})"
+    ),
+    "unscale-uninitialised": (
+        "`unscale_` runs before `{scaler}` scales any loss{when}: it raises {error}"
+    ),
 }
 HELPS = {
     "": "run every backward first, then `{scaler}.unscale_({optimizer})`, clipping and "

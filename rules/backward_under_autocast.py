@@ -103,13 +103,9 @@ RULE = Rule(
     fix="unsafe",
 )
 
-SUFFERS = (
-    "the backward pass runs under the autocast of line {row}: `{island}` {words}, and its gradients "
-    "are computed in half precision"
-)
+SUFFERS = "the backward runs under autocast (line {row}): `{island}` {words}, its gradients are not"
 HARMLESS = (
-    "the backward pass runs under the autocast of line {row}, which is harmless here as far as can "
-    "be seen: only what computes in float32 gets other gradients"
+    "the backward runs under the autocast of line {row}: harmless here, as far as can be seen"
 )
 
 

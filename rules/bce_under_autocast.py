@@ -113,8 +113,7 @@ _ASKING = frozenset(("is_autocast_enabled", "is_autocast_available", "get_autoca
 ASKS = re.compile(r"autocast|amp\b|amp_|half|fp16|mixed", re.IGNORECASE)
 
 MESSAGE = (
-    "`{call}` runs under {device} autocast ({where}){when}, which forbids it: `RuntimeError: … "
-    "unsafe to autocast`, whatever the dtype of its arguments"
+    "`{call}` runs under {device} autocast ({where}){when}: `RuntimeError: … unsafe to autocast`"
 )
 HELP = (
     "use `binary_cross_entropy_with_logits` (`BCEWithLogitsLoss`) without the sigmoid, or call it "

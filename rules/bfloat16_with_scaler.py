@@ -105,12 +105,9 @@ RULE = Rule(
     fix="unsafe",
 )
 
-ALWAYS = "the scaler is enabled, and the forward runs in bfloat16, which needs no loss scaling"
-CHOSEN = "the scaler stays enabled where {why}, which needs no loss scaling"
-OPTION = (
-    "with `{option}` the scaler is enabled, and the forward runs in bfloat16, which needs no loss "
-    "scaling"
-)
+ALWAYS = "the scaler is enabled for a forward in bfloat16, which needs none: harmless here"
+CHOSEN = "the scaler is enabled where {why}, which needs none: harmless here"
+OPTION = "with `{option}` the scaler is enabled for a forward in bfloat16, which needs none: harmless here"
 DROP = "drop the scaler"
 COMPARE = "drop the scaler, or enable it only where the dtype is float16"
 

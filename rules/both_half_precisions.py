@@ -72,7 +72,7 @@ RULE = Rule(
 )
 
 BOTH = "`{callee}` gets float16 and bfloat16 at once: {effect}"
-RAISES = "it raises `ValueError: At most one of fp16 and bf16 can be True, but not both`"
+RAISES = "`ValueError: At most one of fp16 and bf16 can be True…`"
 ASSERTS = "DeepSpeed refuses such a configuration"
 HELP = "keep `bf16=True` on GPUs that have it (Ampere and later), else `fp16=True`"
 

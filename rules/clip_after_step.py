@@ -87,8 +87,7 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{clip}` runs after the step{at}{when}: the gradients were applied unclipped, the clip "
-    "does nothing",
+    "": "`{clip}` runs after the step{at}{when}: the gradients were applied unclipped",
 }
 HELPS = {
     "": "move `{clip}` before `{scaler}.step({optimizer})`, after `{scaler}.unscale_({optimizer})`",

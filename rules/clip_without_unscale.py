@@ -99,8 +99,9 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{clip}` clips gradients that are still multiplied by the loss scale{when}: the threshold "
-    "is too small by that factor, {scale}",
+    "": (
+        "`{clip}` clips scaled gradients{when}: its limit is too small by the loss scale, {scale}"
+    ),
 }
 HELPS = {
     "": "call `{scaler}.unscale_({optimizer})` once between the last backward and `{clip}`",

@@ -100,24 +100,18 @@ RULE = Rule(
 )
 
 REFUSED = (
-    "`{scaler}.step` takes no closure: `RuntimeError: Closure use is not currently supported if "
-    "GradScaler is enabled.`"
+    "`{scaler}.step` takes no closure: `RuntimeError: Closure use is not currently supported…`"
 )
 SLIPS_THROUGH = (
-    "the closure's gradients are applied while still multiplied by the loss scale: with SGD the "
-    "update is too large by that factor, {scale}, and overflows are not skipped"
+    "the closure's gradients are applied while scaled: too large by the loss scale, {scale}"
 )
 NO_CLOSURE = (
-    "`{optimizer}` is an LBFGS: `TypeError: LBFGS.step() missing 1 required positional argument: "
-    "'closure'`"
+    "`{optimizer}` is an LBFGS: `TypeError: LBFGS.step() missing 1 required positional argument…`"
 )
 LBFGS = (
-    "`{optimizer}` is an LBFGS, which runs its closure inside the step: the scaler can neither "
-    "unscale those gradients nor skip an overflow"
+    "`{optimizer}` is an LBFGS, which runs its closure in the step: nothing unscales its gradients"
 )
-BACKWARD_FIRST = (
-    "run `{scaler}.scale(loss).backward()` first, then call `{scaler}.step({optimizer})`"
-)
+BACKWARD_FIRST = "run the backward of the scaled loss first, then call `{scaler}.step({optimizer})`"
 FULL_PRECISION = "train with LBFGS in full precision: `{optimizer}.step(closure)` and no GradScaler"
 
 

@@ -125,9 +125,7 @@ LOOKS_AFTER = frozenset(
     + ("custom_bwd", "is_autocast_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "dtype")
 )
 MESSAGE = (
-    "`{name}` runs under the autocast of {where} without `custom_fwd`: its backward multiplies half "
-    "precision gradients with what it saved in float32 (`RuntimeError: expected m1 and m2 to have "
-    "the same dtype`)"
+    "`{name}` runs under autocast ({where}) without `custom_fwd`: its backward mixes two dtypes"
 )
 HELP = (
     'decorate `forward` with `torch.amp.custom_fwd(device_type="{device}", '

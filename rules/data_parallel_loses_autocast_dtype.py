@@ -104,10 +104,7 @@ RULE = Rule(
 )
 
 WRAPPERS = frozenset(("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"))
-MESSAGE = (
-    "`{model}` is in `DataParallel`: its worker threads keep this autocast's switch but not its "
-    "bfloat16, so the replicas run in float16, without a scaler"
-)
+MESSAGE = "`{model}` is in `DataParallel`, whose threads lose this bfloat16: it runs in float16"
 HELP = "put `with torch.autocast(...)` into the model's `forward`, or use DistributedDataParallel"
 
 

@@ -131,9 +131,13 @@ RULE = Rule(
     fix="safe",
 )
 
-MESSAGE = "`{old}` is deprecated since torch 2.4{warns}: `{new}` does the same for any device"
+MESSAGE = "`{old}` is deprecated since torch 2.4{warns}: use `{new}`"
 #: What torch 2.4 and newer say, by kind of use; an annotation or an import warns of nothing.
-WARNS = {"call": ", which warns at each call", "base": ", which warns for subclasses", "": ""}
+WARNS = {
+    "call": " and warns at each call",
+    "base": " and warns for subclasses",
+    "": "",
+}
 STAR = "`from {module} import *` brings in the deprecated interface of torch < 2.4"
 HELP = "write `{call}`"
 SHORT = {

@@ -105,13 +105,9 @@ RULE = Rule(
 )
 
 CAN_BE_OFF = (
-    "the scaler can be off (`enabled={scaler}`) while autocast on line {row} is on "
-    "(`enabled={autocast}`): float16 gradients below 6e-8 become zero"
+    "the scaler can be off (`{scaler}`) where autocast is on (line {row}): small gradients vanish"
 )
-WIDER = (
-    "the scaler is on (`enabled={scaler}`) also when autocast on line {row} is off "
-    "(`enabled={autocast}`): float32 gradients are scaled for nothing"
-)
+WIDER = "the scaler is on (`{scaler}`) where autocast is off (line {row}): it scales for nothing"
 
 #: The parts of a switch, as text; each with its expression and the function that reads it.
 Condition = dict[str, tuple[ast.expr, Function]]

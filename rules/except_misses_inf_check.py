@@ -123,14 +123,8 @@ LEAVES = (ast.Raise, ast.Return, ast.Break)
 DEPTH = 3
 STOPS = frozenset({"exit", "_exit", "quit", "abort", "fail", "GradScaler", "load_state_dict"})
 
-MISSED = (
-    "`{caught}` does not catch `AssertionError: No inf checks were recorded for this optimizer.`: "
-    "training stops here all the same"
-)
-SWALLOWED = (
-    "swallowing a failed `{scaler}.{method}` leaves the optimizer marked as unscaled: every later "
-    "step fails as well, and training stands still"
-)
+MISSED = "`{caught}` does not catch `AssertionError: No inf checks were recorded…`: training stops"
+SWALLOWED = "behind a swallowed `{scaler}.{method}` every later step fails as well"
 
 
 def check(view: FileView) -> Iterator[Finding]:

@@ -105,10 +105,7 @@ RULE = Rule(
     facts=("H01", "H01b", "H02", "H03", "H04"),
 )
 
-CAST = (
-    "the parameters of `{model}` are float16{when}: the scaler's step raises `ValueError: "
-    "Attempting to unscale FP16 gradients.`"
-)
+CAST = "`{model}` has float16 parameters{when}: `ValueError: Attempting to unscale FP16 gradients.`"
 HELP = "keep the parameters in float32 (`dtype=torch.float32`); autocast casts what is worth it"
 
 

@@ -112,14 +112,8 @@ NO_GRADIENTS = frozenset(("no_grad", "inference_mode", "eval_mode"))
 #: The loss is followed through this many callers.
 DEPTH = 2
 
-MESSAGE = (
-    "the model trains under float16 autocast{condition} and nothing scales the loss: gradients below "
-    "6e-8 become zero"
-)
-ONE_BRANCH = (
-    "this branch runs `{call}` outside autocast, the other one inside (line {row}): the same step "
-    "trains in two precisions"
-)
+MESSAGE = "nothing scales the loss of this float16 autocast{condition}: gradients below 6e-8 vanish"
+ONE_BRANCH = "this branch runs `{call}` outside autocast, the other one inside (line {row})"
 HELP_BRANCH = "open one autocast around both branches, or `enabled=False` where float32 is meant"
 #: Words of a test that decides about precision.
 SWITCH = re.compile(

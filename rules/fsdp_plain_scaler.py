@@ -113,8 +113,8 @@ FSDP = frozenset(
 )
 
 MESSAGE = (
-    "a plain GradScaler sees only this rank's shard of the gradients (FSDP on line {row}): after "
-    "an overflow on one rank the others step, and weights and scales drift apart"
+    "a plain GradScaler sees one shard (FSDP on line {row}): after an overflow the ranks "
+    "drift apart"
 )
 HELP = (
     "use `ShardedGradScaler` of `torch.distributed.fsdp.sharded_grad_scaler` for the sharded model"

@@ -105,12 +105,10 @@ HOOKS = frozenset(("register_step_pre_hook", "register_step_post_hook"))
 
 MESSAGES = {
     "register_step_pre_hook": (
-        "`{optimizer}` is fused, so the scaler calls it before anything is unscaled: this hook "
-        "sees gradients that are multiplied by the loss scale, and runs for skipped steps, too"
+        "`{optimizer}` is fused: this hook sees gradients that are still scaled"
     ),
     "register_step_post_hook": (
-        "`{optimizer}` is fused, so the scaler calls its step even when the gradients hold inf: "
-        "this hook counts steps that changed nothing"
+        "`{optimizer}` is fused: this hook also counts the steps that are skipped"
     ),
 }
 HELP = (

@@ -106,8 +106,8 @@ RULE = Rule(
 )
 
 MESSAGE = (
-    "gradients stay off after this statement, and {later} trains on: `backward()` raises "
-    "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
+    "gradients stay off from here on: {later} raises `RuntimeError: element 0 of tensors "
+    "does not require grad…`"
 )
 HELP = "put the evaluation under `with torch.no_grad():` or decorate it with `@torch.no_grad()`"
 

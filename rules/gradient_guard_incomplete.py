@@ -96,16 +96,14 @@ RULE = Rule(
 )
 
 UPDATE = (
-    "`{call}` also runs when the test on line {row} finds no gradient: "
-    "`AssertionError: No inf checks were recorded prior to update.`"
+    "`{call}` also runs where line {row} finds no gradient: `AssertionError: No inf checks "
+    "were recorded…`"
 )
 OTHER_MODEL = (
-    "the test looks at `{seen}`, but `{optimizer}` holds the parameters of `{owned}`: it can be "
-    "true while `{scaler}.step` finds no gradient and raises"
+    "the test looks at `{seen}`, but `{optimizer}` holds `{owned}`: `{scaler}.step` can raise"
 )
 ALWAYS_TRUE = (
-    "`zero_grad(set_to_none=False)` leaves zeros instead of None: this test is true from the "
-    "second iteration on, and the step applies zeros"
+    "`zero_grad(set_to_none=False)` leaves zeros: this test is true, and the step applies them"
 )
 
 

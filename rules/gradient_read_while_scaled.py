@@ -117,13 +117,12 @@ EXCUSES = frozenset(("get_scale", "_get_scale_async", "inv_scale"))
 MAX_READS = 40
 ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 
-SCALED = "the gradients are still multiplied by the loss scale: "
-COMPARED = f"{SCALED}`{{name}}` is too large by it ({{scale}}) for the test on line {{row}}"
-LOGGED = f"{SCALED}the `{{name}}` on record is too large by it ({{scale}})"
-PENALTY = f"{SCALED}the penalty made of `{{name}}` is too large by it ({{scale}})"
+SCALED = "the gradients are still scaled: "
+COMPARED = f"{SCALED}`{{name}}` is too large ({{scale}}) for the test on line {{row}}"
+LOGGED = f"{SCALED}the `{{name}}` on record is too large ({{scale}})"
+PENALTY = f"{SCALED}the penalty made of `{{name}}` is too large ({{scale}})"
 DIVIDED = (
-    "the gradients are divided by the scale here and again by `{scaler}.step`: with SGD the update "
-    "is too small by the loss scale ({scale})"
+    "the gradients are divided by the scale here and again by `{scaler}.step`: too small ({scale})"
 )
 
 

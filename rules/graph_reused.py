@@ -104,14 +104,11 @@ RULE = Rule(
     facts=("B13", "B13b", "B14"),
 )
 
-ERROR = "`RuntimeError: Trying to backward through the graph a second time`"
-AGAIN = f"`{{loss}}` is backpropagated again after line {{row}} freed its graph: {ERROR}"
-IN_LOOP = f"`{{loss}}` is computed before the loop on line {{row}}: its second pass raises {ERROR}"
-SHARED = (
-    f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}, whose backward freed the "
-    f"graph: {ERROR}"
-)
-ACROSS = f"{{second}} goes back through a graph that the backward of {{first}} has freed: {ERROR}"
+ERROR = "`RuntimeError: Trying to backward through the graph…`"
+AGAIN = f"`{{loss}}` is backpropagated again after line {{row}}: {ERROR}"
+IN_LOOP = f"`{{loss}}` is computed before the loop on line {{row}}: {ERROR}"
+SHARED = f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}: {ERROR}"
+ACROSS = f"`{{call}}` goes through the graph that line {{row}} has freed: {ERROR}"
 
 #: Loops that often run once: a list with one optimizer or one model in it.
 ONE_PASS = re.compile(r"^range\(1\)$|opt|model|net|device|scaler", re.IGNORECASE)
@@ -218,7 +215,7 @@ def _shared(
             if first.loss == second.loss or not layout.dominates(first.call, second.call):
                 continue
             words = {"loss": second.loss, "output": output, "row": first.call.lineno}
-            help = f"add the losses and call backward once: `{first.loss} + {second.loss}`"
+            help = _apart(layout, first, second, output)
             rests = _links(view, function, first.call, second.call)
             message = SHARED.format_map(words)
             yield view.finding(RULE, second.call, message, help, links=rests), second.call
@@ -226,6 +223,14 @@ def _shared(
         if not second.keeps:
             for output in outputs:
                 earlier.setdefault(output, []).append(second)
+
+
+def _apart(layout: Layout, first: Backward, second: Backward, output: str) -> str:
+    """What to do about a shared output: two steps want two graphs, one step wants one backward."""
+    between = layout.between(first.call, second.call)
+    if any(isinstance(node, ast.Call) and last_name(node.func) == "step" for node in between):
+        return f"use `{output}.detach()` in `{first.loss}`"
+    return f"add the losses and call backward once: `{first.loss} + {second.loss}`"
 
 
 # -- backwards in called functions ---------------------------------------------------------------
@@ -242,9 +247,10 @@ def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
             return  # the affair of the function that both are in
         if any(module.once(_switches_gradients) for module in modules):
             return
-        words = {"first": _spelled(ours), "second": _spelled(theirs)}
-        message = ACROSS.format_map(words)
-        help = f"detach what {words['first']} gets from this graph, or run one backward on the sum"
+        message = ACROSS.format(call=_spelled(theirs), row=ours.node.lineno)
+        help = (
+            f"detach what `{_spelled(ours)}` gets from this graph, or run one backward on the sum"
+        )
         path = tuple(_steps(view, first, second))
         rests = _links(view, second[-1].function, first[-1].node, second[-1].node)
         finding = view.finding(RULE, theirs.node, message, help, path=path, links=rests)
@@ -306,13 +312,13 @@ def _in_file(view: FileView, trace: Trace) -> Call | None:
 
 
 def _spelled(call: Call) -> str:
-    """A call as a reader knows it: `policy.update(...)` on line 9."""
+    """A call as a reader knows it: `policy.update(...)`."""
     callee = call.node.func
     name = ast.unparse(callee)
     if isinstance(callee, ast.Attribute) and isinstance(callee.value, ast.Call):
         name = f"{ast.unparse(callee.value.func)}(...).{callee.attr}"
     given = "..." if call.node.args or call.node.keywords else ""
-    return f"`{name}({given})` on line {call.node.lineno}"
+    return f"{name}({given})"
 
 
 def _steps(view: FileView, first: Trace, second: Trace) -> Iterator[PathStep]:

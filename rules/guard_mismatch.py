@@ -107,14 +107,13 @@ RULE = Rule(
     facts=("S01", "S03"),
 )
 
-_DISAGREES = "this `{method}` runs{when}, but the call it belongs to needs {other}: "
+_DISAGREES = "this `{method}` runs{when}, but `{needed}`{at} needs {other}: "
 MESSAGES = {
     "": _DISAGREES + "{consequence}",
-    "unscale-of-plain": _DISAGREES + "`AssertionError: Attempted {method} but _scale is None.`, or "
-    "an update too small by the loss scale",
-    "step-on-mixed": _DISAGREES + "unscaled gradients are divided by the loss scale ({scale})",
-    "optimizer-step-on-scaled": _DISAGREES + "the update is too large by the loss scale ({scale})",
-    "optimizer-step-bypass": _DISAGREES + "inf and NaN gradients reach the weights",
+    "unscale-of-plain": _DISAGREES + "it divides what nobody scaled",
+    "step-on-mixed": _DISAGREES + "it divides plain gradients, too",
+    "optimizer-step-on-scaled": _DISAGREES + "it applies scaled gradients",
+    "optimizer-step-bypass": _DISAGREES + "inf and NaN reach the weights",
 }
 HELPS = {
     "": "use one condition for every call of the step, or none: "

@@ -100,15 +100,9 @@ RULE = Rule(
     facts=("H17",),
 )
 
-VANISHES = (
-    "`{eps}` is zero in float16, and `{tensor}` is float16{why}: {operation} is not guarded and "
-    "yields infinity or NaN where `{tensor}` is zero"
-)
+VANISHES = "`{eps}` is zero in float16, as `{tensor}` is{why}: {operation} is not guarded"
 HELP = "compute in float32 (`{tensor}.float()`), or use an epsilon of at least 1e-6"
-OPTIMIZER = (
-    "`{optimizer}` divides by `sqrt(v) + {eps:g}` in float16, where that epsilon is zero: float16 "
-    "parameters with a zero or tiny gradient become NaN"
-)
+OPTIMIZER = "`{optimizer}` adds {eps:g}, which is zero in float16: parameters become NaN"
 OPTIMIZER_HELP = "keep the parameters in float32 under autocast with a GradScaler, or use bfloat16"
 
 #: Half of the smallest subnormal float16: this and everything below it rounds to zero.

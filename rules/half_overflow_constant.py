@@ -106,8 +106,7 @@ RULE = Rule(
 )
 
 OVERFLOWS = (
-    "`{constant}` does not fit into float16 (largest 65504) and `{tensor}` is float16{why}: "
-    "`{name}` raises `RuntimeError: value cannot be converted to type c10::Half without overflow`"
+    "`{constant}` does not fit: `{tensor}` is float16{why}, and `{name}` raises `RuntimeError`"
 )
 HELP = "use `torch.finfo({tensor}.dtype).{end}`, or a constant that float16 can hold"
 

@@ -96,14 +96,8 @@ RULE = Rule(
     facts=("H07", "H12b", "H15"),
 )
 
-INPUTS = (
-    "`{cast}` casts the inputs of `{model}` by hand; autocast would do it where it is safe, and "
-    "values above 65504 become infinite here"
-)
-WEIGHTS = (
-    "the weights of `{model}` are rounded to float16 for good although autocast runs the forward: "
-    "updates below half a unit of the last bit are lost"
-)
+INPUTS = "`{cast}` casts the inputs of `{model}` by hand: above 65504 they are infinite"
+WEIGHTS = "the weights of `{model}` are rounded to float16 for good: small updates are lost"
 INPUTS_HELP = "remove the cast"
 WEIGHTS_HELP = "keep the weights in float32 and scale the loss with a GradScaler"
 

@@ -97,21 +97,26 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "nothing is pending at this flush{when}: the window was applied{at} and training stops "
-    "with `AssertionError: No inf checks were recorded for this optimizer.`",
-    "step-twice": "this flush has no `{scaler}.update()`: the next step{at} stops with {error}",
-    "unscale-after-step": "this flush has no `{scaler}.update()`: the next `unscale_`{at} stops "
-    "with {error}",
-    "step-on-spent": "nothing is pending at this flush{when}: the gradients applied{at} are "
-    "divided by the loss scale and applied again",
-    "unscale-uninitialised": "`{scaler}` has scaled no loss before this flush{when}: training "
-    "stops with {error}",
-    "step-uninitialised": "`{scaler}` has scaled no loss before this flush{when}: training stops "
-    "with {error}",
+    "": (
+        "nothing is pending at this flush{when}: it raises `AssertionError: No inf checks "
+        "were recorded…`"
+    ),
+    "step-twice": "this flush has no `{scaler}.update()`: the next step{at} raises {error}",
+    "unscale-after-step": (
+        "this flush has no `{scaler}.update()`: the next `unscale_`{at} raises {error}"
+    ),
+    "step-on-spent": (
+        "nothing is pending at this flush{when}: it applies gradients{at} a second time"
+    ),
+    "unscale-uninitialised": (
+        "`{scaler}` has scaled no loss before this flush{when}: it raises {error}"
+    ),
+    "step-uninitialised": (
+        "`{scaler}` has scaled no loss before this flush{when}: it raises {error}"
+    ),
 }
 HELPS = {
-    "": "flush only an incomplete window: `if len(loader) % accumulation_steps != 0:`, or reset "
-    "the counter that the guard reads where the loop steps",
+    "": "flush only an incomplete window: reset what the guard reads where the loop steps",
     "remainder": "apply each window once: drop this flush, or what applies the incomplete window{at}",
     "step-twice": "call `{scaler}.update()` after this `{method}`",
     "unscale-after-step": "call `{scaler}.update()` after this `{method}`",

@@ -128,8 +128,7 @@ TRAINER = "lightning.pytorch.Trainer"
 PRECISIONS = frozenset((16, "16", "16-mixed"))
 
 MESSAGE = (
-    "the Trainer on line {row}{file} runs with precision={precision!r} and scales by itself: this "
-    "loss is multiplied by two scales, and gradients overflow"
+    "the Trainer (line {row}{file}) scales by itself with {precision!r}: this loss is scaled twice"
 )
 HELP = "drop the GradScaler, call `self.manual_backward(loss)` and `optimizer.step()`"
 

@@ -91,20 +91,11 @@ RULE = Rule(
     fix="unsafe",
 )
 
-CRASH = (
-    "{source} has no graph: `backward()` raises RuntimeError: element 0 of tensors does not "
-    "require grad and does not have a grad_fn"
-)
-NUMBER = (
-    "{source} is a number, and a scaler scales tensors: ValueError: outputs must be a Tensor or "
-    "an iterable of Tensors"
-)
-LEAF_COPY = (
-    "{source} starts a graph of its own: `backward()` ends there, no parameter gets a gradient, "
-    "{step}"
-)
-RAISES = "and `{scaler}.step` raises AssertionError: No inf checks were recorded for this optimizer"
-CHANGES_NOTHING = "and this loss trains nothing"
+CRASH = "{source} has no graph: `RuntimeError: element 0 of tensors does not require grad…`"
+NUMBER = "{source} is a number: `ValueError: outputs must be a Tensor…`"
+LEAF_COPY = "{source} starts a graph of its own: {step}"
+RAISES = "`{scaler}.step` raises `AssertionError: No inf checks…`"
+CHANGES_NOTHING = "its backward trains nothing"
 COPIES = frozenset(("tensor", "as_tensor", "float"))
 HELP = "run the backward on the loss itself, and use the copy for logging only"
 

@@ -91,9 +91,8 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{scaler}` can be None here{when}: training stops with "
-    "`AttributeError: 'NoneType' object has no attribute '{attribute}'`",
-    "absent": "`{scaler}` may not be assigned here{when}: training stops at this use",
+    "": "`{scaler}` can be None here{when}: `AttributeError: … no attribute '{attribute}'`",
+    "absent": "`{scaler}` may not be assigned here{when}: this use raises",
 }
 HELPS = {
     "": "build it always, `{scaler} = GradScaler(device, enabled=...)`, or guard this use with "

@@ -91,14 +91,10 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "an iteration steps without `{scaler}.update()`{when}: the next one stops here with "
-    "`RuntimeError: step() has already been called since the last update().`",
-    "step-twice never": "`{scaler}.update()` is never called: the second iteration stops here "
-    "with {error}",
-    "unscale-after-step": "an iteration steps without `{scaler}.update()`{when}: the next one "
-    "stops here with {error}",
-    "unscale-after-step never": "`{scaler}.update()` is never called: the second iteration stops "
-    "here with {error}",
+    "": "no `{scaler}.update()` after the step of an iteration{when}: {error}",
+    "step-twice never": "`{scaler}.update()` is never called: {error}",
+    "unscale-after-step": "no `{scaler}.update()` after the step of an iteration{when}: {error}",
+    "unscale-after-step never": "`{scaler}.update()` is never called: {error}",
 }
 HELPS = {
     "": "call `{scaler}.update()` once in every iteration that steps, after the last "

@@ -97,8 +97,8 @@ RULE = Rule(
 #: The first release after the repair was merged.
 REPAIRED = (2, 10)
 MESSAGE = (
-    "`{model}` ran under `no_grad` in this autocast region (line {row}): with torch before 2.10 this "
-    "forward uses the copies made there, and its parameters get no gradient"
+    "`{model}` ran under `no_grad` in this region (line {row}): it gets no gradient before "
+    "torch 2.10"
 )
 HELP = "run the forward under `no_grad` in an autocast block of its own"
 

@@ -101,13 +101,10 @@ RULE = Rule(
 )
 
 CRASH = (
-    "`torch.{kind}` leaves the loss without a graph: `backward()` raises RuntimeError: element 0 "
-    "of tensors does not require grad and does not have a grad_fn"
+    "`torch.{kind}` leaves the loss without a graph: `RuntimeError: element 0 of tensors "
+    "does not require grad…`"
 )
-SILENT = (
-    "`torch.{kind}` cuts `{root}` off from the loss: the optimizer owns its parameters, but they "
-    "never get a gradient and never move"
-)
+SILENT = "`torch.{kind}` cuts `{root}` off from the loss: its parameters never get a gradient"
 HELP = "compute what the loss is made of outside of `torch.{kind}`"
 HELP_OTHER = "remove `torch.{kind}` from {where} in {filename}, or call it for evaluation only"
 

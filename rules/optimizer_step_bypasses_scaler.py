@@ -92,15 +92,16 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{call}` applies gradients still multiplied by the loss scale{when}: with SGD the update "
-    "is too large by that factor, {scale}; Adam hides it",
-    "optimizer-step-on-scaled updates": "`{call}` applies scaled gradients{when}; "
-    "`{scaler}.update()`{at} then stops with `AssertionError: No inf checks were "
-    "recorded prior to update.`",
-    "optimizer-step-bypass": "`{call}` bypasses `{scaler}` after `unscale_`{when}: overflows are "
-    "not skipped, inf and NaN reach the weights",
-    "optimizer-step-on-mixed": "`{call}` applies scaled and unscaled gradients added "
-    "together{when}: the scaled part is too large by the loss scale ({scale})",
+    "": "`{call}` applies scaled gradients{when}: too large by the loss scale, {scale}",
+    "optimizer-step-on-scaled updates": (
+        "`{call}` applies scaled gradients{when}: `{scaler}.update()`{at} raises `AssertionError…`"
+    ),
+    "optimizer-step-bypass": (
+        "`{call}` bypasses `{scaler}` after `unscale_`{when}: inf and NaN reach the weights"
+    ),
+    "optimizer-step-on-mixed": (
+        "`{call}` applies scaled and plain gradients{when}: one part is too large ({scale})"
+    ),
 }
 HELPS = {
     "": "replace `{call}` by `{scaler}.step({optimizer})`, followed by one `{scaler}.update()`",

@@ -91,13 +91,8 @@ RULE = Rule(
     fix="unsafe",
 )
 
-AS_INIT_SCALE = (
-    "`{flag}` becomes `init_scale`: False gives scale 0 and NaN in all parameters after one step, "
-    "True gives scale 1"
-)
-AS_DEVICE = (
-    "`{flag}` becomes `device`: the scaler is enabled at scale 65536, whatever `{flag}` says"
-)
+AS_INIT_SCALE = "`{flag}` becomes `init_scale`: False is scale 0, which makes all parameters NaN"
+AS_DEVICE = "`{flag}` becomes `device`: the scaler is enabled whatever it says"
 
 
 def check(view: FileView) -> Iterator[Finding]:

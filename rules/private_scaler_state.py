@@ -109,11 +109,11 @@ INSTEAD = {
     "_check_scale_growth_tracker": "call `{scaler}.scale(...)`, which initialises the scale",
 }
 
-MESSAGE = "`{name}` is private state of torch's GradScaler{trap}: any torch release may change it"
+MESSAGE = "`{name}` is private in torch's GradScaler{trap}: any release may change it"
 TRAPS = {
-    "_scale": " and `None` until the first `scale()`",
-    "_growth_tracker": " and `None` until the first `scale()`",
-    "_per_optimizer_states": " and emptied by `update()`",
+    "_scale": ", `None` before the first `scale()`",
+    "_growth_tracker": ", `None` before the first `scale()`",
+    "_per_optimizer_states": ", emptied by `update()`",
 }
 
 

@@ -96,14 +96,8 @@ RULE = Rule(
     fix="unsafe",
 )
 
-UNUSED = (
-    "the scaled loss is thrown away, so `{scaler}.step` divides unscaled gradients: with SGD the "
-    "update is too small by the loss scale ({scale})"
-)
-NOT_CALLED = (
-    "`backward` is not called: there are no gradients, and `{scaler}.step` raises "
-    "`AssertionError: No inf checks were recorded for this optimizer.`"
-)
+UNUSED = "the scaled loss is thrown away: `{scaler}.step` divides unscaled gradients ({scale})"
+NOT_CALLED = "`backward` is not called: `{scaler}.step` raises `AssertionError: No inf checks…`"
 
 
 def check(view: FileView) -> Iterator[Finding]:

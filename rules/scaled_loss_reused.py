@@ -115,18 +115,11 @@ WRAPPERS = (
     ast.IfExp, ast.Starred,
 )  # fmt: skip
 
-WRONG_VALUE = (
-    "`{loss}` is still multiplied by the loss scale ({scale}): the value used here is too large by "
-    "it, and jumps with it"
-)
+WRONG_VALUE = "`{loss}` is still scaled: the value used here is too large ({scale})"
 OTHER_SCALE = (
-    "`{loss}` was multiplied by the loss scale before `update()` and is divided by the one behind "
-    "it: the value is off by a factor wherever the scale changed"
+    "`{loss}` was scaled before `update()` and is divided by the scale behind it, which differs"
 )
-TWICE = (
-    "the loss is multiplied by the loss scale twice, `{scaler}.step` divides once: with SGD the "
-    "update is too large by it ({scale})"
-)
+TWICE = "the loss is scaled twice, `{scaler}.step` divides once: too large ({scale})"
 
 
 def check(view: FileView) -> Iterator[Finding]:

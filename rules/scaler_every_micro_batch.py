@@ -86,13 +86,17 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{scaler}` steps and updates{when}, but `zero_grad` does not run before the next "
-    "backward: the gradients left in `.grad` are divided by the loss scale ({scale}) and lost",
-    "unscale_": "`{scaler}` unscales and updates{when}, but `zero_grad` does not run before the "
-    "next backward: the gradients left in `.grad` are divided by the loss scale ({scale}) and lost",
-    "step-on-piled flush": "another step{at} leaves its gradients in `.grad`, and `zero_grad` does "
-    "not run before the next backward{when}: they are divided by the loss scale ({scale}) here and "
-    "lost",
+    "": (
+        "`{scaler}` steps{when} and `zero_grad` does not follow: what stays in `.grad` is "
+        "unscaled again"
+    ),
+    "unscale_": (
+        "`{scaler}` unscales{when} and no `zero_grad` follows: what stays in `.grad` is "
+        "unscaled again"
+    ),
+    "step-on-piled flush": (
+        "another step{at} leaves its gradients in `.grad`{when}: they are unscaled again here"
+    ),
 }
 HELPS = {
     "": "call `{scaler}.step({optimizer})` and `{scaler}.update()` only at the end of the window, "

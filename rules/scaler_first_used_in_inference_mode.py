@@ -96,8 +96,8 @@ RULE = Rule(
 )
 
 MESSAGE = (
-    "the scaler's first `scale()` runs under `torch.inference_mode`, before the training on line "
-    "{row}: RuntimeError: Inference tensors cannot be saved for backward"
+    "the first `scale()` runs under `inference_mode`: the training on line {row} raises "
+    "`RuntimeError`"
 )
 HELP = "use the loss unscaled here; only a loss that is backwarded needs the scaler"
 

@@ -123,8 +123,7 @@ RULE = Rule(
 )
 
 MESSAGE = (
-    "the checkpoint holds the state of `{optimizer}` but not of `{scaler}`: a resumed run starts "
-    "again at the initial loss scale and skips steps until it is found again"
+    "the checkpoint lacks the state of `{scaler}`: a resumed run searches for the loss scale again"
 )
 HELP = (
     "save `{scaler}.state_dict()` too, and restore it with `{scaler}.load_state_dict(...)` where "

@@ -109,14 +109,12 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{scaler}` runs `{method}` on gradients or an optimizer that are not its own{when}: they "
-    "are divided by the wrong loss scale, or twice",
-    "foreign-scaler": "`{scaler}` runs `{method}` on gradients that {scalers} has scaled{when}: "
-    "they are divided by the wrong loss scale",
-    "step-uninitialised": "`{scaler}` steps gradients that {scalers} has scaled{when}: training "
-    "stops with {error}",
-    "other-object-unscaled": "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: "
-    "the step divides the gradients by the loss scale ({scale}) a second time",
+    "": "`{scaler}` runs `{method}` on what is not its own{when}: the wrong scale divides it",
+    "foreign-scaler": "`{scaler}` runs `{method}` on gradients that {scalers} has scaled{when}",
+    "step-uninitialised": "`{scaler}` steps gradients that {scalers} has scaled{when}: {error}",
+    "other-object-unscaled": (
+        "`{scaler}` unscaled another object than `{optimizer}`{at}{when}: the step divides again"
+    ),
 }
 HELPS = {
     "": "use one scaler and one optimizer object for `scale`, `unscale_`, `step` and `update`",
@@ -126,8 +124,7 @@ HELPS = {
 
 
 BETWEEN_METHODS = (
-    "`{scaler}` unscales `{inner}` and steps `{outer}` (line {row}), another object: the step "
-    "divides the gradients by the loss scale a second time"
+    "`{scaler}` unscales `{inner}` and steps `{outer}` (line {row}): the step divides again"
 )
 
 

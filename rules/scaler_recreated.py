@@ -109,10 +109,7 @@ PER_EPOCH = re.compile(
     r"|(?:one_?|run_?)epoch|epoch_?train)$",
     re.IGNORECASE,
 )
-MESSAGE = (
-    "each {where} builds a new GradScaler: the scale starts again at its initial value, and steps "
-    "that overflow there are skipped again"
-)
+MESSAGE = "each {where} builds a new GradScaler: the loss scale is searched for again"
 
 
 def check(view: FileView) -> Iterator[Finding]:

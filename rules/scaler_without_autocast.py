@@ -86,10 +86,7 @@ RULE = Rule(
     facts=("S00", "R10"),
 )
 
-MESSAGE = (
-    "`{scaler}` scales the loss, but nothing runs in half precision here: float32 gradients need "
-    "no loss scale, and each step waits for its inf check"
-)
+MESSAGE = "`{scaler}` scales the loss, but nothing runs in half precision: it only costs time"
 HELP = "run the forward under `torch.autocast`, or drop the scaler"
 #: Whatever may make half precision values, or hide what does.
 HALF = re.compile(

@@ -97,10 +97,7 @@ RULE = Rule(
     facts=("R01", "R01b", "R02", "O05"),
 )
 
-MESSAGE = (
-    "`{call}` also runs when `{step}` on line {row} skips the optimizer because gradients "
-    "overflowed: the schedule runs ahead of the training steps"
-)
+MESSAGE = "`{call}` also runs where the step of line {row} is skipped: the schedule runs ahead"
 HELP = (
     "compare `{scaler}.get_scale()` from before `{scaler}.step` with the value after "
     "`{scaler}.update()`, and step the schedule only if it has not shrunk"

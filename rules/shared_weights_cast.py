@@ -118,8 +118,8 @@ RULE = Rule(
 )
 
 CAST = (
-    "`{cast}` casts the trained model in place{when}, and nothing casts it back{unless}: the next "
-    "training step finds float16 parameters"
+    "`{cast}` casts the trained model in place{when}: the next step finds float16 "
+    "parameters{unless}"
 )
 HELP = "cast a copy (`copy.deepcopy({model}).half()`), or evaluate under autocast"
 

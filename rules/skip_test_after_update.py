@@ -98,10 +98,7 @@ RULE = Rule(
 )
 
 _BUILTINS = frozenset(dir(builtins)) - {"eval", "exec"}
-SAME_SIDE = (
-    "both reads of the scale are {side} `{scaler}.update()`, so they are equal and a skipped step "
-    "is never seen"
-)
+SAME_SIDE = "both reads of the scale are {side} `{scaler}.update()`: a skipped step is never seen"
 HELP = "read `{scaler}.get_scale()` once before and once after `{scaler}.update()`"
 
 

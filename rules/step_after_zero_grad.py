@@ -90,18 +90,24 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "gradients are cleared between backward and this step{when}: training stops with "
-    "`AssertionError: No inf checks were recorded for this optimizer.`",
-    "unscale-after-zero-grad": "gradients are cleared between backward and this `unscale_`{when}: "
-    "the step stops with `AssertionError: No inf checks were recorded for this optimizer.`",
-    "step-on-zeros": "gradients are zeroed between backward and this step{when}: it applies "
-    "zeros, only weight decay and momentum move the weights",
-    "unscale-of-zeros": "gradients are zeroed between backward and this `unscale_`{when}: "
-    "the step applies zeros",
+    "": (
+        "gradients are cleared before this step{when}: it raises `AssertionError: No inf "
+        "checks were recorded…`"
+    ),
+    "unscale-after-zero-grad": (
+        "gradients are cleared before `unscale_`{when}: the step raises `AssertionError: No "
+        "inf checks were recorded…`"
+    ),
+    "step-on-zeros": (
+        "gradients are zeroed before this step{when}: only weight decay and momentum move weights"
+    ),
+    "unscale-of-zeros": (
+        "gradients are zeroed before this `unscale_`{when}: the step applies zeros"
+    ),
 }
 HELPS = {
-    "": "move `{optimizer}.zero_grad()` after `{scaler}.step({optimizer})`; to drop a batch, "
-    "clear the gradients and skip `{scaler}.step` and `{scaler}.update`",
+    "": "move `{optimizer}.zero_grad()` after `{scaler}.step({optimizer})`; to drop a batch, skip "
+    "the step and the `update()` as well",
 }
 
 

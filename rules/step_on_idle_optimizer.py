@@ -92,10 +92,10 @@ RULE = Rule(
     facts=("S09", "S10", "S12", "S33"),
 )
 
-ERROR = "`AssertionError: No inf checks were recorded for this optimizer.`"
-FROZEN = f"all parameters of `{{model}}` are frozen on line {{row}}, so the step raises {ERROR}"
-UNUSED = f"`{{model}}` is never run, so its parameters have no gradient: the step raises {ERROR}"
-REPLACED = f"`{{optimizer}}` holds the parameters of the `{{model}}` before line {{row}}: {ERROR}"
+ERROR = "`AssertionError: No inf checks were recorded…`"
+FROZEN = f"all of `{{model}}` is frozen (line {{row}}): the step raises {ERROR}"
+UNUSED = f"`{{model}}` is never run: the step of its parameters raises {ERROR}"
+REPLACED = f"`{{optimizer}}` holds the `{{model}}` of before line {{row}}: {ERROR}"
 HELPS = {
     FROZEN: "build `{optimizer}` over parameters that are trained, or do not freeze `{model}`",
     UNUSED: "build `{optimizer}` over the parameters of the model that computes the loss",

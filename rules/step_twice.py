@@ -89,10 +89,10 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{optimizer}` is stepped a second time before `{scaler}.update()`{when}: training stops "
-    "with `RuntimeError: step() has already been called since the last update().`",
-    "optimizer-step-twice": "`{scaler}.step`{at} has applied these gradients already{when}: the "
-    "update is doubled, and skipped overflows are applied after all",
+    "": "`{optimizer}` is stepped again before `{scaler}.update()`{when}: {error}",
+    "optimizer-step-twice": (
+        "`{scaler}.step`{at} has applied these gradients{when}: the update is doubled"
+    ),
 }
 HELPS = {
     "": "delete this call, or call `{scaler}.update()` and run another backward before it",

@@ -113,16 +113,10 @@ RULE = Rule(
     fix="unsafe",
 )
 
-MESSAGE = (
-    "the step runs under the autocast of line {row}: its matrix products are cast, and the region "
-    "goes on with the weights it had before"
-)
+MESSAGE = "the step runs under the autocast of line {row}, which goes on with the weights before it"
 
 
-STALE = (
-    "the step runs under the autocast of line {row}: if `{forward}(...)` multiplies by its weights as "
-    "they are, it goes on with the copies that autocast made before the step"
-)
+STALE = "the step runs under autocast (line {row}): `{forward}(...)` may go on with the old weights"
 
 
 def check(view: FileView) -> Iterator[Finding]:

@@ -91,19 +91,24 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "no scaled backward before this step{when}: training stops with "
-    "`AssertionError: No inf checks were recorded for this optimizer.`",
-    "step-uninitialised": "`{scaler}` has scaled no loss before this step{when}: "
-    "training stops with {error}",
-    "step-uninitialised never": "`{scaler}` never scales a loss in this file: "
-    "the first step stops with {error}",
-    "step-on-spent": "no backward since the last step{when}: the old gradients are divided by "
-    "the loss scale and applied a second time",
+    "": (
+        "no scaled backward before this step{when}: it raises `AssertionError: No inf checks "
+        "were recorded…`"
+    ),
+    "step-uninitialised": (
+        "`{scaler}` has scaled no loss before this step{when}: it raises {error}"
+    ),
+    "step-uninitialised never": (
+        "`{scaler}` never scales a loss in this file: the step raises {error}"
+    ),
+    "step-on-spent": (
+        "no backward since the last step{when}: the old gradients are divided and applied again"
+    ),
 }
 HELPS = {
-    "": "run `{scaler}.scale(loss).backward()` on every path to this step, or skip the step "
+    "": "run `{scaler}.scale({loss}).backward()` on every path to this step, or skip the step "
     "and `{scaler}.update()` where there is none",
-    "step-uninitialised": "backward through `{scaler}.scale(loss)`, or step with "
+    "step-uninitialised": "backward through `{scaler}.scale({loss})`, or step with "
     "`{optimizer}.step()` where the loss is not scaled",
 }
 

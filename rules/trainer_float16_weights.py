@@ -87,8 +87,7 @@ RULE = Rule(
 )
 
 RAISES = (
-    "the weights of `{model}` are float16 and the `Trainer` runs with `fp16=True`: its first step "
-    "raises `ValueError: Attempting to unscale FP16 gradients.`"
+    "`{model}` is float16 with `fp16=True`: `ValueError: Attempting to unscale FP16 gradients.`"
 )
 HELP = "load the weights with `dtype=torch.float32`; `fp16=True` casts copies of them"
 

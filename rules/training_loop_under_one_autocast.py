@@ -92,14 +92,8 @@ RULE = Rule(
     facts=("A10", "A10b", "A10c"),
 )
 
-LOOP = (
-    "the step runs in a loop under one autocast (line {row}): the next forward uses the weights "
-    "that autocast cast before it, so the loss does not change"
-)
-ORDER = (
-    "the step runs under autocast (line {row}) and `{forward}` behind it uses the weights that "
-    "autocast cast before it"
-)
+LOOP = "the step runs in a loop under one autocast (line {row}): the next forward uses old weights"
+ORDER = "the step runs under autocast (line {row}): `{forward}` behind it uses the old weights"
 HELP = "end the `with autocast` block before `backward()`, once in each iteration"
 
 

@@ -102,11 +102,14 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "`{optimizer}` is unscaled already{at}{when}: training stops with `RuntimeError: "
-    "unscale_() has already been called on this optimizer since the last update().`",
-    "unscale-twice loop": "`{optimizer}` is still unscaled from the iteration before{when}: "
-    "training stops with {error}",
-    "unscale-after-step": "`{optimizer}` is stepped already{at}{when}: training stops with {error}",
+    "": (
+        "`{optimizer}` is unscaled already{at}{when}: `RuntimeError: unscale_() has already "
+        "been called…`"
+    ),
+    "unscale-twice loop": (
+        "`{optimizer}` is still unscaled from the iteration before{when}: {error}"
+    ),
+    "unscale-after-step": "`{optimizer}` is stepped already{at}{when}: {error}",
 }
 HELPS = {
     "": "call `{scaler}.unscale_({optimizer})` once for each `{scaler}.step`",

@@ -93,23 +93,25 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "gradients that were never scaled are divided by the loss scale{when}: their part of the "
-    "update is too small by that factor, {scale}",
-    "unscale-of-plain": "this `{method}` divides gradients by the loss scale that the backward{at} "
-    "never scaled{when}: with SGD the update is too small by that factor, {scale}",
-    "unscale-of-plain never": "`{scaler}` never scales a loss in this file: training stops here "
-    "with `AssertionError: Attempted {method} but _scale is None.`",
-    "step-on-mixed": "scaled and plain gradients are added together before this "
-    "`{method}`{when}: the plain part is divided by the loss scale ({scale}) and lost",
-    "losses-mixed": "a scaled and a plain loss are added together{when}: the plain part is divided "
-    "by the loss scale ({scale}) and lost",
-    "unscale-uninitialised": "`{scaler}` has scaled no loss before this `unscale_`{when}: "
-    "training stops with {error}",
+    "": "gradients that were never scaled are divided by the loss scale{when}, {scale}",
+    "unscale-of-plain": (
+        "this `{method}` divides gradients of a plain backward{at} by the loss scale{when}, {scale}"
+    ),
+    "unscale-of-plain never": (
+        "`{scaler}` never scales a loss: `AssertionError: Attempted {method} but _scale is None.`"
+    ),
+    "step-on-mixed": (
+        "scaled and plain gradients meet in this `{method}`{when}: the plain part is lost ({scale})"
+    ),
+    "losses-mixed": "a scaled and a plain loss are added{when}: the plain part is lost ({scale})",
+    "unscale-uninitialised": (
+        "`{scaler}` has scaled no loss before this `unscale_`{when}: {error}"
+    ),
 }
 HELPS = {
-    "": "backward through the scaler: `{scaler}.scale(loss).backward()`",
-    "step-on-mixed": "scale every loss of the step: `{scaler}.scale(loss).backward()`",
-    "losses-mixed": "add the losses first and scale the sum: `{scaler}.scale(loss + other)`",
+    "": "backward through the scaler: `{scaler}.scale({loss}).backward()`",
+    "step-on-mixed": "scale every loss of the step: `{scaler}.scale({loss}).backward()`",
+    "losses-mixed": "add the losses first and scale the sum: `{scaler}.scale(...)`",
 }
 
 

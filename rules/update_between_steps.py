@@ -104,10 +104,13 @@ RULE = Rule(
 
 METHODS = ("step", "unscale_", "update")
 MESSAGES = {
-    "": "`{scaler}.update()`{at} changes the loss scale before this `{method}`{when}: the update "
-    "is wrong by the factor of each change (2 or 0.5 by default)",
-    "unscale-again": "`{scaler}.update()`{at} runs before this `{method}`{when}: the gradients "
-    "are divided by the loss scale ({scale}) a second time",
+    "": (
+        "`{scaler}.update()`{at} changes the scale before this `{method}`{when}: it divides wrongly"
+    ),
+    "unscale-again": (
+        "`{scaler}.update()`{at} runs before this `{method}`{when}: it divides a second time "
+        "({scale})"
+    ),
 }
 HELPS = {
     "": "move `{scaler}.update()` behind the last `{scaler}.step` of the iteration",

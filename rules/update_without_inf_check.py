@@ -92,14 +92,15 @@ RULE = Rule(
 )
 
 MESSAGES = {
-    "": "nothing was unscaled or stepped since the last `update()`{when}: training stops with "
-    "`AssertionError: No inf checks were recorded prior to update.`",
-    "update-uninitialised": "`{scaler}` has scaled no loss before this `update()`{when}: training "
-    "stops with {error}",
+    "": (
+        "nothing was stepped since the last `update()`{when}: `AssertionError: No inf checks "
+        "were recorded…`"
+    ),
+    "update-uninitialised": "`{scaler}` has scaled no loss before this `update()`{when}: {error}",
 }
 HELPS = {
     "": "call `{scaler}.update()` once after `{scaler}.step`, under the same condition",
-    "update-uninitialised": "backward through `{scaler}.scale(loss)` and step with "
+    "update-uninitialised": "backward through `{scaler}.scale({loss})` and step with "
     "`{scaler}.step`, or skip `{scaler}.update()` where AMP is off",
 }
 

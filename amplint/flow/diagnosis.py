@@ -58,6 +58,10 @@ COUNTERPART = {
 }
 
 
+#: Word of the protocol -> the scaler's method that it is.
+_METHODS = {SCALE: "scale", STEP: "step", UPDATE: "update", UNSCALE: "unscale_"}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
     """A code and the words that go with it.
@@ -201,7 +205,8 @@ class Diagnostician:
             if slug == "optimizer-step-on-scaled" and not amp_own:
                 continue
             guard = _text(amp_own[-1]) if amp_own else ""
-            return {"guard": guard, "other_guard": _text(differing[-1]), "line": str(node.lineno)}
+            other = {"other_guard": _text(differing[-1]), "needed": _METHODS[word]}
+            return {"guard": guard, "line": str(node.lineno), **other}
         return None
 
     # -- static index ------------------------------------------------------------------

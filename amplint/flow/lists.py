@@ -9,7 +9,7 @@ from amplint.code.expressions import path_text
 from amplint.code.module import Function
 from amplint.flow.program import Program
 from amplint.flow.values import Value
-from amplint.values.provenance import Origin, Firmness
+from amplint.values.provenance import Firmness, Origin
 
 
 def fixed_list(program: Program, node: ast.expr, function: Function) -> Value:

@@ -13,6 +13,9 @@ from amplint.report.text import SEVERITY_WORD, evidence_notes, paint, printable
 if TYPE_CHECKING:
     from amplint.checker import Report
 
+#: Longest help that goes on the line of its finding, in characters; else the rule's page is named.
+SHORT = 60
+
 
 def render(
     report: Report, *, sources: Callable[[str], list[str] | None], color: bool
@@ -24,7 +27,8 @@ def render(
         code = paint(finding.code, "bold", color)
         place = f"{printable(finding.filename)}:{start.row}:{start.column}"
         mark = "[*] " if report.is_fixable(finding) else ""
-        yield f"{place}: {word} {code} {mark}{printable(finding.message)}"
+        advice = finding.help if 0 < len(finding.help) <= SHORT else f"amplint rule {finding.code}"
+        yield f"{place}: {word} {code} {mark}{printable(finding.message)} [{printable(advice)}]"
         for kind, words in evidence_notes(finding.evidence):
             yield paint(f"  {kind}: {printable(words)}", "dim", color)
     for error in report.errors:

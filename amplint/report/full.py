@@ -58,6 +58,8 @@ def _render_finding(
         lines, finding.span, margin=margin, style=style, color=color, context=context
     )
     yield gutter(margin, color)
+    if finding.help:
+        yield _note(margin, "help", finding.help, color)
     if finding.path:
         yield _note(margin, "path that leads here", "", color)
         yield from _render_path(finding, sources, margin, color)
@@ -67,8 +69,6 @@ def _render_finding(
     for link in finding.links if report.explain else ():
         words = f"`{link.subject}` {link.claim} ({GROUNDS[link.standing]})"
         yield _note(margin, "rests on", words, color)
-    if finding.help:
-        yield _note(margin, "help", finding.help, color)
 
 
 def _render_error(error: FileError, sources: Sources, color: bool) -> Iterator[str]:

@@ -22,8 +22,7 @@ def count_severities(findings: Iterable[Finding]) -> dict[str, int]:
 
 def summarise(report: Report) -> str:
     """One sentence about the run; it never says that all is well where a file was skipped."""
-    screened = f"{report.screened_out} without AMP{_in_part(report)}"
-    checked = f"{_plural(report.files, 'file')} checked, {screened}"
+    checked = f"{_plural(report.files, 'file')} checked{_in_part(report)}"
     unread = len({error.filename for error in report.errors})
     failed = f"{_plural(unread, 'file')} could not be analysed"
     if report.findings or report.fixed:
@@ -38,8 +37,9 @@ def summarise(report: Report) -> str:
         return f"No findings, but {failed} ({checked})."
     if not report.files:
         return "No Python files to check."
-    checked = _plural(report.files, "file")
-    return f"No AMP misuse found in {checked} ({screened})."
+    in_part = _in_part(report).removeprefix(", ")
+    note = f" ({in_part})" if in_part else ""
+    return f"No AMP misuse found in {_plural(report.files, 'file')}{note}."
 
 
 def _in_part(report: Report) -> str:

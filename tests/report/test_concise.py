@@ -14,7 +14,19 @@ def test_lines(report, sources, golden) -> None:
 def test_a_newline_in_a_name_or_a_message_stays_on_the_line(clip, make_report, sources) -> None:
     odd = replace(clip, filename="a\nb.py", message="one\r\ntwo")
     lines = list(concise.render(make_report(odd), sources=sources, color=False))
-    assert lines == [r"a\nb.py:12:9: error AMP110 one\r\ntwo"]
+    assert lines == [r"a\nb.py:12:9: error AMP110 one\r\ntwo [" + f"{clip.help}]"]
+
+
+def test_a_short_help_is_on_the_line(clip, make_report, sources) -> None:
+    for help, shown in (
+        ("call it", "call it"),
+        ("x" * 61, "amplint rule AMP110"),
+        ("", "amplint rule AMP110"),
+    ):
+        (line,) = concise.render(
+            make_report(replace(clip, help=help)), sources=sources, color=False
+        )
+        assert line.endswith(f" [{shown}]")
 
 
 def test_colour_is_only_there_when_asked_for(report, sources) -> None:

@@ -71,7 +71,7 @@ def test_every_finding_is_read(tool: str, filename: str, clip, make_report, sour
         "column": "9",
         "severity": "error",
         "code": "AMP110",
-        "message": "a: colon, error AMP101 and 1:2: numbers",
+        "message": f"a: colon, error AMP101 and 1:2: numbers [{clip.help}]",
     }
 
 

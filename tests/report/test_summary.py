@@ -18,18 +18,17 @@ SECOND = FileError("gone.py", "and again", 2, 1)
     ("errors", "warnings", "failed", "files", "screened", "expected"),
     [
         (0, 0, (), 0, 0, "No Python files to check."),
-        (0, 0, (), 1, 0, "No AMP misuse found in 1 file (0 without AMP)."),
-        (0, 0, (), 12, 9, "No AMP misuse found in 12 files (9 without AMP)."),
-        (1, 0, (), 12, 9, "Found 1 error in 1 file (12 files checked, 9 without AMP)."),
-        (3, 1, (), 12, 9, "Found 3 errors, 1 warning in 1 file (12 files checked, 9 without AMP)."),
+        (0, 0, (), 1, 0, "No AMP misuse found in 1 file."),
+        (0, 0, (), 12, 9, "No AMP misuse found in 12 files."),
+        (1, 0, (), 12, 9, "Found 1 error in 1 file (12 files checked)."),
+        (3, 1, (), 12, 9, "Found 3 errors, 1 warning in 1 file (12 files checked)."),
         (
             1,
             0,
             (MISSING,),
             3,
             0,
-            "Found 1 error in 1 file; "
-            + "1 file could not be analysed (3 files checked, 0 without AMP).",
+            "Found 1 error in 1 file; " + "1 file could not be analysed (3 files checked).",
         ),
         (
             0,
@@ -37,7 +36,7 @@ SECOND = FileError("gone.py", "and again", 2, 1)
             (MISSING, SECOND),
             3,
             0,
-            "No findings, but 1 file could not be analysed (3 files checked, 0 without AMP).",
+            "No findings, but 1 file could not be analysed (3 files checked).",
         ),
     ],
 )
@@ -53,13 +52,12 @@ PARTS = [Incomplete("a.py", ("fit",)), Incomplete("b.py", ("Trainer.fit", "c.py:
 @pytest.mark.parametrize(
     ("errors", "parts", "expected"),
     [
-        (0, 1, "No AMP misuse found in 9 files (3 without AMP, 1 file followed in part)."),
-        (0, 2, "No AMP misuse found in 9 files (3 without AMP, 2 files followed in part)."),
+        (0, 1, "No AMP misuse found in 9 files (1 file followed in part)."),
+        (0, 2, "No AMP misuse found in 9 files (2 files followed in part)."),
         (
             1,
             2,
-            "Found 1 error in 1 file "
-            + "(9 files checked, 3 without AMP, 2 files followed in part).",
+            "Found 1 error in 1 file " + "(9 files checked, 2 files followed in part).",
         ),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_flag_that_does_not_decide_is_not_named() -> None:
 def test_an_update_behind_a_plain_step_is_what_fails() -> None:
     body = "scaler.scale(loss).backward()\nopt_d.step()\nscaler.update()"
     (message,) = messages(program(body), "AMP112")
-    assert "`scaler.update()` on line 12 then stops with `AssertionError" in message
+    assert "`scaler.update()` on line 12 raises `AssertionError" in message
     (message,) = messages(program("scaler.scale(loss).backward()\nopt_d.step()"), "AMP112")
     assert "AssertionError" not in message
 
@@ -147,3 +147,38 @@ def test_the_model_that_is_trained_is_named_not_what_moves_its_batch() -> None:
     file = FIXTURES / "AMP507" / "bad_batch_is_moved_first.py"
     (message,) = messages(file.read_text("utf-8"), "AMP507")
     assert "`net(...)`" in message
+
+
+GAN = """
+import torch
+import torch.nn.functional as F
+
+def train(maker, judge, noise, opt_maker, opt_judge, scaler):
+    made = maker(noise)
+    first = judge(made).mean()
+    scaler.scale(first).backward()
+    {step}
+    second = -judge(made).mean()
+    scaler.scale(second).backward()
+    scaler.step(opt_maker)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "help"),
+    [
+        ("scaler.step(opt_judge)", "use `made.detach()` in `first`"),
+        ("pass", "add the losses and call backward once: `first + second`"),
+    ],
+)
+def test_two_steps_want_two_graphs(step: str, help: str) -> None:
+    (finding,) = [f for f in findings_of(GAN.format(step=step), "AMP123") if f.code == "AMP123"]
+    assert finding.help == help
+
+
+def test_the_help_names_the_loss_of_the_code() -> None:
+    body = "penalty = loss * 2\npenalty.backward()\nscaler.step(opt_d)\nscaler.update()"
+    source = program(body, "scaler = torch.amp.GradScaler('cuda')", "extra")
+    (finding,) = [f for f in findings_of(source, "AMP113") if f.code == "AMP113"]
+    assert "`scaler.scale(penalty).backward()`" in finding.help
