@@ -94,6 +94,37 @@ FLOORS: dict[str, tuple[int, int, int]] = {
     "dead-code": (9, 9, 0),
 }
 
+#: Ways in which correct code was once accused, beside the mistakes that they look like.
+ALARMS = (
+    "AMP102/good_some_cleared.py",
+    "AMP103/good_count_from_anywhere.py",
+    "AMP103/bad_count_from_anywhere.py",
+    "AMP109/good_round_out_of_sight.py",
+    "AMP109/bad_round_without_model.py",
+    "AMP112/good_gradient_of_its_own.py",
+    "AMP112/bad_gradient_shared.py",
+    "AMP113/good_switch_of_one_scaler.py",
+    "AMP113/bad_switch_of_one_scaler.py",
+    "AMP202/good_copied_options.py",
+    "AMP202/bad_copied_options.py",
+    "AMP202/good_raises_before.py",
+    "AMP202/bad_raises_here.py",
+    "AMP209/good_property.py",
+    "AMP209/bad_property.py",
+    "AMP304/bad_loop_inside.py",
+    "AMP304/bad_nothing_is_kept.py",
+    "AMP402/bad_by_option.py",
+    "AMP405/good_evaluation.py",
+    "AMP405/good_library_casts_back.py",
+    "AMP405/good_other_objects.py",
+    "AMP405/bad_evaluation.py",
+    "AMP405/bad_other_names.py",
+    "AMP501/good_branch_of_the_switch.py",
+    "AMP501/bad_branch_of_another_switch.py",
+    "AMP503/good_never_built",
+    "AMP503/bad_trainer_elsewhere",
+)
+
 
 def _import(name: str) -> ModuleType:
     sys.path.insert(0, str(ROOT / "scripts"))
@@ -125,6 +156,14 @@ def test_answers_do_not_get_worse(style: str) -> None:
     assert row.bad == applied
     assert row.found >= found
     assert row.accused <= accused
+
+
+@pytest.mark.parametrize("style", ["neutral-locals", "in-with", "dead-code"])
+@pytest.mark.parametrize("name", ALARMS)
+def test_an_old_alarm_does_not_come_back_in_other_clothes(name: str, style: str) -> None:
+    verdict = judging.judge(style, fixture_of(name))
+    assert verdict.applied
+    assert (verdict.missed, verdict.accused) == ((), ())
 
 
 @pytest.fixture
