@@ -161,6 +161,8 @@ class Slicer:
             return True
         if protocol_word(call, name, function, self.roles):
             return True
+        if self.roles.call_role(call, function) in (Role.SCALER, Role.OPTIMIZER):
+            return True
         if isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function):
             return True
         if self._may_use_scaler(call) or self.models_in(call):
