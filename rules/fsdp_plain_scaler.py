@@ -87,7 +87,8 @@ from amplint.amp import links
 from amplint.amp.names import GRAD_SCALERS
 from amplint.amp.roles import ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import constant_of, receiver
+from amplint.amp.scalers import is_off
+from amplint.code.dataflow import receiver
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Link, Severity, Standing
@@ -127,7 +128,9 @@ def check(view: FileView) -> Iterator[Finding]:
     if not wraps or "ShardedGradScaler" in view.module.source:
         return
     for built in view.roles.constructions:
-        if built.dotted in GRAD_SCALERS and _steps(view, built) and not _is_off(built):
+        if built.dotted not in GRAD_SCALERS or not _steps(view, built):
+            continue
+        if not is_off(view, built.call, built.function):
             wrap = next((site for site in wraps if not _exclusive(built, site)), None)
             if wrap is not None:
                 step = view.step(wrap.node, view.module, "the model is sharded here")
@@ -141,11 +144,6 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _steps(view: FileView, built: ScalerConstruction) -> bool:
     return any(receiver(site.node) == built.target for site in scaler_calls(view, "step"))
-
-
-def _is_off(built: ScalerConstruction) -> bool:
-    words = (word.value for word in built.call.keywords if word.arg == "enabled")
-    return any(constant_of(value) is False for value in words)
 
 
 def _exclusive(built: ScalerConstruction, wrap: CallSite) -> bool:

@@ -144,7 +144,7 @@ OTHER_OWNERS = re.compile(
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first checkpoint of each scaler's optimizer that lacks the scaler."""
-    scalers = [built for built in built_scalers(view) if built.target and not built.is_off]
+    scalers = [built for built in built_scalers(view) if built.target and not built.is_off(view)]
     if not scalers or _knows_scaler_states(view):
         return
     restored = next((use for use in _uses(view, "load_state_dict")), None)

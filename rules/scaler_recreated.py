@@ -117,7 +117,7 @@ def check(view: FileView) -> Iterator[Finding]:
     reported: set[tuple[Function, str]] = set()
     for built in built_scalers(view):
         where = (built.function, built.target)
-        is_new = where not in reported and _is_candidate(built)
+        is_new = where not in reported and _is_candidate(view, built)
         repeated = _repeated(view, built) if is_new else ""
         if repeated:
             reported.add(where)
@@ -171,11 +171,11 @@ def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
     return () if is_local else tuple(steps)
 
 
-def _is_candidate(built: BuiltScaler) -> bool:
+def _is_candidate(view: FileView, built: BuiltScaler) -> bool:
     layout = layout_of(built.function)
     if built.call not in layout or not built.target or "[" in built.target:
         return False
-    if built.is_off:
+    if built.is_off(view):
         return False
     name = built.target.rpartition(".")[2]
     if any(name in ast.unparse(test) for test in layout.conditions(built.call)):

@@ -100,7 +100,11 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report scalers that step an optimizer where everything is float32."""
     stepping = {receiver(site.node) for site in scaler_calls(view, "step")}
     scalers = [built for built in built_scalers(view) if built.target in stepping]
-    if not scalers or all(built.is_off for built in scalers) or HALF.search(view.module.source):
+    if (
+        not scalers
+        or all(built.is_off(view) for built in scalers)
+        or HALF.search(view.module.source)
+    ):
         return
     training = connected_files(view.project, view.module)
     if training.unknown or not training.complete:
@@ -108,5 +112,5 @@ def check(view: FileView) -> Iterator[Finding]:
     if any(HALF.search(module.source) for module in training.modules):
         return
     for built in scalers:
-        if not built.is_off:
+        if not built.is_off(view):
             yield view.finding(RULE, built.call, MESSAGE.format(scaler=built.target), HELP)

@@ -80,7 +80,8 @@ from collections.abc import Iterator
 
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import arguments, bindings_of, constant_of, names_in, receiver
+from amplint.amp.scalers import is_off
+from amplint.code.dataflow import arguments, bindings_of, names_in, receiver
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import EXITS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
@@ -207,10 +208,9 @@ def _is_foreign(view: FileView, schedule: CallSite) -> bool:
 def _is_off(view: FileView, step: CallSite) -> bool:
     """Whether the scaler is surely disabled."""
     return any(
-        item.arg == "enabled" and constant_of(item.value) is False
+        is_off(view, built.call, built.function)
         for built in view.roles.constructions
         if built.target == receiver(step.node)
-        for item in built.call.keywords
     )
 
 

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.roles import Role
+from amplint.amp.scaling import enabled_argument
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.dataflow import bindings_of
 from amplint.code.definitions import returned
 from amplint.code.expressions import path_text
 from amplint.code.module import Function
+from amplint.values.provenance import Origin
 
 _ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
 _SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
@@ -36,11 +38,17 @@ class BuiltScaler:
     constructor: ast.Call
     factory: Function | None = None
 
-    @property
-    def is_off(self) -> bool:
-        """Whether the scaler is disabled by a constant."""
-        given = {item.arg: item.value for item in self.constructor.keywords}
-        return constant_of(given.get("enabled")) is False
+    def is_off(self, view: AmpView) -> bool:
+        """Whether it is surely disabled."""
+        return is_off(view, self.constructor, self.factory or self.function)
+
+
+def is_off(view: AmpView, constructor: ast.Call, function: Function) -> bool:
+    """Whether the scaler that a constructor call of `function` builds is surely disabled."""
+    enabled = enabled_argument(Origin(constructor, function))
+    if enabled is None:
+        return False
+    return view.values.of(enabled, function).always(lambda content: content is False)
 
 
 def built_scalers(view: AmpView) -> Iterator[BuiltScaler]:

@@ -61,12 +61,52 @@ def path_argument(call: ast.Call) -> ast.expr | None:
     """The path in `open(path)`, `Path(path).open()`, `Path(path).read_text()`; None if none."""
     name = last_name(call.func)
     if isinstance(call.func, ast.Name) and name == "open" and call.args:
-        return call.args[0]
+        return _beside(call.args[0])
     if isinstance(call.func, ast.Attribute) and name in ("open", "read_text", "read", "read_bytes"):
         inner = call.func.value
-        if isinstance(inner, ast.Call):
-            return path_argument(inner)
-        return inner
-    if name in ("Path", "PurePath") and len(call.args) == 1:
-        return call.args[0]
-    return None
+        return _path_of(inner)
+    return _path_of(call) if name in ("Path", "PurePath") else None
+
+
+def _path_of(place: ast.expr) -> ast.expr | None:
+    """The path in `Path(path)`, and in an `open` of it."""
+    if not isinstance(place, ast.Call) or last_name(place.func) == "joinpath":
+        return _beside(place)
+    if last_name(place.func) in ("Path", "PurePath"):
+        return _beside(place.args[0]) if len(place.args) == 1 else None
+    return path_argument(place)
+
+
+def _beside(path: ast.expr) -> ast.expr:
+    """A path without the folder of the file that names it: there it is looked up anyway.
+
+    `Path(__file__).parent / "x.yaml"`, `os.path.join(os.path.dirname(__file__), "x.yaml")`.
+    """
+    if isinstance(path, ast.BinOp) and isinstance(path.op, ast.Div):
+        parts = [path.left, path.right]
+    elif isinstance(path, ast.Call) and last_name(path.func) == "join":
+        parts = path.args
+    elif isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute):
+        parts = [path.func.value, *path.args] if path.func.attr == "joinpath" else []
+    else:
+        parts = []
+    return parts[1] if len(parts) == 2 and _is_own_folder(parts[0]) else path
+
+
+def _is_own_folder(folder: ast.expr) -> bool:
+    if isinstance(folder, ast.Attribute) and folder.attr == "parent":
+        return _is_own_file(folder.value)
+    called = isinstance(folder, ast.Call) and last_name(folder.func) == "dirname"
+    return called and bool(folder.args) and _is_own_file(folder.args[0])
+
+
+#: Calls that leave open which file a path names as little as it did before.
+_SAME_FILE = frozenset(("Path", "resolve", "absolute", "abspath", "realpath"))
+
+
+def _is_own_file(path: ast.expr) -> bool:
+    """Whether a path is `__file__`, in whatever form."""
+    while isinstance(path, ast.Call) and last_name(path.func) in _SAME_FILE:
+        given = path.args[0] if path.args else None
+        path = given or getattr(path.func, "value", path.func)
+    return isinstance(path, ast.Name) and path.id == "__file__"

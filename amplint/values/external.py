@@ -40,8 +40,14 @@ def command_line_option(
     results: list[tuple[Found, Firmness, tuple[Step, ...]]] = [
         (origins.of(value, where), Firmness.DEFAULT, ()) for value, where in stored
     ]
+    untouched = bool(call.args) and isinstance(call.args[0], ast.List) and not call.args[0].elts
     for option in found:
-        results.append((origins.follow(option_values(option), None), Firmness.DEFAULT, ()))
+        back = option_values(option)
+        if untouched and option.default is not None:  # `parse_args([])`: nobody can give it
+            back = Back((Before(option.default, option.function, None),), True)
+            results.append((origins.follow(back, None), Firmness.FIXED, ()))
+            continue
+        results.append((origins.follow(back, None), Firmness.DEFAULT, ()))
     return joined(results, True)
 
 

@@ -128,6 +128,17 @@ def flags_from_click(program: Program) -> Program:
     return _from(program, define, lambda name: f'OPTIONS["{name}"]')
 
 
+def other_way(program: Program) -> Program:
+    """The program with each literal switch the other way, as somebody may choose an option."""
+    changed = {
+        source.name: source.edited(
+            [source.replace(node, str(not node.value)) for node in _flags(source)]
+        )
+        for source in program.python
+    }
+    return program.with_texts(changed)
+
+
 def flags_from_dict(program: Program) -> Program:
     """Switches are values of a dict."""
     return _from(

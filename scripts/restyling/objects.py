@@ -423,8 +423,11 @@ def in_module_list(program: Program) -> Program:
 
 
 def moved_in_constructor(program: Program) -> Program:
-    """A layer or a model is moved where it is made: `.to(device)` to where it is already."""
-    return _modules(program, lambda text: f'{text}.to("cpu")', "", False)
+    """A layer or a model is moved where it is made: `.to(device)` to where it is already.
+
+    The device is asked for: a constant one would be another mistake under autocast for `cuda`.
+    """
+    return _modules(program, lambda text: f"{text}.to(get_default_device())", "", False)
 
 
 def _modules(program: Program, around: Callable[[str], str], element: str, called: bool) -> Program:
@@ -451,7 +454,8 @@ def _modules(program: Program, around: Callable[[str], str], element: str, calle
                 edits += [Edit(source.end(use), source.end(use), element) for use in allowed]
         if edits:
             row = source.import_row()
-            line = "from torch import nn as restyled_nn\n" if "restyled_nn" in around("") else ""
+            name = "nn as restyled_nn" if "restyled_nn" in around("") else "get_default_device"
+            line = f"from torch import {name}\n"
             changed[source.name] = source.edited([source.before_row(row, line), *edits])
     if not changed:
         raise DoesNotApplyError("makes no module that is only called")
