@@ -173,7 +173,7 @@ class Plan(cst.CSTTransformer):
         """The statements of one line, separated by semicolons."""
         body: list[_Small] = []
         for old, new in zip(original, updated, strict=True):
-            if old in self.within:
+            if old in self.within or (old in self.removed - self.moved and _has_comment(old)):
                 raise CannotFix
             body += map(_alone, self.before.get(old, []))
             body += [] if old in self.removed else [new]
@@ -211,7 +211,7 @@ def _written(node: Any, code: str) -> Any:
         if not isinstance(node, _ATOMS) and not node.lpar:
             node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         return parse_template_expression(code.replace("{}", "{node}"), node=node)
-    if any(isinstance(each, cst.Comment) for each in _walk(node)):
+    if _has_comment(node):
         raise CannotFix
     return cst.ensure_type(cst.parse_expression(code), cst.BaseExpression).with_changes(
         lpar=node.lpar, rpar=node.rpar
@@ -255,6 +255,10 @@ def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     yield node
     for child in node.children:
         yield from _walk(child)
+
+
+def _has_comment(node: cst.CSTNode) -> bool:
+    return any(isinstance(each, cst.Comment) for each in _walk(node))
 
 
 def _key(line: cst.CSTNode) -> cst.CSTNode:
@@ -305,12 +309,13 @@ def _body(block: Any) -> list[_Statement]:
         CannotFix: a comment belongs to the block itself.
     """
     body = block.body
-    if isinstance(body, cst.SimpleStatementSuite):
+    is_short = isinstance(body, cst.SimpleStatementSuite)
+    own = [*block.items] if is_short else [body.header, *body.footer, *block.items]
+    if any(map(_has_comment, own)):
+        raise CannotFix
+    if is_short:
         line = cst.SimpleStatementLine(body.body, trailing_whitespace=body.trailing_whitespace)
         return [line.with_changes(leading_lines=block.leading_lines)]
-    own = [body.header, *body.footer, *(each for item in block.items for each in _walk(item))]
-    if any(getattr(each, "comment", None) or isinstance(each, cst.Comment) for each in own):
-        raise CannotFix
     first, *rest = body.body
     return [first.with_changes(leading_lines=(*block.leading_lines, *first.leading_lines)), *rest]
 
