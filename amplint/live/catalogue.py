@@ -79,6 +79,33 @@ _BESIDE = {
     "scaler-recreated": Entry(
         "AMP119", "warning", "the optimizer gets a new scaler again and again, so the scale is lost"
     ),
+    "backward-under-autocast": Entry("AMP501", "info", "a backward runs inside an autocast region"),
+    "island-backward-under-autocast": Entry(
+        "AMP501",
+        "warning",
+        "a backward runs inside an autocast region in which a part had autocast switched off: the "
+        "backward of that part runs in half precision",
+    ),
+    "step-under-autocast": Entry("AMP507", "info", "an optimizer steps inside an autocast region"),
+    "training-loop-under-one-autocast": Entry(
+        "AMP304",
+        "error",
+        "a backward feeds weights that were stepped before, inside one and the same autocast "
+        "region: its forward has used copies of the weights from before that step",
+    ),
+    "autocast-re-entered": Entry(
+        "AMP306",
+        "warning",
+        "one autocast object was entered twice, and leaving it has not restored what was before",
+    ),
+    "float16-without-scaler": Entry(
+        "AMP206",
+        "warning",
+        "training runs in float16 regions without a gradient scaler: small gradients become zero",
+    ),
+    "bfloat16-with-scaler": Entry(
+        "AMP402", "info", "a scaler is at work although all autocast regions are bfloat16"
+    ),
     "scale-collapsed": Entry(
         "", "error", "the loss scale is {scale}: 1/scale is infinite, and NaN reaches the weights"
     ),

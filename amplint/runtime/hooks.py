@@ -64,6 +64,7 @@ class Hooks:
         self._backward()
         self._optimizers()
         self._clips()
+        self._regions()
 
     def undo(self) -> None:
         """Put back everything."""
@@ -231,19 +232,23 @@ class Hooks:
     def _step_hook(self, tell: Callable[[Any, bool], None]) -> Callable[..., None]:
         switch = self._switch
 
-        @_unseen_by_dynamo
         def watched(optimizer: Any, args: Arguments, kwargs: Keywords) -> None:
-            if switch.is_on:
-                try:
-                    tell(optimizer, _has_closure(args, kwargs))
-                except Exception as error:  # noqa: BLE001 - never the user's
-                    switch.fail(error)
+            if not switch.is_on:
+                return
+            callback = _SET_EVAL_FRAME(None)
+            try:
+                tell(optimizer, _has_closure(args, kwargs))
+            except Exception as error:  # noqa: BLE001 - never the user's
+                switch.fail(error)
+            finally:
+                if callback is not None:
+                    _SET_EVAL_FRAME(callback)
 
         def hook(optimizer: Any, args: Arguments, kwargs: Keywords) -> None:
             if not torch.compiler.is_compiling():
                 watched(optimizer, args, kwargs)
 
-        _keep_frame_from_dynamo(hook)
+        _keep_from_dynamo(watched, hook)
         return hook
 
     # -- clips
@@ -272,6 +277,26 @@ class Hooks:
                 if hasattr(owner, name):
                     self._wrap(owner, name, before, after, _walk_once)
 
+    # -- regions
+
+    def _regions(self) -> None:
+        regions = self._observer.regions
+        region_class = torch.amp.autocast_mode.autocast
+
+        def entering(args: Arguments, _kwargs: Keywords) -> Any:
+            regions.entering(args[0])
+            return args[0]
+
+        def entered(token: Any, _result: Any, raised: BaseException | None) -> None:
+            if raised is not None:
+                regions.left(token)
+
+        def left(token: Any, _result: Any, _raised: BaseException | None) -> None:
+            regions.left(token)
+
+        self._wrap(region_class, "__enter__", entering, entered)
+        self._wrap(region_class, "__exit__", _first, left)
+
     # -- the one shape
 
     def _wrap(
@@ -285,16 +310,19 @@ class Hooks:
         plain = getattr(owner, name)
         switch = self._switch
 
-        @_unseen_by_dynamo
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not switch.is_on:
                 return plain(*args, **kwargs)
             args = prepare(args) if prepare is not None else args
+            callback = _SET_EVAL_FRAME(None)
             try:
                 token = before(args, kwargs)
             except Exception as error:  # noqa: BLE001 - never the user's
                 switch.fail(error)
                 token = PASS
+            finally:
+                if callback is not None:
+                    _SET_EVAL_FRAME(callback)
             if token is PASS:
                 return plain(*args, **kwargs)
             try:
@@ -306,10 +334,14 @@ class Hooks:
             return result
 
         def quietly(token: Any, result: Any, raised: BaseException | None) -> None:
+            callback = _SET_EVAL_FRAME(None)
             try:
                 after(token, result, raised)
             except Exception as error:  # noqa: BLE001 - never the user's
                 switch.fail(error)
+            finally:
+                if callback is not None:
+                    _SET_EVAL_FRAME(callback)
 
         @functools.wraps(plain)
         def replacement(*args: Any, **kwargs: Any) -> Any:
@@ -318,7 +350,7 @@ class Hooks:
                 return plain(*args, **kwargs)
             return watched(*args, **kwargs)
 
-        _keep_frame_from_dynamo(replacement)
+        _keep_from_dynamo(watched, quietly, replacement)
         self._patches.set(owner, name, replacement)
 
 
@@ -366,18 +398,26 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(item)
 
 
-def _unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return function
-
-
-def _keep_frame_from_dynamo(function: Callable[..., Any]) -> None:
-    """Never compile this frame; what it calls is compiled as before."""
+def _keep_from_dynamo(*functions: Any) -> None:
+    """Never compile these frames, nor trace into them; what they call is compiled as before."""
+    for function in functions[:-1]:
+        function._torchdynamo_disable = True
     try:
         from torch._C._dynamo import eval_frame
 
         action = eval_frame._FrameAction
         strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
-        eval_frame.set_code_exec_strategy(function.__code__, strategy)
+        for function in functions:
+            eval_frame.set_code_exec_strategy(function.__code__, strategy)
     except (ImportError, AttributeError, TypeError):
         return  # another torch: its compiled programs may see our frames
+
+
+def _no_eval_frame(_callback: Any) -> None:
+    """Where torch has no such function."""
+
+
+#: With None, no frame of amplint's is compiled; returns what was set before.
+_SET_EVAL_FRAME = getattr(
+    getattr(torch._C._dynamo, "eval_frame", None), "set_eval_frame", _no_eval_frame
+)

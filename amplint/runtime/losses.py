@@ -7,7 +7,7 @@ scaled, and no graph is looked at; otherwise the look ends at nodes older than t
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -93,6 +93,11 @@ class Marks:
         known = kinds <= {Kind.SCALED, Kind.PLAIN, Kind.MIXED}
         return Loss(Kind.MIXED if known else Kind.UNKNOWN, scaler)
 
+    @staticmethod
+    def is_multiplied(roots: Iterable[torch.Tensor]) -> bool:
+        """Whether a root is a product with one number of more than 1: somebody scales by hand."""
+        return any(_is_product(root.grad_fn) for root in roots if root.grad_fn is not None)
+
     def _root(self, root: torch.Tensor, scales: Iterable[float]) -> Loss:
         scaler = self.scaler_of(root)
         if scaler:
@@ -150,19 +155,26 @@ class _Look:
         return False
 
     def _is_scaling(self, node: Any) -> bool:
-        if node.name() != "MulBackward0":
-            return False
-        for name in ("_saved_other", "_saved_self"):
-            try:
-                factor = getattr(node, name, None)
-            except RuntimeError:  # the graph was used, its saved tensors are gone
-                return False
-            if not isinstance(factor, torch.Tensor) or factor.numel() != 1:
-                continue
-            if factor.requires_grad:
-                continue
-            if factor.device.type != "cpu" or type(factor) is not torch.Tensor:
-                return True  # its value would have to be waited for
-            if any(abs(float(factor) - scale) <= _NEAR * scale for scale in self._scales):
-                return True
-        return False
+        # A value of a device would have to be waited for.
+        return any(
+            factor is None or any(abs(factor - scale) <= _NEAR * scale for scale in self._scales)
+            for factor in _factors(node)
+        )
+
+
+def _is_product(node: Any) -> bool:
+    return any(factor is None or factor > 1.0 for factor in _factors(node))
+
+
+def _factors(node: Any) -> Iterator[float | None]:
+    """The constant numbers that a product is made of; None for one that only a device knows."""
+    if node.name() != "MulBackward0":
+        return
+    for name in ("_saved_other", "_saved_self"):
+        try:
+            factor = getattr(node, name, None)
+        except RuntimeError:  # the graph was used, its saved tensors are gone
+            return
+        if isinstance(factor, torch.Tensor) and factor.numel() == 1 and not factor.requires_grad:
+            is_plain = factor.device.type == "cpu" and type(factor) is torch.Tensor
+            yield float(factor) if is_plain else None

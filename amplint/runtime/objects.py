@@ -6,6 +6,7 @@ import math
 import struct
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import torch
@@ -150,15 +151,16 @@ class Objects:
         #: id(parameter) -> the sets that hold it, and the parameter, weakly.
         self._holders: dict[int, tuple[weakref.ref[Any], list[GradientSet]]] = {}
         self._sets: list[GradientSet] | None = None
-        #: Running numbers from 1; gradient sets count downwards, as they are keys beside optimizers.
-        self._scaler_count = self._optimizer_count = self._set_count = 0
+        #: Running numbers; gradient sets count downwards, as they are keys beside optimizers.
+        #: `next` of a counter is one step: two threads never get the same number.
+        self._next_scaler, self._next_optimizer = count(1), count(1)
+        self._next_set = count(-1, -1)
 
     def scaler(self, scaler: Any) -> ScalerRecord:
         """The record of an enabled scaler."""
         known = self._scalers.get(id(scaler))
         if known is None or known.object() is not scaler:
-            self._scaler_count += 1
-            known = ScalerRecord(self._scaler_count, scaler, self._place())
+            known = ScalerRecord(next(self._next_scaler), scaler, self._place())
             self._scalers[id(scaler)] = known
         return known
 
@@ -174,8 +176,7 @@ class Objects:
         """The record of an optimizer, with its parameters of today."""
         known = self._optimizers.get(id(optimizer))
         if known is None or known.object() is not optimizer:
-            self._optimizer_count += 1
-            known = OptimizerRecord(self._optimizer_count, optimizer, self._place())
+            known = OptimizerRecord(next(self._next_optimizer), optimizer, self._place())
             known.object = weakref.ref(optimizer, self._gone)
             self._optimizers[id(optimizer)] = known
         if not known.is_current(optimizer):
@@ -235,8 +236,7 @@ class Objects:
         if same is not None:
             known.set = same
             return
-        self._set_count -= 1
-        known.set = GradientSet(self._set_count, parameters)
+        known.set = GradientSet(next(self._next_set), parameters)
         for holder in {id(each): each for each in holders}.values():
             holder.overlaps = known.set.overlaps = True
         for parameter in parameters:

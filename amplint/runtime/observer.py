@@ -20,6 +20,7 @@ from amplint.protocol.tracker import Saved
 from amplint.runtime.losses import Kind, Loss, Marks
 from amplint.runtime.objects import Objects, OptimizerRecord, ScalerRecord
 from amplint.runtime.places import NOWHERE, Owner, Place, Territory, user_place
+from amplint.runtime.regions import Regions
 from amplint.runtime.sets import Before, GradientSet
 
 #: A threshold that is at least this part of the loss scale was meant for scaled gradients, where
@@ -89,10 +90,17 @@ class Handed(NamedTuple):
 
 
 class Feeding(NamedTuple):
-    """A backward that is running."""
+    """A backward that is running.
+
+    Args:
+        loss: what it starts from.
+        multiplied: somebody has multiplied the loss by hand.
+        before: the sets that it may feed, with what was seen of them.
+    """
 
     place: Place
     loss: Loss
+    multiplied: bool
     before: list[tuple[GradientSet, Before]]
 
 
@@ -111,6 +119,7 @@ class Observer:
         self.objects = Objects(self.place)
         self.marks = Marks()
         self.thread = _Thread()
+        self.regions = Regions(self.report, self.place, self.is_by_library)
         self._tracker = Tracker()
         self._findings: dict[tuple[str, Place], Finding] = {}
         #: The threads that have run backwards.
@@ -192,8 +201,10 @@ class Observer:
         """A backward from these tensors is about to run; None if one is running already."""
         thread = self.thread
         thread.backwards += 1
-        if thread.backwards > 1 or not self.has_scaler:
+        if thread.backwards > 1:
             return None  # part of the one that is running: reentrant checkpoints, hooks
+        if not self.has_scaler and not self.regions.is_inside:
+            return Feeding(NOWHERE, Loss(Kind.PLAIN), self.marks.is_multiplied(roots), [])
         here = threading.get_ident()
         self._threads.add(here)
         place = self.place()
@@ -208,22 +219,24 @@ class Observer:
                     self._follow(gradients, place)
                 before.append((gradients, gradients.before_backward(place)))
                 gradients.is_feeding = True
-        return Feeding(place, loss, before)
+        return Feeding(place, loss, self.has_scaler, before)
 
     def after_backward(self, feeding: Feeding | None, raised: bool) -> None:
         """The backward has ended."""
         self.thread.backwards -= 1
         if feeding is None:
             return
-        place, loss, before = feeding
+        place, loss, multiplied, before = feeding
         if self.thread.stepping is not None:
             loss = Loss(Kind.UNKNOWN, loss.scaler)  # a closure inside `scaler.step`
         record = self._scaler(loss.scaler)
+        all_fed = []
         for gradients, seen in before:
             gradients.is_feeding = False
             fed = gradients.was_fed(place, seen)
             if fed is False:
                 continue
+            all_fed.append(gradients)
             if fed is None or raised or loss.kind in (Kind.UNKNOWN, Kind.MIXED):
                 self._tracker.forget(gradients.number)
             else:
@@ -234,6 +247,8 @@ class Observer:
             self.report("losses-mixed", place, record)
         if record is not None:
             self._add(record, "backward")
+        if not raised:
+            self.regions.after_backward(all_fed, place, multiplied)
 
     def _feed(
         self, gradients: GradientSet, kind: Kind, record: ScalerRecord | None, place: Place
@@ -287,6 +302,7 @@ class Observer:
             ran = known.ran or gradients.weight_version() != weight
             record.steps.append(None if _is_fused(known) else not ran)
             known.steps += 1
+            self.regions.stepped(gradients, place, record)
         gradients.remember(kind, place)
         gradients.note()
         self._add(record, kind)
@@ -311,6 +327,8 @@ class Observer:
         self._sink.round(record, skipped)
         record.word = 0
         self._look_at_scale(record, place)
+        if record.updates == _SETTLED and self.regions.dtypes == {"torch.bfloat16"}:
+            self.report("bfloat16-with-scaler", record.place, record)
 
     # -- optimizers
 
@@ -324,6 +342,8 @@ class Observer:
         known.steps += 1
         if self.has_scaler and not has_closure:
             self._plain_step(known)
+        if known.set is not None and not has_closure:
+            self.regions.stepped(known.set, self.place())
         self._sink.stepped()
 
     def after_plain_step(self, optimizer: Any, has_closure: bool) -> None:
@@ -500,6 +520,8 @@ _WITHOUT_SCALE = frozenset(
 )
 #: 1/scale is infinite in float32 from here on: NaN reaches the weights unchecked (P13b, P13c).
 _COLLAPSED = 2.0**-128
+#: After so many updates the dtype of the regions says what the scaler is for.
+_SETTLED = 3
 #: So many skips in a row, at a scale no higher than this, do not end well by themselves.
 _NEVER, _LOW = 20, 16.0
 

@@ -1,0 +1,149 @@
+"""Autocast regions while they are open, thread by thread; who opened them, and what they leave.
+
+A region that a library has entered is the library's business: what runs inside is not told. Only
+a region of the user's own is asked about backwards and steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from amplint.runtime.objects import ScalerRecord
+from amplint.runtime.places import Place
+from amplint.runtime.sets import GradientSet
+
+#: Backwards in float16 without a scaler, after which it is no coincidence.
+_ENOUGH = 3
+
+#: Tells a finding: slug and place, and more by name.
+Report = Callable[..., None]
+
+
+@dataclass(slots=True)
+class _Region:
+    """One entry of a region that is open.
+
+    Args:
+        key: identity of the region.
+        keeps: it computes in half precision, and keeps copies of float32 weights.
+        before: the state of autocast that leaving has to restore.
+        again: the same object was entered once more inside.
+        island: autocast was off in a region inside.
+        stepped: gradient sets whose parameters were stepped inside, by number.
+    """
+
+    key: int
+    is_users: bool
+    is_half: bool
+    device: str
+    keeps: bool
+    before: tuple[bool, str]
+    again: bool = False
+    island: bool = False
+    stepped: set[int] = field(default_factory=set)
+
+
+class _Open(threading.local):
+    """What is open in one thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.regions: list[_Region] = []
+        #: Whether the last region that was left ran in float16 with gradients.
+        self.was_half = False
+
+
+class Regions:
+    """All regions; told about entries, exits, backwards and steps."""
+
+    def __init__(
+        self, report: Report, place: Callable[[], Place], is_by_library: Callable[[], bool]
+    ) -> None:
+        self._report, self._place, self._is_by_library = report, place, is_by_library
+        self._open = _Open()
+        self._half_backwards = 0
+        #: Dtypes of enabled regions, as torch spells them.
+        self.dtypes: set[str] = set()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a region of the user's is open in this thread, and autocast is on."""
+        return any(each.is_users for each in self._open.regions) and _is_on()
+
+    def entering(self, region: Any) -> None:
+        """`__enter__` of a region is about to run."""
+        regions, device, enabled = self._open.regions, region.device, bool(region._enabled)
+        for each in regions:
+            each.again = each.again or each.key == id(region)
+            each.island = each.island or not enabled
+        is_users = not self._is_by_library()
+        is_half = enabled and is_users and region.fast_dtype is torch.float16
+        keeps = enabled and bool(region._cache_enabled)
+        regions.append(_Region(id(region), is_users, is_half, device, keeps, _state(device)))
+        if enabled:
+            self.dtypes.add(str(region.fast_dtype))
+
+    def left(self, region: Any) -> None:
+        """`__exit__` of a region has run."""
+        regions = self._open.regions
+        mine = [each for each in regions if each.key == id(region)]
+        if not mine:
+            return
+        regions.remove(mine[-1])
+        self._open.was_half = mine[-1].is_half and torch.is_grad_enabled()
+        outermost = mine[0]
+        # What the object restores is what its innermost entry has seen.
+        if len(mine) == 1 and outermost.again and outermost.before != _state(outermost.device):
+            self._report("autocast-re-entered", self._place())
+
+    def after_backward(self, fed: list[GradientSet], place: Place, multiplied: bool) -> None:
+        """A backward of the outermost level has ended.
+
+        Args:
+            multiplied: the loss was multiplied by something, a scaler or a number.
+        """
+        if self._open.was_half:
+            self._half_backwards = 0 if multiplied else self._half_backwards + 1
+        self._open.was_half = False
+        if not self.is_inside:
+            return
+        users = [each for each in self._open.regions if each.is_users]
+        if any(each.island for each in users):
+            self._report("island-backward-under-autocast", place)
+        else:
+            self._report("backward-under-autocast", place)
+        for gradients in fed:
+            if any(gradients.number in each.stepped and not each.island for each in users):
+                self._report("training-loop-under-one-autocast", place, None, gradients)
+
+    def stepped(
+        self, gradients: GradientSet, place: Place, scaler: ScalerRecord | None = None
+    ) -> None:
+        """An optimizer has stepped, with a scaler or without."""
+        if self._half_backwards >= _ENOUGH and scaler is None:
+            self._report("float16-without-scaler", place)
+        if not self.is_inside:
+            return
+        self._report("step-under-autocast", place, scaler)
+        if any(parameter.dtype is torch.float32 for parameter in gradients.parameters[:1]):
+            for region in self._open.regions:
+                if region.keeps and region.is_users:
+                    region.stepped.add(gradients.number)
+
+
+def _is_on() -> bool:
+    """Whether autocast is on in this thread; asked only where a region is open."""
+    return any(_state(device)[0] for device in ("cuda", "cpu"))
+
+
+def _state(device: str) -> tuple[bool, str]:
+    """Whether autocast is on in this thread for a device, and its dtype."""
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.is_autocast_enabled(device), str(torch.get_autocast_dtype(device))
+    if device == "cpu":  # before torch 2.4
+        return torch.is_autocast_cpu_enabled(), str(torch.get_autocast_cpu_dtype())
+    return torch.is_autocast_enabled(), str(torch.get_autocast_gpu_dtype())
