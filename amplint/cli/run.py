@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from amplint.live.merge import Run
 
 _NEVER = "never"
+#: The page of a run, in its folder.
+PAGE = "report.html"
 LEVELS = ("error", "warning", "info", _NEVER)
 
 
@@ -80,28 +82,55 @@ def run(
         raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
     write_lines(map(printable, report.text(seen)), sys.stderr)
     if seen.processes:
-        write_lines([printable(f"The record is in {folder}")], sys.stderr)
+        page = _page(seen, os.path.join(folder, PAGE))
+        write_lines([printable(f"The record is in {folder}{page}")], sys.stderr)
     if json_file is not None:
         _write(json_file, report.as_json(seen))
     ctx.exit(status or int(_fails(seen, fail_on)))
 
 
-@click.command(short_help="Show the record of a run again.")
+@click.command(short_help="Show the record of a run again, or compare two.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--html", metavar="FILE", help="Write the page to a file.")
 @click.option("--fail-on", type=click.Choice(LEVELS), default=_NEVER, show_default=True)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.argument("other", type=click.Path(exists=True, file_okay=False), required=False)
 @click.pass_context
-def report(ctx: click.Context, as_json: bool, fail_on: str, folder: str) -> None:
-    """Show what `amplint run` has recorded in a folder. Needs no torch."""
+def report(
+    ctx: click.Context,
+    as_json: bool,
+    html: str | None,
+    fail_on: str,
+    folder: str,
+    other: str | None,
+) -> None:
+    """Show what `amplint run` has recorded in a folder, or how two runs differ. Needs no torch."""
     from amplint.cli.terminal import write_lines
     from amplint.live import report as writer
     from amplint.live.merge import read_run
+    from amplint.live.page import render
     from amplint.report.text import printable
 
     seen = read_run(folder)
-    lines = [writer.as_json(seen)] if as_json else map(printable, writer.text(seen))
-    write_lines(lines)
+    if other is not None:
+        write_lines(map(printable, writer.comparison(seen, read_run(other))))
+        return
+    if html is not None:
+        _write(html, "\n".join(render(seen)))
+    write_lines([writer.as_json(seen)] if as_json else map(printable, writer.text(seen)))
     ctx.exit(int(_fails(seen, fail_on)))
+
+
+def _page(run: Run, name: str) -> str:
+    """Write the page beside the record; a folder that takes none has none."""
+    from amplint.live.page import render
+
+    try:
+        with open(name, "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in render(run))
+    except OSError:
+        return ""
+    return f", with a page: {PAGE}"
 
 
 def _command(command: tuple[str, ...], *, module: bool, python: str | None) -> list[str]:
@@ -127,8 +156,9 @@ def _interpreter() -> str:
 
 def _fails(seen: Run, fail_on: str) -> bool:
     from amplint.live.catalogue import reaches
+    from amplint.live.report import levels
 
-    return fail_on != _NEVER and any(reaches(found.level, fail_on) for found in seen.findings)
+    return fail_on != _NEVER and any(reaches(level, fail_on) for level in levels(seen))
 
 
 def _write(name: str, text: str) -> None:

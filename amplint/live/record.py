@@ -40,7 +40,7 @@ class Recorder:
     """
 
     def __init__(self, folder: str, complain: Callable[[str], None]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._complain = complain
         self._start = time.monotonic()
         self._file: int | None = None
@@ -78,9 +78,9 @@ class Recorder:
         host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())
         name = f"{'x' if rank is None else rank}.{restart}.{host}.{self._pid}{SUFFIX}"
         try:
-            os.makedirs(self._folder, exist_ok=True)
+            os.makedirs(self.folder, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-            self._file = os.open(os.path.join(self._folder, name), flags, 0o644)
+            self._file = os.open(os.path.join(self.folder, name), flags, 0o644)
         except OSError as error:
             self._give_up(error)
         head = {

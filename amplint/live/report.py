@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from amplint.live.catalogue import LEVELS
 from amplint.live.merge import Process, Round, Run, Seen
+from amplint.live.ranks import disagreements
 from amplint.rules import TABLE
 
 #: Findings that the text shows; the others are counted.
@@ -29,6 +31,8 @@ def text(run: Run) -> Iterator[str]:
         yield from finding_lines(found, len(run.processes))
     if len(run.findings) > _SHOWN:
         yield f"and {len(run.findings) - _SHOWN} more in the report of {run.folder}"
+    for differing in disagreements(run.processes):
+        yield f"{differing.level}: {differing.words()}"
     for process in run.processes:
         yield from process_lines(process)
     yield verdict(run)
@@ -38,12 +42,15 @@ def text(run: Run) -> Iterator[str]:
 
 def verdict(run: Run) -> str:
     """The run in one sentence."""
-    by_level = [(level, sum(f.level == level for f in run.findings)) for level in _LEVELS]
+    found = levels(run)
+    by_level = [(level, found.count(level)) for level in reversed(LEVELS)]
     told = [_count(count, level) for level, count in by_level if count]
     return f"amplint watched this run: {', '.join(told) or 'no misuse seen'}."
 
 
-_LEVELS = ("error", "warning", "info")
+def levels(run: Run) -> list[str]:
+    """The levels of all that was found, and of what ranks disagree about."""
+    return [each.level for each in (*run.findings, *disagreements(run.processes))]
 
 
 def finding_lines(found: Seen, processes: int) -> Iterator[str]:
@@ -101,6 +108,50 @@ def place(file: str, row: int) -> str:
     return f"{file}:{row}"
 
 
+def comparison(first: Run, second: Run) -> Iterator[str]:
+    """Where two runs differ: findings, and the first update that went another way."""
+    names = [{(f.slug, f.file, f.row): f for f in run.findings} for run in (first, second)]
+    for here, other, run in ((names[0], names[1], first), (names[1], names[0], second)):
+        for key in here.keys() - other.keys():
+            found = here[key]
+            yield f"only in {run.folder}: {place(found.file, found.row)}: {found.code}: {found.words}"
+    theirs = {_key(process, number): rounds for process, number, rounds in _all_rounds(second)}
+    for process, number, rounds in _all_rounds(first):
+        others = theirs.get(_key(process, number))
+        name = f"{process.name if process.rank is not None else 'process'}, scaler {number}"
+        if others is None:
+            yield f"{name}: only in {first.folder}"
+            continue
+        yield f"{name}: {_first_difference(rounds, others)}"
+
+
+def _all_rounds(run: Run) -> Iterator[tuple[Process, int, list[Round]]]:
+    for process in run.processes:
+        for number, rounds in sorted(process.rounds.items()):
+            yield process, number, rounds
+
+
+def _key(process: Process, scaler: int) -> tuple[int | None, int, int]:
+    return process.rank, process.restart, scaler
+
+
+def _first_difference(first: Sequence[Round], second: Sequence[Round]) -> str:
+    for here, other in zip(first, second):
+        if (here.scale, here.skipped) != (other.scale, other.skipped):
+            return f"differ from update {here.update} on: {_state(here)}, and {_state(other)}"
+        if here.word != other.word:
+            return f"the order of calls differs from update {here.update} on"
+    if len(first) != len(second):
+        return f"alike for {min(len(first), len(second))} updates; {len(first)} and {len(second)} in all"
+    return f"alike in all {_count(len(first), 'update')}"
+
+
+def _state(entry: Round) -> str:
+    step = {True: "skipped", False: "taken", None: "unknown"}[entry.skipped]
+    scale = "unknown" if entry.scale is None else f"{entry.scale:g}"
+    return f"scale {scale}, step {step}"
+
+
 def as_json(run: Run) -> str:
     """Everything that is known, for programs."""
     return json.dumps(
@@ -108,6 +159,7 @@ def as_json(run: Run) -> str:
             "format": 1,
             "run": run.about,
             "findings": [_finding(found) for found in run.findings],
+            "disagreements": [asdict(each) for each in disagreements(run.processes)],
             "processes": [_process(process) for process in run.processes],
         },
         indent=1,

@@ -139,10 +139,27 @@ class Watch:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
 
+    @property
+    def folder(self) -> str:
+        """Where the record lies."""
+        return self._journal.recorder.folder
+
+    def adopt(self) -> None:
+        """Follow what the program had made before it was watched, too."""
+        self._switch.guarded(self._hooks.adopt)
+
+    def __enter__(self) -> Watch:  # noqa: PYI034 -- typing.Self is newer than Python 3.10
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Take everything back, and end the record."""
         self._hooks.undo()
         self._ended()
+        if _Current.watch is self:
+            _Current.watch = None
 
     def _finalize(self) -> None:
         """Children of multiprocessing leave by os._exit, without atexit."""
@@ -203,8 +220,14 @@ class _Current:
     watch: Watch | None = None
 
 
-def begin(options: Options) -> Watch:
-    """Watch this process; where it is watched already, that stays as it is."""
+def begin(options: Options, *, late: bool = False) -> Watch:
+    """Watch this process; where it is watched already, that stays as it is.
+
+    Args:
+        late: the program may have made its optimizers and scalers already.
+    """
     if _Current.watch is None:
         _Current.watch = Watch(options)
+        if late:
+            _Current.watch.adopt()
     return _Current.watch

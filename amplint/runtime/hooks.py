@@ -8,6 +8,8 @@ once; the training does not see it. While dynamo traces, a wrapper is torch's fu
 from __future__ import annotations
 
 import functools
+import gc
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -50,6 +52,13 @@ class Switch:
             self.is_on = False
             self._told(error)
 
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Do something of amplint's own, which the user must not see fail."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - never the user's
+            self.fail(error)
+
 
 class Hooks:
     """All wrappers of one observer; `undo` takes them back."""
@@ -60,11 +69,36 @@ class Hooks:
         self._patches = Patches()
         self._classes: set[type] = set()
         self._foreign: set[type] = set()
+        #: Functions of torch's modules, and what stands in their place.
+        self._replaced: dict[Any, Any] = {}
         self._scalers()
         self._backward()
         self._optimizers()
         self._clips()
         self._regions()
+
+    def adopt(self) -> None:
+        """Find what the program has made before: optimizers, scalers, names of clips."""
+        objects = gc.get_objects()
+        optimizers = [each for each in objects if issubclass(type(each), Optimizer)]
+        scalers = [each for each in objects if issubclass(type(each), torch.amp.GradScaler)]
+        for optimizer in optimizers:
+            if hasattr(optimizer, "param_groups"):
+                self._observer.objects.optimizer(optimizer)
+        for scaler in filter(_is_enabled, scalers):
+            self._wrap_scaler_class(type(scaler))
+            self._observer.scaler_made(scaler)
+            for optimizer in optimizers:
+                self._observer.adopt(scaler, optimizer)
+        self._rebind()
+
+    def _rebind(self) -> None:
+        """Names that modules have imported from torch before it was wrapped."""
+        for module in list(sys.modules.values()):
+            names = vars(module) if isinstance(module, types.ModuleType) else {}
+            for name, value in list(names.items()):
+                if type(value) is types.FunctionType and value in self._replaced:
+                    self._patches.set(module, name, self._replaced[value])
 
     def undo(self) -> None:
         """Put back everything."""
@@ -152,11 +186,11 @@ class Hooks:
 
         def asked(token: Any, result: Any, raised: BaseException | None) -> None:
             if raised is None:
-                record = observer.objects.scaler(token)
+                record = observer.scaler(token)
                 record.scale, record.asked_at = float(result), record.updates
 
         def saved(token: Any, _result: Any, _raised: BaseException | None) -> None:
-            observer.objects.scaler(token).is_saved = True
+            observer.scaler(token).is_saved = True
 
         def loading(args: Arguments, kwargs: Keywords) -> Any:
             return args[0], _argument(args, kwargs, 1, "state_dict")
@@ -164,7 +198,7 @@ class Hooks:
         def loaded(token: Any, _result: Any, raised: BaseException | None) -> None:
             scaler, state = token
             if raised is None:
-                observer.objects.scaler(scaler).loaded(state)
+                observer.scaler(scaler).loaded(state)
 
         before, after = {
             "scale": (_first, scaled),
@@ -351,6 +385,8 @@ class Hooks:
             return watched(*args, **kwargs)
 
         _keep_from_dynamo(watched, quietly, replacement)
+        if isinstance(owner, types.ModuleType):
+            self._replaced[plain] = replacement
         self._patches.set(owner, name, replacement)
 
 

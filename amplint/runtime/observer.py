@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from amplint.protocol import Event, Gradient, Tracker, Violation
+from amplint.protocol import Event, Gradient, Stage, Tracker, Violation
 from amplint.protocol.states import ABSENT
 from amplint.protocol.tracker import Saved
 from amplint.runtime.losses import Kind, Loss, Marks
@@ -174,9 +174,30 @@ class Observer:
         caller, _ = self._territory.caller()
         return self._territory.owner(caller) is not Owner.USER
 
+    def scaler(self, scaler: Any) -> ScalerRecord:
+        """The record of an enabled scaler; one that has scaled before it was seen is known to."""
+        record = self.objects.scaler(scaler)
+        if not record.has_scaled and getattr(scaler, "_scale", None) is not None:
+            record.has_scaled = True
+            self._tracker.apply(Event.SCALE, record.number)
+        return record
+
+    def adopt(self, scaler: Any, optimizer: Any) -> None:
+        """Take over what torch knows of a pair that was there before anybody watched."""
+        state = scaler._per_optimizer_states.get(id(optimizer))
+        if state is None:
+            return
+        record, known = self.scaler(scaler), self.objects.optimizer(optimizer)
+        gradients = self._claim(known)
+        gradients.owner = None
+        tag = None if gradients.present() else Gradient.NONE
+        stage = Stage[state["stage"].name], bool(state["found_inf_per_device"])
+        saved = Saved(record.number, known.number, tag, stage, record.number)
+        self._tracker.put_back(saved)
+
     def scaler_made(self, scaler: Any) -> None:
         """An enabled scaler exists: from now on gradients are followed."""
-        self.objects.scaler(scaler)
+        self.scaler(scaler)
         if self.has_scaler:
             return
         self.has_scaler = True
@@ -189,7 +210,7 @@ class Observer:
 
     def scaled(self, scaler: Any, outputs: Iterable[torch.Tensor]) -> tuple[ScalerRecord, Place]:
         """`scaler.scale` of an enabled scaler has returned these tensors."""
-        record = self.objects.scaler(scaler)
+        record = self.scaler(scaler)
         self.has_scaler = record.has_scaled = True
         self._tracker.apply(Event.SCALE, record.number)
         for tensor in outputs:
@@ -218,7 +239,7 @@ class Observer:
                 if self._tracker.gradient(gradients.number) not in ABSENT:
                     self._follow(gradients, place)
                 before.append((gradients, gradients.before_backward(place)))
-                gradients.is_feeding = True
+                gradients.feeder = here
         return Feeding(place, loss, self.has_scaler, before)
 
     def after_backward(self, feeding: Feeding | None, raised: bool) -> None:
@@ -231,8 +252,11 @@ class Observer:
             loss = Loss(Kind.UNKNOWN, loss.scaler)  # a closure inside `scaler.step`
         record = self._scaler(loss.scaler)
         all_fed = []
+        here = threading.get_ident()
         for gradients, seen in before:
-            gradients.is_feeding = False
+            gradients.feeder = None if gradients.feeder == here else gradients.feeder
+            if gradients.owner != here:
+                continue  # another thread has taken it over meanwhile
             fed = gradients.was_fed(place, seen)
             if fed is False:
                 continue
@@ -266,7 +290,7 @@ class Observer:
 
     def before_handed(self, kind: str, event: Event, scaler: Any, optimizer: Any) -> Handed:
         """`unscale_` or `step` is about to run."""
-        record, known = self.objects.scaler(scaler), self.objects.optimizer(optimizer)
+        record, known = self.scaler(scaler), self.objects.optimizer(optimizer)
         place = self.place()
         self._look_at_partner(record, known, place)
         gradients = self._claim(known)
@@ -274,7 +298,7 @@ class Observer:
         self._look_at_foreign(record, gradients, place)
         saved = self._tracker.saved(record.number, known.number)
         violation = self._tracker.apply(event, record.number, known.number)
-        if gradients.is_feeding or gradients.overlaps:
+        if gradients.feeder is not None or gradients.overlaps:
             self._tracker.forget(known.number)
         if violation is not None and not violation.raises:
             self._judge(violation, place, record, gradients)
@@ -309,7 +333,7 @@ class Observer:
 
     def updated(self, scaler: Any, new_scale: Any, raised: bool) -> None:
         """`update()` has ended."""
-        record, place = self.objects.scaler(scaler), self.place()
+        record, place = self.scaler(scaler), self.place()
         event = Event.UPDATE if new_scale is None else Event.SET_SCALE
         before = self._tracker.snapshot() if raised else None
         violation = self._tracker.apply(event, record.number)
@@ -348,8 +372,13 @@ class Observer:
 
     def after_plain_step(self, optimizer: Any, has_closure: bool) -> None:
         """It has ended: with a closure, its backwards have come before what it did."""
-        if has_closure and self.has_scaler and self.thread.stepping is None:
-            self._plain_step(self.objects.optimizer(optimizer))
+        if not self.has_scaler or self.thread.stepping is not None:
+            return
+        known = self.objects.optimizer(optimizer)
+        if has_closure:
+            self._plain_step(known)
+        elif known.set is not None and known.set.owner == threading.get_ident():
+            known.set.note()  # some optimizers change gradients in place
 
     def _plain_step(self, known: OptimizerRecord) -> None:
         place = self.place()
@@ -428,7 +457,7 @@ class Observer:
         """Move a set by an event that is about its gradients alone."""
         scaler = record.number if record is not None else None
         violation = self._tracker.apply(event, scaler, gradients.number)
-        if gradients.is_feeding or gradients.overlaps:
+        if gradients.feeder is not None or gradients.overlaps:
             self._tracker.forget(gradients.number)
             return
         partner = record or self._partner(gradients)
@@ -453,9 +482,14 @@ class Observer:
         self.report(violation.slug, place, record, gradients, **facts)
 
     def _follow(self, gradients: GradientSet, place: Place) -> None:
-        """Notice gradients that came or went without an event."""
-        if self._tracker.observe(gradients.number, present=gradients.present()):
+        """Notice gradients that came, went or were changed without an event."""
+        is_changed = gradients.witness_moved()
+        present = gradients.present()
+        if self._tracker.observe(gradients.number, present=present):
             gradients.remember("gradients gone", place)
+        elif present and is_changed:
+            self._tracker.forget(gradients.number)
+            gradients.note()
 
     def _claim(self, known: OptimizerRecord) -> GradientSet:
         """The set of an optimizer, which this thread is about to use."""
@@ -467,8 +501,9 @@ class Observer:
         return gradients
 
     def _may_look(self, gradients: GradientSet, here: int) -> bool:
-        if gradients.owner is None:
-            return len(self._threads) <= 1
+        """Whether this thread may ask for gradients; the only one takes what nobody has."""
+        if gradients.owner is None and len(self._threads) <= 1:
+            gradients.owner = here
         return gradients.owner == here
 
     def _partner(self, gradients: GradientSet) -> ScalerRecord | None:

@@ -51,8 +51,8 @@ class GradientSet:
         #: The thread that last stepped, unscaled or cleared it: no other one may look, because
         #: an engine may be writing (reading `.grad` meanwhile has crashed the process).
         self.owner: int | None = None
-        #: A backward that may feed it is running, and so is everything that happens inside.
-        self.is_feeding = False
+        #: The thread in which a backward that may feed it is running.
+        self.feeder: int | None = None
         #: The loss scale of its last scaled backward, None where only the device knows it.
         self.scale: float | None = None
         self.trail: list[tuple[str, Place]] = []
