@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from amplint.amp.links import CLAIMS
 from amplint.amp.roles import Role
+from amplint.amp.switches import is_switch
 from amplint.code.module import CallSite, Function
 from amplint.findings import Link, Standing
 from amplint.flow.call import callee_name
-from amplint.flow.diagnosis import AMP_GUARD, condition
+from amplint.flow.diagnosis import condition
 from amplint.flow.events import Site
 from amplint.flow.program import Program
 from amplint.flow.state import EVERY, Step
@@ -106,8 +107,10 @@ def _options(program: Program, flags: Iterable[Step]) -> Iterator[Link]:
     That AMP is switched on is no option here.
     """
     for _, test, function, holds in flags:
-        text = condition((test, bool(holds)))
-        if AMP_GUARD.search(text) is None and _is_chosen(program, test, function, bool(holds)):
+        if not _is_chosen(program, test, function, bool(holds)):
+            continue
+        if not is_switch(test, function, program.modules):
+            text = condition((test, bool(holds)))
             yield Link("value", Standing.OPTION, text, "is set, which is not its default")
 
 

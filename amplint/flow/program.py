@@ -264,6 +264,11 @@ class Program:
         """Whether the module of a function is part of the program."""
         return function.module in self._units
 
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The files that the analysis has looked at so far."""
+        return tuple(self._units)
+
     def unit(self, found: Function | Class) -> Unit:
         """The unit that holds a function or class; its module joins the program by that."""
         return self._unit_of(found.module)

@@ -19,11 +19,13 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--clip", action="store_true")
 parser.add_argument("--debug", action="store_true")
 parser.add_argument("--amp", action="store_true")
+parser.add_argument("--low", action="store_true")
 parser.add_argument("--twice", action="store_true", default=True)
 args = parser.parse_args()
 model = torch.nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-scaler = GradScaler("cpu")
+low = args.low
+scaler = GradScaler("cpu", enabled=low and torch.cuda.is_available())
 for batch in torch.ones(4, 2, 3):
     optimizer.zero_grad()
     scaler.scale(model(batch).mean()).backward()
@@ -46,7 +48,9 @@ REST = "scaler.step(optimizer)\nscaler.update()\n"
     [
         ("if True:", [], Severity.ERROR),
         ("if args.twice:", [], Severity.ERROR),
-        ("if args.amp:", [], Severity.ERROR),
+        ("if args.amp:", ["args.amp"], Severity.ERROR),  # nothing is switched on by it
+        ("if args.low:", [], Severity.ERROR),
+        ("if args.clip:\n  if args.low:", ["args.clip"], Severity.ERROR),
         ("if args.clip:", ["args.clip"], Severity.ERROR),
         ("if args.clip:\n  if args.debug:", ["args.clip", "args.debug"], Severity.WARNING),
         ("if args.clip:\n  if args.twice:", ["args.clip"], Severity.ERROR),
