@@ -74,7 +74,7 @@ says that anybody sets both, and nothing is flagged.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from amplint.amp import links, names
@@ -131,9 +131,14 @@ class _Met:
 def check(view: FileView) -> Iterator[Finding]:
     """Report scalers that are on while the dtype of autocast is bfloat16."""
     regions = list(_regions(view))
+    values = {site: value for site in regions if (value := _bfloat16(view, site)) is not None}
+    if not values:
+        return
+    plain = [site for site in regions if _is_float16(view, site)]
     uses = list(scaler_uses(view, "scale"))
     uses.sort(key=lambda use: use.built.function.module is not view.module)  # ours first
-    candidates = [(use, found) for use in uses if (found := _met(view, use, regions)) is not None]
+    met = ((use, _met(view, use, _around(view, use.site, regions), values, plain)) for use in uses)
+    candidates = [(use, found) for use, found in met if found is not None]
     candidates.sort(key=lambda pair: len(pair[1].options))  # a way that needs no option first
     reported: set[ast.AST] = set()
     for use, found in candidates:
@@ -142,15 +147,26 @@ def check(view: FileView) -> Iterator[Finding]:
             yield _finding(view, use, found)
 
 
-def _met(view: FileView, use: ScalerUse, regions: list[CallSite]) -> _Met | None:
-    """The first region in bfloat16 whose loss a scaler scales, if one does."""
-    around = _around(view, use.site, regions)
-    for region in around:
-        value = _bfloat16(view, region)
-        others = [other for other in around if _is_float16(view, other)]
-        options = _needed(view, use, region, value, others) if value is not None else None
-        if value is not None and options is not None:
-            return _Met(region, value, bool(others), options)
+def _met(
+    view: FileView,
+    use: ScalerUse,
+    around: list[CallSite],
+    values: Mapping[CallSite, Value],
+    plain: list[CallSite],
+) -> _Met | None:
+    """The first region in bfloat16 whose loss a scaler scales, if one does.
+
+    Args:
+        around: the regions that the loss can come from.
+        values: the dtype of each region in bfloat16.
+        plain: the regions in float16.
+    """
+    candidates = [region for region in around if region in values]
+    others = [other for other in plain if other in around] if candidates else []
+    for region in candidates:
+        options = _needed(view, use, region, values[region], others)
+        if options is not None:
+            return _Met(region, values[region], bool(others), options)
     return None
 
 

@@ -272,9 +272,13 @@ def _is_guarded(site: CallSite, autocast: CallSite, differing: AbstractSet[str])
     layout = layout_of(site.function)
     if set(layout.conditions(autocast.node)) != set(layout.conditions(site.node)):
         return True
-    tests = [
-        node.test for node in layout.nodes if isinstance(node, (ast.If, ast.IfExp, ast.Assert))
-    ]
-    words = " ".join(ast.unparse(test) for test in tests)
+    words = site.function.once(_tested)
     last = {text.rpartition(".")[2].rpartition(" ")[2] for text in differing}
     return any(re.search(rf"\b{re.escape(word)}\b", words) for word in last if word)
+
+
+def _tested(function: Function) -> str:
+    """The text of all tests of a function."""
+    kinds = (ast.If, ast.IfExp, ast.Assert)
+    tests = [node.test for node in layout_of(function).nodes if isinstance(node, kinds)]
+    return " ".join(ast.unparse(test) for test in tests)

@@ -261,16 +261,22 @@ def _own_calls(view: FileView, built: BuiltScaler, method: str) -> Iterator[Scal
 
 
 def _escapes(built: BuiltScaler) -> bool:
-    layout = layout_of(built.function)
+    """Whether a name of the scaler is seen from outside, or anything else keeps the scaler."""
+    return built.target in built.function.once(_kept)
+
+
+def _kept(function: Function) -> set[str]:
+    """Names and dotted paths that a function hands out, or stores elsewhere."""
+    layout = layout_of(function)
     keepers = (ast.Return, ast.Tuple, ast.List, ast.Dict, ast.Assign, ast.Yield)
+    found: set[str] = set()
     for node in layout.nodes:
-        if isinstance(node, (ast.Global, ast.Nonlocal)) and built.target in node.names:
-            return True
-        if not isinstance(node, (ast.Name, ast.Attribute)) or path_text(node) != built.target:
-            continue
-        if isinstance(node.ctx, ast.Load) and isinstance(layout.parents[node], keepers):
-            return True
-    return False
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            found.update(node.names)
+        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            path = path_text(node) if isinstance(layout.parents[node], keepers) else None
+            found.update([path] if path else [])
+    return found
 
 
 def _outside_optimizers(view: FileView, built: BuiltScaler) -> set[str]:

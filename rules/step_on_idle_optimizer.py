@@ -228,24 +228,28 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 def _frozen(layout: Layout, model: str, freezers: frozenset[ast.Call]) -> ast.stmt | None:
     """The statement that freezes all parameters of a model for good."""
-    nodes = (node for node in ast.walk(layout.function.node) if node not in freezers)
-    if any(_unfreezes(node, model) for node in nodes):
+    freezing = (node for node in layout.nodes if node in freezers or _freezes(node, model))
+    place = next((n for n in freezing if not layout.conditions(n) and not layout.loops(n)), None)
+    if place is None:
         return None
-    for node in layout.nodes:
-        is_loop = isinstance(node, ast.For) and _is_freezing_loop(node, model)
-        is_call = node in freezers or (
-            isinstance(node, ast.Call) and ast.unparse(node) == f"{model}.requires_grad_(False)"
-        )
-        if (is_loop or is_call) and not layout.conditions(node) and not layout.loops(node):
-            return layout.statement(node)
-    return None
+    nodes = (node for node in ast.walk(layout.function.node) if node not in freezers)
+    return None if any(_unfreezes(node, model) for node in nodes) else layout.statement(place)
+
+
+def _freezes(node: ast.AST, model: str) -> bool:
+    if isinstance(node, ast.For):
+        return _is_freezing_loop(node, model)
+    if not isinstance(node, ast.Call) or last_name(node.func) != "requires_grad_":
+        return False
+    return ast.unparse(node) == f"{model}.requires_grad_(False)"
 
 
 def _is_freezing_loop(loop: ast.For, model: str) -> bool:
+    if len(loop.body) != 1 or ast.unparse(loop.iter) != f"{model}.parameters()":
+        return False
     each = ast.unparse(loop.target)
     frozen = (f"{each}.requires_grad = False", f"{each}.requires_grad_(False)")
-    is_whole = len(loop.body) == 1 and ast.unparse(loop.iter) == f"{model}.parameters()"
-    return is_whole and ast.unparse(loop.body[0]) in frozen
+    return ast.unparse(loop.body[0]) in frozen
 
 
 def _unfreezes(node: ast.AST, model: str) -> bool:

@@ -144,17 +144,21 @@ def _adapted(place: Origin) -> bool:
         return bool(ADAPTERS.search(ast.unparse(place.expression.func)))
     if path is None or path in ("self", "cls"):
         return False
-    layout = layout_of(place.function)
+    subjects, loops = place.function.once(_adaptations)
+    return any(item.startswith(path) for item in subjects) or any(path in loop for loop in loops)
+
+
+def _adaptations(function: Function) -> tuple[list[str], list[str]]:
+    """What a function hands to freezing calls, and what its loops that freeze run over, as text."""
+    layout = layout_of(function)
+    subjects: list[str] = []
+    loops: list[str] = []
     for node in layout.nodes:
         if isinstance(node, ast.Call) and _may_freeze(node):
-            subjects = [*node.args, *_receivers(node)]
-            if any((path_text(item) or "").startswith(path) for item in subjects):
-                return True
+            subjects += [path_text(item) or "" for item in (*node.args, *_receivers(node))]
         if _sets_requires_grad(node):
-            loops = layout.loops(node)
-            if any(path in ast.unparse(getattr(loop, "iter", loop)) for loop in loops):
-                return True
-    return False
+            loops += [ast.unparse(getattr(loop, "iter", loop)) for loop in layout.loops(node)]
+    return subjects, loops
 
 
 def _may_freeze(call: ast.Call) -> bool:
@@ -187,14 +191,8 @@ def _casts_here(
     if place.expression not in layout:
         return
     later = [place.expression, *(use for use in uses if use in layout)]
-    calls = [
-        node
-        for node in layout.nodes
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and path_text(node.func.value) == path
-        and any(layout.reaches(node, use) for use in later)
-    ]
+    methods = place.function.once(_methods_called).get(path, ())
+    calls = [node for node in methods if any(layout.reaches(node, use) for use in later)]
     for call in reversed(calls):
         cast = cast_of(view, call, place, wanted)
         if cast is None:
@@ -216,15 +214,24 @@ def _recast(view: AmpView, place: Origin) -> bool:
     layout = layout_of(place.function)
     if path is None or node not in layout:
         return False
-    for call in layout.nodes:
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-            continue
-        if path_text(call.func.value) != path or not layout.reaches(call, node):
+    for call in place.function.once(_methods_called).get(path, ()):
+        if not layout.reaches(call, node):
             continue
         cast = cast_of(view, call, place)
         if cast is not None and cast.dtype != "float16":
             return True
     return False
+
+
+def _methods_called(function: Function) -> dict[str, list[ast.Call]]:
+    """Calls of methods in a function by the path of the object, in source order."""
+    found: dict[str, list[ast.Call]] = {}
+    for node in layout_of(function).nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            path = path_text(node.func.value)
+            if path is not None:
+                found.setdefault(path, []).append(node)
+    return found
 
 
 def _half(

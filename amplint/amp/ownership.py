@@ -16,7 +16,7 @@ from amplint.amp.view import AmpView
 from amplint.code.arguments import bind
 from amplint.code.dataflow import arguments, bindings_of, constant_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
-from amplint.code.module import Function, enclosing_class, walk
+from amplint.code.module import Function, Module, enclosing_class, walk
 from amplint.values.provenance import Activation, Found, Origin
 
 _DEPTH = 6
@@ -283,13 +283,19 @@ def _as_parameter(view: AmpView, path: str, owned: Owned, function: Function) ->
 def _is_frozen(path: str, function: Function) -> bool:
     """Whether the file freezes a module of this name, by whatever means."""
     name = re.split(r"[.\[]", path)[-1].strip("]'\"")
-    for other in function.module.functions:
-        for node in other.nodes:
-            if isinstance(node, ast.Call) and _freezes(node) and _mentions(node, name):
-                return True
-            if isinstance(node, ast.For) and _mentions(node.iter, name) and _clears(node):
-                return True
-    return False
+    return name in function.module.once(_frozen_names)
+
+
+def _frozen_names(module: Module) -> frozenset[object]:
+    """Names and constants in calls that freeze something, and in what freezing loops run over."""
+    found: set[object] = set()
+    for function in module.functions:
+        for node in function.nodes:
+            if isinstance(node, ast.Call) and _freezes(node):
+                found |= _words_in(node)
+            elif isinstance(node, ast.For) and _clears(node):
+                found |= _words_in(node.iter)
+    return frozenset(found)
 
 
 def _freezes(call: ast.Call) -> bool:
@@ -307,10 +313,5 @@ def _clears(loop: ast.For) -> bool:
     ) or any(isinstance(node, ast.Call) and _freezes(node) for node in walk(loop))
 
 
-def _mentions(node: ast.AST, name: str) -> bool:
-    return any(
-        getattr(part, "attr", None) == name
-        or getattr(part, "id", None) == name
-        or getattr(part, "value", None) == name
-        for part in walk(node)
-    )
+def _words_in(node: ast.AST) -> set[object]:
+    return {getattr(part, field, None) for part in walk(node) for field in ("attr", "id", "value")}

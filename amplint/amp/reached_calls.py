@@ -12,7 +12,7 @@ from amplint.code.arguments import bind
 from amplint.code.dataflow import bindings_of, receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.code.module import Function
+from amplint.code.module import CallSite, Function, Module
 from amplint.findings import PathStep
 
 #: Calls are followed through this many functions.
@@ -45,15 +45,30 @@ class ScalerCall:
 
 def calls_leading_to(view: AmpView, method: str, function: Function) -> Iterator[ScalerCall]:
     """The calls of one function that are `scaler.<method>(...)`, or may lead there."""
+    return iter(view.once(_calls_leading_to, method, function))
+
+
+def _calls_leading_to(view: AmpView, method: str, function: Function) -> list[ScalerCall]:
+    found: list[ScalerCall] = []
     direct = {site.node for site in scaler_calls(view, method, within=function)}
-    for site in view.module.calls:
-        if site.function is not function or site.node not in layout_of(function):
+    layout = layout_of(function)
+    for site in view.module.once(_sites).get(function, ()):
+        if site.node not in layout:
             continue
         if site.node in direct:
             given = _first_argument(site.node)
-            yield ScalerCall(site.node, site.node, function, receiver(site.node), given)
+            found.append(ScalerCall(site.node, site.node, function, receiver(site.node), given))
         else:
-            yield from reached(view, site.node, function, method)
+            found += reached(view, site.node, function, method)
+    return found
+
+
+def _sites(module: Module) -> dict[Function, list[CallSite]]:
+    """The calls of a file by the functions that hold them."""
+    found: dict[Function, list[CallSite]] = {}
+    for site in module.calls:
+        found.setdefault(site.function, []).append(site)
+    return found
 
 
 def reached(

@@ -171,6 +171,12 @@ def receiver_of(function: Function) -> str:
     return first_parameter(function)
 
 
+def signature(function: Function) -> tuple[object, ...]:
+    """What of a function decides how `bind` fills its parameters, the name of its class aside."""
+    every = tuple((item.name, item.kind, item.required) for item in parameters(function).values())
+    return every, receiver_of(function), frozenset(_decorators(function))
+
+
 def is_decorated(function: Function, name: str) -> bool:
     """Whether a function has a decorator of this name, called or not."""
     return name in _decorators(function)

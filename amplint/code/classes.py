@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
@@ -30,11 +32,6 @@ class Ancestry:
     consistent: bool = True
 
 
-def ancestry(owner: Class, resolve: Resolve) -> Ancestry:
-    """A class and its bases, each one once."""
-    return _Linearised(resolve).of(owner)
-
-
 def method_of(order: Iterable[Class], name: str) -> Function | None:
     """The first method of this name in an order of classes."""
     return next((item.methods[name] for item in order if name in item.methods), None)
@@ -42,7 +39,7 @@ def method_of(order: Iterable[Class], name: str) -> Function | None:
 
 def ancestry_in_file(owner: Class) -> list[Class]:
     """The class and its bases in its own file, in the order of method resolution."""
-    return list(ancestry(owner, _in_this_file).order)
+    return list(owner.module.once(_bases_in_file).of(owner).order)
 
 
 def subclasses_in(module: Module, owner: Class) -> list[Class]:
@@ -71,20 +68,58 @@ def _in_this_file(base: ast.expr, owner: Class) -> Class | None:
     return found if isinstance(found, Class) else None
 
 
-class _Linearised:
-    """One question, with the answers for the bases."""
+def _bases_in_file(module: Module) -> Ancestries:
+    return Ancestries(_in_this_file)
+
+
+class Ancestries:
+    """Classes with their bases, as one way to look for bases finds them.
+
+    Args:
+        resolve: finds the class that a base expression names.
+    """
 
     def __init__(self, resolve: Resolve) -> None:
-        self.resolve = resolve
-        self.known: dict[Class, Ancestry] = {}
-        self.pending: list[Class] = []
+        self._resolve = resolve
+        self._known: dict[Class, Ancestry] = {}
 
     def of(self, owner: Class) -> Ancestry:
-        if owner not in self.known:
-            self.pending.append(owner)
-            self.known[owner] = self._find(owner)
-            self.pending.pop()
-        return self.known[owner]
+        """A class and its bases, each one once."""
+        if owner not in self._known:
+            self._known[owner] = _Question(self._resolve, self._known).of(owner)
+        return self._known[owner]
+
+
+class _Question:
+    """The bases of one class, and of its bases.
+
+    Where bases go in a circle, their answers rest on the class that was asked about, and hold for
+    this question alone.
+
+    Args:
+        known: answers that rest on no question; others are added to them.
+    """
+
+    def __init__(self, resolve: Resolve, known: dict[Class, Ancestry]) -> None:
+        self.resolve = resolve
+        self.known = known
+        self.here: dict[Class, Ancestry] = {}
+        self.pending: set[Class] = set()
+        self.circular = False
+
+    def of(self, owner: Class) -> Ancestry:
+        if owner in self.known:
+            return self.known[owner]
+        if owner in self.here:
+            self.circular = True
+            return self.here[owner]
+        outside, self.circular = self.circular, False
+        self.pending.add(owner)
+        found = self._find(owner)
+        self.pending.remove(owner)
+        (self.here if self.circular else self.known)[owner] = found
+        self.circular |= outside
+        return found
 
     def _find(self, owner: Class) -> Ancestry:
         bases: list[Class] = []
@@ -95,9 +130,13 @@ class _Linearised:
                 bases.append(base)
             elif not isinstance(expression, ast.Name) or last_name(expression) != "object":
                 unknown.append(expression)
+            self.circular |= base in self.pending and base is not owner
         found = [self.of(base) for base in bases]
         unknown += [item for one in found for item in one.unknown]
-        rest = _merged([*(one.order for one in found), bases])
+        if len(found) == 1:
+            rest: list[Class] | None = list(found[0].order)
+        else:
+            rest = _merged([*(one.order for one in found), bases])
         is_consistent = rest is not None and all(one.consistent for one in found)
         if rest is None:
             rest = [*bases, *(item for one in found for item in one.order)]
@@ -108,14 +147,17 @@ class _Linearised:
 
 def _merged(orders: Sequence[Sequence[Class]]) -> list[Class] | None:
     """One order that keeps all of these (C3); None if there is none."""
-    left = [list(order) for order in orders if order]
+    left = [deque(order) for order in orders if order]
+    behind = Counter(item for order in left for item in islice(order, 1, None))
     found: list[Class] = []
     while left:
-        heads = (order[0] for order in left)
-        head = next((item for item in heads if all(item not in each[1:] for each in left)), None)
+        head = next((order[0] for order in left if not behind[order[0]]), None)
         if head is None:
             return None
         found.append(head)
-        left = [[item for item in order if item is not head] for order in left]
+        for order in left:
+            if order[0] is head:
+                order.popleft()
+                behind.subtract(islice(order, 1))
         left = [order for order in left if order]
     return found

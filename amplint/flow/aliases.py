@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from amplint.amp.roles import Role, Roles
-from amplint.code.arguments import bind
+from amplint.code.arguments import bind, signature
 from amplint.code.by_name import read_by_name, written_by_name
 from amplint.code.module import Function, Module, walk
 from amplint.flow.call import callee_name
@@ -84,6 +84,7 @@ class _Collector:
         self.roles = roles
         self.callables = callables
         self.functions = _functions_by_name(module)
+        self.methods = _methods_by_class(module)
         self.direct: dict[str, set[str]] = {}
         self.words: dict[str, set[str]] = {}
         self.made: dict[str, set[str]] = {}
@@ -134,7 +135,7 @@ class _Collector:
         for word in call.keywords:
             if word.arg is not None:
                 yield word.arg, word.value
-        for function in self.functions.get(callee_name(call), ()):
+        for function in self._called(call):
             bound = bind(call, function)
             for name, argument in bound.given.items():
                 if name != bound.receiver:
@@ -142,6 +143,13 @@ class _Collector:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
             for argument in call.args[-1:]:
                 yield from _named(call.func.value, argument)
+
+    def _called(self, call: ast.Call) -> Iterator[Function]:
+        """Functions that a call may run, by name: those that fill their parameters otherwise."""
+        name = callee_name(call)
+        yield from self.functions.get(name, {}).values()
+        if isinstance(call.func, ast.Attribute):  # perhaps `Class.method(...)`
+            yield from self.methods.get((_last(call.func.value), name), ())
 
     def _note(self, name: str, value: ast.expr, function: Function) -> None:
         if isinstance(value, ast.Lambda) or name in self.lambdas:
@@ -208,13 +216,24 @@ def _closed(direct: Mapping[str, set[str]], ends: Iterable[str]) -> dict[str, fr
     return {name: frozenset(targets) for name, targets in found.items()}
 
 
-def _functions_by_name(module: Module) -> dict[str, list[Function]]:
-    """The functions of a module, by the names that calls of them use."""
-    found: dict[str, list[Function]] = {}
+def _functions_by_name(module: Module) -> dict[str, dict[object, Function]]:
+    """Functions of a module by the names that calls of them use: one for each signature."""
+    found: dict[str, dict[object, Function]] = {}
     for function in module.functions[1:]:
-        found.setdefault(function.name, []).append(function)
+        names = [function.name]
         if function.owner is not None and function.name == "__init__":
-            found.setdefault(function.owner.name, []).append(function)
+            names.append(function.owner.name)
+        for name in names:
+            found.setdefault(name, {}).setdefault(signature(function), function)
+    return found
+
+
+def _methods_by_class(module: Module) -> dict[tuple[str, str], list[Function]]:
+    """Methods of a module by the names of their classes and their own."""
+    found: dict[tuple[str, str], list[Function]] = {}
+    for function in module.functions[1:]:
+        if function.owner is not None:
+            found.setdefault((function.owner.name, function.name), []).append(function)
     return found
 
 

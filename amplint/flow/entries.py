@@ -7,7 +7,6 @@ another method changes it. That is how `self.scaler` is tied to `self.use_amp`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import first_parameter
@@ -187,7 +186,7 @@ class Entries:
         given: dict[str, bool] = {}
         for item in self.program.ancestry(owner):
             for method in item.methods.values():
-                for target, value in assignments_in(method):
+                for target, value in method.once(assignments_in):
                     if isinstance(target, ast.Attribute):
                         nothing = isinstance(value, ast.Constant) and value.value is None
                         given[target.attr] = given.get(target.attr, True) and nothing
@@ -198,8 +197,7 @@ class Entries:
         return facts.self_stores | facts.self_fills
 
 
-def assignments_in(method: Function) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+def assignments_in(method: Function) -> list[tuple[ast.expr, ast.expr | None]]:
     """(target, value) of everything that a method assigns."""
-    for node in method.nodes:
-        if isinstance(node, ast.stmt):
-            yield from assignments_of(node)
+    statements = (node for node in method.nodes if isinstance(node, ast.stmt))
+    return [pair for statement in statements for pair in assignments_of(statement)]

@@ -8,7 +8,7 @@ can matter are kept (`amplint.flow.slice`).
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from amplint.amp.names import CLIP_FUNCTIONS
@@ -300,24 +300,46 @@ def _refuses(statement: ast.stmt) -> bool:
 def close_over_calls(
     facts: dict[Function, FunctionFacts], aliases: Mapping[str, frozenset[str]]
 ) -> None:
-    """Let every function reach, in place, what the functions that it calls by name reach."""
-    by_name: dict[str, list[Function]] = {}
-    for function in facts:
-        by_name.setdefault(function.name, []).append(function)
-        if function.name in ("__init__", "__call__") and function.owner is not None:
-            by_name.setdefault(function.owner.name, []).append(function)
-    direct = {name: list(functions) for name, functions in by_name.items()}
-    for name, targets in aliases.items():
-        for target in targets:
-            by_name.setdefault(name, []).extend(direct.get(target, ()))
-    callers: dict[Function, list[Function]] = {}
+    """Let every function reach, in place, what the functions that it calls by name reach.
+
+    Many methods may have one name, and many functions call it: what a name reaches stands between
+    them, so that it is handed on once for each.
+    """
+    names = _names_called(facts, aliases)
+    joint: dict[str, FunctionFacts] = {}
+    callers: dict[str, list[Function]] = {}
     for function, found in facts.items():
         for name in found.callees:
-            for callee in by_name.get(name, ()):
-                callers.setdefault(callee, []).append(function)
-    pending = list(facts)
-    while pending:
-        callee = pending.pop()
-        for caller in callers.get(callee, ()):
-            if facts[caller].take(facts[callee]):
-                pending.append(caller)
+            callers.setdefault(name, []).append(function)
+    changed: Iterable[Function] = facts
+    while changed:
+        told: dict[str, None] = {}
+        for callee in changed:
+            for name in names[callee]:
+                if name not in joint:
+                    joint[name] = FunctionFacts(frozenset(), set(), set(), set(), set(), set())
+                if joint[name].take(facts[callee]):
+                    told[name] = None
+        changed = {
+            caller: None
+            for name in told
+            for caller in callers.get(name, ())
+            if facts[caller].take(joint[name])
+        }
+
+
+def _names_called(
+    functions: Iterable[Function], aliases: Mapping[str, frozenset[str]]
+) -> dict[Function, set[str]]:
+    """The names under which functions may be called; constructors by their class."""
+    others: dict[str, set[str]] = {}
+    for name, targets in aliases.items():
+        for target in targets:
+            others.setdefault(target, set()).add(name)
+    found: dict[Function, set[str]] = {}
+    for function in functions:
+        own = {function.name}
+        if function.name in ("__init__", "__call__") and function.owner is not None:
+            own.add(function.owner.name)
+        found[function] = own.union(*(others.get(name, ()) for name in own))
+    return found

@@ -127,7 +127,7 @@ class Interpreter(Expressions):
                 continue
             if not outcome.normal:
                 break
-            self._count(len(outcome.normal))
+            self._count(outcome.normal)
             result = self._statement(statement, outcome.normal, frame)
             outcome.absorb(result)
             outcome.normal = self._merge(result.normal, view.guard_names)
@@ -137,13 +137,14 @@ class Interpreter(Expressions):
         fine = self.visits <= FINE_VISITS
         return merge(states, guards, STATE_LIMIT if fine else COARSE_LIMIT)
 
-    def _count(self, states: int) -> None:
-        self.visits += states
-        self.program.budget.spend(states)
+    def _count(self, states: list[State]) -> None:
+        visits = len(states) * states[0].weight
+        self.visits += visits
+        self.program.budget.spend(visits)
         if self.visits > VISIT_LIMIT:
             raise BudgetExceeded
         if self._beside:
-            self._visits_beside += states
+            self._visits_beside += visits
             if self._visits_beside > BESIDE_LIMIT:
                 raise BesideBudgetExceeded
 
@@ -533,7 +534,10 @@ class Interpreter(Expressions):
 
     def _match(self, node: ast.Match, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
+        guards = self.program.slice(frame.function).guard_names
         for case in node.cases:
+            if not states:
+                break
             test = _pattern_test(node.subject, case)
             if test is None:
                 chosen, states = states, ([] if _catches_all(case) else states)
@@ -541,8 +545,8 @@ class Interpreter(Expressions):
                 chosen, states = self.branch(test, states, frame)
             if case.guard is not None:
                 chosen, rest = self.branch(case.guard, chosen, frame)
-                states = states + rest
-            result = self.block(case.body, chosen, frame)
+                states = self._merge(states + rest, guards)
+            result = self.block(case.body, self._merge(chosen, guards), frame)
             outcome.absorb(result)
             outcome.normal += result.normal
         outcome.normal += states

@@ -43,16 +43,16 @@ def is_called_per_batch(function: Function, unit: Unit, interpreter: Interpreter
 def _trains_whole_epochs(function: Function, unit: Unit, interpreter: Interpreter) -> bool:
     """Whether the function, or one that it may call, loops around a backward."""
     followed = interpreter.calls.functions.inlined  # in whatever file
-    others = [*unit.facts, *(other for other in followed if other not in unit.facts)]
-    pending, seen = [function], {function}
+    by_name: dict[str, list[Function]] = {}
+    for other in {**unit.facts, **dict.fromkeys(followed)}:
+        by_name.setdefault(other.name, []).append(other)
+    pending = [function]
     while pending:
         current = pending.pop()
         if _loops_around_backward(current, current.body, interpreter):
             return True
-        for other in others:
-            if other not in seen and other.name in interpreter.program.facts(current).callees:
-                seen.add(other)
-                pending.append(other)
+        for name in interpreter.program.facts(current).callees:
+            pending += by_name.pop(name, ())
     return False
 
 

@@ -15,6 +15,9 @@ from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
 
 #: More states than this at one point are widened: guard values leave the key first.
 STATE_LIMIT = 64
+#: A state with this many entries costs twice what a small one does; programs that people write
+#: have fewer.
+LIGHT = 128
 
 SWITCH = ".<enabled>"  # of a scaler: under which condition it is on
 EVERY = "*"  # every optimizer that has not been named yet
@@ -89,6 +92,11 @@ class State:
         for step in steps:
             state.note(*step)
         return state
+
+    @property
+    def weight(self) -> int:
+        """How many visits one with this state counts for: copies and keys cost by its size."""
+        return 1 + (len(self.values) + len(self.facts) + len(self.typestate)) // LIGHT
 
     def key(self, guard_names: frozenset[str]) -> tuple:
         """What must agree for two states to be merged."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.code.arguments import Bound, bind, parameters
-from amplint.code.classes import ancestry, classes_of, method_of
+from amplint.code.classes import Ancestries, classes_of, method_of
 from amplint.code.dataflow import Binding, bindings_of, outside_stores, scopes, values_read
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name, path_text
@@ -60,7 +60,7 @@ class Objects:
     def __init__(self, project: Project) -> None:
         self.project = project
         self._origins: Origins | None = None
-        self._ancestry: dict[Class, tuple[Class, ...]] = {}
+        self._ancestries = Ancestries(self._base)
         self._heirs: dict[Module, dict[Class, list[Class]]] = {}
         self._subclasses: dict[Class, tuple[Class, ...]] = {}
         self._stores: dict[Class, dict[str, list[tuple[Function, list[Binding]]]]] = {}
@@ -82,9 +82,7 @@ class Objects:
 
     def ancestry(self, owner: Class) -> list[Class]:
         """The class and its bases, in whatever file, in the order of method resolution."""
-        if owner not in self._ancestry:
-            self._ancestry[owner] = ancestry(owner, self._base).order
-        return list(self._ancestry[owner])
+        return list(self._ancestries.of(owner).order)
 
     def _base(self, expression: ast.expr, owner: Class) -> Class | None:
         if isinstance(expression, ast.Subscript):  # `Number[int]` derives from `Number`

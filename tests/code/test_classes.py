@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplint.code.classes import Ancestry, ancestry, method_of
+from amplint.code.classes import Ancestries, Ancestry, method_of
 from amplint.code.module import Class, build_module
 
 
@@ -18,7 +18,7 @@ def ancestry_in(source: str, name: str) -> Ancestry:
     def resolve(base: ast.expr, owner: Class) -> Class | None:
         return module.classes.get(base.id) if isinstance(base, ast.Name) else None
 
-    return ancestry(module.classes[name], resolve)
+    return Ancestries(resolve).of(module.classes[name])
 
 
 def names(found: Ancestry) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 from amplint.flow import budget
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.interpreter import BESIDE_LIMIT, VISIT_LIMIT, Interpreter
+from amplint.flow.state import State
 from amplint.view import view_of
 
 SHAPES_FILE = Path(__file__).parents[2] / "benchmarks" / "shapes.py"
@@ -79,8 +80,8 @@ def test_what_was_found_before_the_limit_stands(visits, monkeypatch: pytest.Monk
     """The budget ends the analysis of an entry; it neither fails nor takes back a finding."""
     exceeded: list[int] = []
 
-    def count(self: Interpreter, states: int) -> None:
-        self.visits += states
+    def count(self: Interpreter, states: list[State]) -> None:
+        self.visits += len(states)
         if self.visits > 400:
             exceeded.append(self.visits)
             raise BudgetExceeded

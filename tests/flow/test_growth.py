@@ -1,0 +1,60 @@
+"""The cost of a file grows about as its length does, whatever there is much of in it.
+
+Counted in calls of functions, Python's and C's, which do not depend on the machine;
+benchmarks/growth.py takes the time of the same shapes.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import importlib.util
+import pstats
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from amplint.checker import check_source
+from amplint.config import Settings
+from amplint.flow import budget, state
+
+
+def _growth() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "growth.py"
+    spec = importlib.util.spec_from_file_location("benchmark_growth", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SHAPES: dict[Callable[[int], str], int] = _growth().SHAPES
+EVERY_RULE = Settings(select=("ALL",))
+
+
+def calls(text: str) -> int:
+    """How many calls a check makes."""
+    profile = cProfile.Profile()
+    profile.enable()
+    result = check_source("a.py", text.encode(), EVERY_RULE)
+    profile.disable()
+    assert not result.errors
+    return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_twice_as_many_cost_about_twice_as_much(shape: Callable[[int], str]) -> None:
+    calls(shape(1))  # imports
+    assert calls(shape(24)) < 2.6 * calls(shape(12))
+
+
+def test_states_that_grow_end_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand objects make each copy of a state dear: that counts, and is told."""
+    shape = next(shape for shape in SHAPES if shape.__name__ == "trainers")
+    text = shape(12).encode()
+    assert not check_source("a.py", text, EVERY_RULE).unfinished
+    monkeypatch.setattr(budget, "FILE_LIMIT", 2_000)
+    assert not check_source("a.py", text, EVERY_RULE).unfinished
+    monkeypatch.setattr(state, "LIGHT", 10)
+    assert check_source("a.py", text, EVERY_RULE).unfinished == ("train",)
