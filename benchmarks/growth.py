@@ -22,7 +22,7 @@ from amplint.config import Settings
 
 #: How much twice as many may cost, unless the file's budget of visits ended the analysis: linear
 #: is 2. What compares each with each, in a fast way, is behind the rest.
-RATIO_BUDGET = 3.2
+RATIO_BUDGET = 3.6
 #: Processor seconds of the largest program.
 SECONDS_BUDGET = 12.0
 

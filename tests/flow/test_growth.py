@@ -57,4 +57,4 @@ def test_states_that_grow_end_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(budget, "FILE_LIMIT", 2_000)
     assert not check_source("a.py", text, EVERY_RULE).unfinished
     monkeypatch.setattr(state, "LIGHT", 10)
-    assert check_source("a.py", text, EVERY_RULE).unfinished == ("train",)
+    assert "train" in check_source("a.py", text, EVERY_RULE).unfinished
