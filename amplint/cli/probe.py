@@ -110,7 +110,28 @@ def _limits(options: dict[str, Any]) -> Limits:
 
 
 @click.command()
-@click.argument("target", metavar="PATH[::FUNCTION]")
+@click.argument("target", metavar="PATH[::FUNCTION]", required=False)
+@click.option(
+    "--run",
+    "command",
+    metavar="COMMAND",
+    help="Run the training itself, as in --run 'train.py --cfg small.yaml', for a few steps.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="With --run: end it after so many optimizer steps.",
+)
+@click.option(
+    "--overflow",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="K",
+    help="With --run: make the gradients of step K infinite.",
+)
 @click.option("--explain", metavar="RULE:LINE", help="Tell what happened in the run of a finding.")
 @click.option(
     "--config", multiple=True, metavar="PATH|'KEY = VALUE'", help="As for `amplint check`."
@@ -122,7 +143,15 @@ def _limits(options: dict[str, Any]) -> Limits:
 @limit_options
 @click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
 @click.pass_context
-def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) -> None:
+def probe(
+    ctx: click.Context,
+    target: str | None,
+    command: str | None,
+    steps: int,
+    overflow: int,
+    explain: str | None,
+    **options: Any,
+) -> None:
     """Execute the functions that findings are in, with real torch, to confirm the findings.
 
     This runs code of the checked project, on small stand-ins for its models and data. It is
@@ -130,6 +159,10 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
 
     Exit status: 0 nothing confirmed; 1 confirmed findings; 2 as for `amplint check`.
     """
+    if command is not None:
+        ctx.exit(_run(command, target, steps, overflow, options["python"]))
+    if target is None:
+        raise UsageError("what shall be probed?", "name a file, or a command with --run")
     from amplint.cli.options import build_settings, unset_options
     from amplint.cli.output import color_for
     from amplint.cli.terminal import write_lines
@@ -162,6 +195,39 @@ def probe(ctx: click.Context, target: str, explain: str | None, **options: Any) 
             write_lines(map(printable, timeline(probed.verdict, probed.finding)))
     confirmed = any(p.finding.evidence.status == "confirmed" for p in found)
     ctx.exit(2 if report.errors else int(confirmed))
+
+
+def _run(command: str, target: str | None, steps: int, overflow: int, python: str | None) -> int:
+    """Run the user's own training for a few steps; the exit status.
+
+    Raises:
+        UsageError: the command cannot be run, or overflows where it has ended.
+    """
+    import shlex
+
+    from amplint.cli.run import checked, launched, whole_command
+    from amplint.cli.terminal import tell, write_lines
+    from amplint.report.text import printable
+
+    words = shlex.split(command)
+    if not words:
+        raise UsageError("`--run` names no command")
+    if overflow > steps:
+        raise UsageError(f"`--overflow {overflow}` comes after the {steps} steps of the run")
+    is_module = words[0] == "-m"
+    whole = whole_command(tuple(words[is_module:]), module=is_module, python=python)
+    tell(
+        f"running {command} for {steps} steps, with all that it does: the probe's cage is not around it"
+    )
+    status, seen = launched(whole, None, {"quiet": True, "steps": steps, "overflow": overflow})
+    lines, confirmed, failed = checked(seen, [target] if target else None)
+    updates = sum(len(rounds) for each in seen.processes for rounds in each.rounds.values())
+    write_lines(map(printable, lines), sys.stderr)
+    done = updates or sum(each.steps for each in seen.processes)
+    tell(f"{done} steps ran, {confirmed} findings confirmed; the record is in {seen.folder}")
+    if status:
+        tell(f"the command ended with status {status}")
+    return 2 if failed else status or int(confirmed > 0)
 
 
 def _check(path: str, settings: Settings) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,6 +35,13 @@ LEVELS = ("error", "warning", "info", _NEVER)
 )
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing before the end.")
 @click.option(
+    "--stop-on",
+    type=click.Choice(LEVELS[:-1]),
+    help="Raise an exception in the training at a finding of this level; the other ranks wait "
+    "for this one until their launcher ends them.",
+)
+@click.option("--with-check", is_flag=True, help="Say what the run confirms of `amplint check`.")
+@click.option(
     "--user",
     multiple=True,
     metavar="DIR",
@@ -50,6 +57,8 @@ def run(
     json_file: str | None,
     fail_on: str,
     quiet: bool,
+    stop_on: str | None,
+    with_check: bool,
     user: tuple[str, ...],
     python: str | None,
     command: tuple[str, ...],
@@ -68,22 +77,22 @@ def run(
     the program could not be started.
     """
     from amplint.cli.terminal import write_lines
-    from amplint.live import launch, report
-    from amplint.live.merge import read_run
+    from amplint.live import report
     from amplint.report.text import printable
 
-    whole = _command(command, module=module, python=python)
-    options = {"quiet": quiet, "user": [os.path.abspath(folder) for folder in user]}
-    try:
-        folder = launch.make_folder(out, whole)
-        status = launch.run(whole, folder, options)
-        seen = read_run(folder)
-    except OSError as error:
-        raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
+    whole = whole_command(command, module=module, python=python)
+    options = {
+        "quiet": quiet,
+        "user": [os.path.abspath(folder) for folder in user],
+        "stop_on": stop_on or "",
+    }
+    status, seen = launched(whole, out, options)
+    if with_check:
+        write_lines(map(printable, checked(seen)[0]), sys.stderr)
     write_lines(map(printable, report.text(seen)), sys.stderr)
     if seen.processes:
-        page = _page(seen, os.path.join(folder, PAGE))
-        write_lines([printable(f"The record is in {folder}{page}")], sys.stderr)
+        page = _page(seen, os.path.join(seen.folder, PAGE))
+        write_lines([printable(f"The record is in {seen.folder}{page}")], sys.stderr)
     if json_file is not None:
         _write(json_file, report.as_json(seen))
     ctx.exit(status or int(_fails(seen, fail_on)))
@@ -133,7 +142,53 @@ def _page(run: Run, name: str) -> str:
     return f", with a page: {PAGE}"
 
 
-def _command(command: tuple[str, ...], *, module: bool, python: str | None) -> list[str]:
+def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tuple[int, Run]:
+    """Run a command; its exit status and what was recorded.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    from amplint.live import launch
+    from amplint.live.merge import read_run
+
+    try:
+        folder = launch.make_folder(out, whole)
+        status = launch.run(whole, folder, options)
+        return status, read_run(folder)
+    except OSError as error:
+        raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
+
+
+def checked(seen: Run, paths: list[str] | None = None) -> tuple[list[str], int, bool]:
+    """What a run says about the findings of `amplint check`.
+
+    Args:
+        paths: what is checked; the files that had an event in the run unless given.
+
+    Returns: the lines, how many findings it confirms, and whether a file could not be analysed.
+    """
+    from amplint.checker import check_paths
+    from amplint.cli.options import build_settings, unset_options
+    from amplint.live import joined
+    from amplint.live.report import place
+
+    settings = build_settings(unset_options())
+    report = check_paths([os.path.relpath(p) for p in paths or joined.files_of(seen)], settings)
+    verdicts = list(joined.join(report.findings, seen))
+    lines = []
+    for each in verdicts:
+        finding = each.finding
+        at = f"{finding.filename}:{finding.span.start.row}"
+        told = f": {each.seen.words}" if each.seen is not None else ""
+        lines.append(f"{at}: {finding.code} {finding.name}: {each.verdict}{told}")
+    for found in joined.unforeseen(verdicts, seen):
+        code = found.code or found.slug
+        lines.append(f"{place(found.file, found.row)}: {code}: seen, not foreseen: {found.words}")
+    confirmed = sum(each.verdict == joined.CONFIRMED for each in verdicts)
+    return lines, confirmed, bool(report.errors)
+
+
+def whole_command(command: tuple[str, ...], *, module: bool, python: str | None) -> list[str]:
     """The whole command: a script or a module gets the interpreter of the project."""
     if not module and not _is_script(command[0]):
         return list(command)

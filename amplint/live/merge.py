@@ -42,6 +42,7 @@ class Process:
         rank: its place in the job, None if it has none.
         rounds: of each scaler, by the scaler's number.
         findings: by (slug, file, row), the newest line of each.
+        places: lines of the user's that had an event: file and 1-based row.
         steps: optimizer steps without a scaler.
         ended: whether it ended by itself, so that its record is whole.
         failed: what stopped the watching before, "" for nothing.
@@ -53,6 +54,7 @@ class Process:
     pid: int
     rounds: dict[int, list[Round]] = field(default_factory=dict)
     findings: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    places: set[tuple[str, int]] = field(default_factory=set)
     steps: int = 0
     ended: bool = False
     failed: str = ""
@@ -162,6 +164,8 @@ def _take(process: Process, line: dict[str, Any]) -> None:
         catalogue.ENTRIES[line["slug"]]
         first = process.findings.get(key, line)["t"]
         process.findings[key] = {**line, "t": first}
+    elif kind == "at":
+        process.places.add((line["file"], line["row"]))
     elif kind == "steps":
         process.steps = line["n"]
     elif kind == "end":

@@ -15,10 +15,11 @@ import torch
 import amplint
 from amplint.live import catalogue
 from amplint.live.record import Recorder
+from amplint.protocol import VIOLATIONS
 from amplint.rules import TABLE
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
-from amplint.runtime.observer import Finding, Observer
+from amplint.runtime.observer import Finding, Misuse, Observer, Plan
 from amplint.runtime.places import Place, Territory
 
 #: Seconds between two lines that say how far a program without `update()` has come.
@@ -33,11 +34,16 @@ class Options:
         folder: of the run.
         quiet: say nothing before the end.
         user: folders that are the user's although they lie among installed packages.
+        stop_on: lowest level of a finding that is raised in the training, "" for none.
+        steps, overflow: see `amplint.runtime.observer.Plan`.
     """
 
     folder: str
     quiet: bool = False
     user: Sequence[str] = ()
+    stop_on: str = ""
+    steps: int = 0
+    overflow: int = 0
 
 
 class Journal:
@@ -57,13 +63,20 @@ class Journal:
             sys.stderr.flush()
 
     def finding(self, found: Finding) -> None:
-        """Write a finding down when it is new, and whenever its count has doubled."""
-        if found.count & (found.count - 1):
-            return
-        self.write(found)
+        """Write a finding down when it is new, and whenever its count has doubled.
+
+        Raises:
+            Misuse: it reaches the level at which the training shall stop.
+        """
+        if not found.count & (found.count - 1):
+            self.write(found)
         is_first = os.environ.get("LOCAL_RANK", "0") == "0"
         if found.count == 1 and not self._options.quiet and is_first:
             self.say(headline(found))
+        level, stop_on = catalogue.ENTRIES[found.slug].level, self._options.stop_on
+        raises = found.slug in VIOLATIONS and VIOLATIONS[found.slug].raises
+        if stop_on and catalogue.reaches(level, stop_on) and not raises:
+            raise Misuse(headline(found))
 
     def write(self, found: Finding) -> None:
         """Write a finding down, with its count of now."""
@@ -82,6 +95,11 @@ class Journal:
             trail=[(kind, *place) for kind, place in found.trail],
             t=round(self.recorder.now(), 3),
         )
+
+    def reached(self, place: Place) -> None:
+        """Lines that had an event: of the others a run can say nothing."""
+        if place[0]:
+            self.recorder.write(k="at", file=place[0], row=place[1])
 
     def round(self, scaler: ScalerRecord, skipped: bool | None) -> None:
         """One short line for each `update()`."""
@@ -128,7 +146,8 @@ class Watch:
         own = os.path.dirname(os.path.abspath(str(amplint.__file__)))
         territory = Territory((os.path.dirname(torch.__file__), own), options.user)
         self._journal = Journal(options)
-        self._observer = Observer(self._journal, territory)
+        plan = Plan(options.steps, options.overflow)
+        self._observer = Observer(self._journal, territory, plan)
         self._switch = Switch(self._failed)
         self._pid = os.getpid()
         self._hooks = Hooks(self._observer, self._switch)

@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 )
 
 from amplint.protocol import Event
-from amplint.runtime.observer import Observer
+from amplint.runtime.observer import Misuse, Observer
 from amplint.runtime.patches import Patches
 
 Arguments = tuple[Any, ...]
@@ -272,6 +272,8 @@ class Hooks:
             callback = _SET_EVAL_FRAME(None)
             try:
                 tell(optimizer, _has_closure(args, kwargs))
+            except Misuse:
+                raise
             except Exception as error:  # noqa: BLE001 - never the user's
                 switch.fail(error)
             finally:
@@ -351,6 +353,8 @@ class Hooks:
             callback = _SET_EVAL_FRAME(None)
             try:
                 token = before(args, kwargs)
+            except Misuse:
+                raise
             except Exception as error:  # noqa: BLE001 - never the user's
                 switch.fail(error)
                 token = PASS
@@ -371,6 +375,9 @@ class Hooks:
             callback = _SET_EVAL_FRAME(None)
             try:
                 after(token, result, raised)
+            except Misuse:
+                if raised is None:
+                    raise
             except Exception as error:  # noqa: BLE001 - never the user's
                 switch.fail(error)
             finally:

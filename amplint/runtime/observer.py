@@ -53,8 +53,32 @@ class Finding:
     trail: tuple[tuple[str, Place], ...] = ()
 
 
+class Misuse(RuntimeError):
+    """Raised in the training, where the user has asked to stop at a broken rule."""
+
+
+class Enough(SystemExit):
+    """Ends a training that was to run for a few steps only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What shall happen to the training; by default nothing.
+
+    Args:
+        steps: it ends where the next backward would begin after so many updates; 0 for never.
+        overflow: the number of the update, from 1, before which a gradient becomes infinite.
+    """
+
+    steps: int = 0
+    overflow: int = 0
+
+
 class Sink(Protocol):
-    """Who is told."""
+    """Who is told. `finding` may raise `Misuse`."""
+
+    def reached(self, place: Place) -> None:
+        """A line of the user's had an event, for the first time."""
 
     def finding(self, found: Finding) -> None:
         """A rule was broken: for the first time at its place, or again."""
@@ -110,12 +134,15 @@ class Observer:
     Args:
         sink: is told about findings and rounds.
         territory: whose files are whose.
+        plan: what shall happen to the training.
     """
 
-    def __init__(self, sink: Sink, territory: Territory) -> None:
+    def __init__(self, sink: Sink, territory: Territory, plan: Plan | None = None) -> None:
         self._sink = sink
         self._territory = territory
-        self.place = user_place(territory.is_user)
+        self._plan = plan or Plan()
+        self._find_place = user_place(territory.is_user)
+        self._reached: set[Place] = set()
         self.objects = Objects(self.place)
         self.marks = Marks()
         self.thread = _Thread()
@@ -125,7 +152,16 @@ class Observer:
         #: The threads that have run backwards.
         self._threads: set[int] = set()
         self.has_scaler = False
-        self.updates = 0
+        #: `update()` calls, and steps without a scaler.
+        self.updates = self.plain_steps = 0
+
+    def place(self) -> Place:
+        """The user's innermost line."""
+        found = self._find_place()
+        if found not in self._reached:
+            self._reached.add(found)
+            self._sink.reached(found)
+        return found
 
     # -- findings
 
@@ -224,6 +260,8 @@ class Observer:
         thread.backwards += 1
         if thread.backwards > 1:
             return None  # part of the one that is running: reentrant checkpoints, hooks
+        if 0 < self._plan.steps <= (self.updates if self.has_scaler else self.plain_steps):
+            raise Enough(0)
         if not self.has_scaler and not self.regions.is_inside:
             return Feeding(NOWHERE, Loss(Kind.PLAIN), self.marks.is_multiplied(roots), [])
         here = threading.get_ident()
@@ -265,6 +303,8 @@ class Observer:
                 self._tracker.forget(gradients.number)
             else:
                 self._feed(gradients, loss.kind, record, place)
+            if loss.kind is Kind.SCALED and self._plan.overflow == self.updates + 1:
+                gradients.overflow()
             gradients.remember("scaled backward" if loss.scaler else "backward", place)
             gradients.note()
         if loss.kind is Kind.MIXED and not raised:
@@ -364,6 +404,7 @@ class Observer:
             return
         known = self.objects.optimizer(optimizer)
         known.steps += 1
+        self.plain_steps += 1
         if self.has_scaler and not has_closure:
             self._plain_step(known)
         if known.set is not None and not has_closure:

@@ -99,6 +99,11 @@ class GradientSet:
         is_noted = self._seen is not None and self._seen() is gradient
         return not is_noted or gradient._version != self._version
 
+    def overflow(self) -> None:
+        """Make one gradient infinite."""
+        if self.present() and self._witness is not None:
+            self._witness.grad.fill_(float("inf"))
+
     def weight_version(self) -> int:
         """Moves with each change of the witness in place; fused kernels do not move it."""
         return -1 if self._witness is None else self._witness._version

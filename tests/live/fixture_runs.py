@@ -32,7 +32,7 @@ from torch.nn import functional
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Finding, Observer
-from amplint.runtime.places import Territory
+from amplint.runtime.places import Place, Territory
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 #: Seconds for one function.
@@ -70,6 +70,9 @@ class Told:
 
     def finding(self, found: Finding) -> None:
         self.findings[found.slug, found.place] = found
+
+    def reached(self, place: Place) -> None:
+        """Not of interest here."""
 
     def round(self, scaler: ScalerRecord, skipped: bool | None) -> None:
         self.updates += 1
@@ -139,10 +142,11 @@ class World:
         net = self.model("net")
         return [torch.optim.SGD(half.parameters(), 0.01) for half in (net.first, net.second)]
 
-    def batches(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def batches(self, name: str) -> list[Any]:
         made = torch.Generator().manual_seed(0)
-        pair = lambda: (torch.randn(4, 8, generator=made), torch.randn(4, 8, generator=made))
-        return [pair() for _ in range(_BATCHES)]
+        width = self._widths.get(name, 1)
+        many = [[torch.randn(4, 8, generator=made) for _ in range(width)] for _ in range(_BATCHES)]
+        return [tuple(each) if width > 1 else each[0] for each in many]
 
     def value(self, name: str) -> Any:
         """An argument for a parameter with this name.
@@ -253,7 +257,8 @@ def run(path: Path, node: ast.FunctionDef, text: str) -> Outcome:
         for code in match[1].split()
     ]
     told, defects = Told(), []
-    territory = Territory((os.path.dirname(torch.__file__),), (str(FIXTURES),))
+    nobody = (os.path.dirname(torch.__file__), str(FIXTURES.parent / "amplint"))
+    territory = Territory(nobody, (str(FIXTURES),))
     on_the_cpu()
     Hooks(Observer(told, territory), Switch(lambda error: defects.append(repr(error))))
     failed = ""

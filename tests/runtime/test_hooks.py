@@ -14,10 +14,11 @@ import pytest
 import torch
 from torch import nn
 
+import amplint
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Finding, Observer
-from amplint.runtime.places import Owner, Territory
+from amplint.runtime.places import Owner, Place, Territory
 from amplint.runtime.regions import Regions
 
 HERE = os.path.dirname(__file__)
@@ -32,6 +33,9 @@ class Told:
 
     def finding(self, found: Finding) -> None:
         self.findings[found.slug, found.place[1]] = found
+
+    def reached(self, place: Place) -> None:
+        """Not of interest here."""
 
     def round(self, scaler: ScalerRecord, skipped: bool | None) -> None:
         self.rounds.append((scaler.scale, skipped))
@@ -57,7 +61,8 @@ def watching(*, errors: list[BaseException] | None = None) -> Iterator[Told]:
 
 
 def _territory() -> Territory:
-    return Territory((os.path.dirname(torch.__file__),), (HERE,))
+    own = os.path.dirname(str(amplint.__file__))
+    return Territory((os.path.dirname(torch.__file__), own), (HERE,))
 
 
 def _small_scaler() -> Any:

@@ -14,7 +14,7 @@ from amplint.protocol import Event, Tracker
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Finding, Observer
-from amplint.runtime.places import Territory
+from amplint.runtime.places import Place, Territory
 from amplint.selftest.scalar_torch import ScalarTorch
 from amplint.selftest.side_by_side import (
     FIXED_SCALE_EVENTS,
@@ -39,6 +39,9 @@ class Told:
 
     def finding(self, found: Finding) -> None:
         self.slugs.append(found.slug)
+
+    def reached(self, place: Place) -> None:
+        """Not of interest here."""
 
     def round(self, scaler: ScalerRecord, skipped: bool | None) -> None:
         """Not of interest here."""
