@@ -11,6 +11,8 @@ import ast
 from amplint.amp.roles import Role
 from amplint.code.arguments import first_parameter
 from amplint.code.classes import subclasses_in
+from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, walk
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
@@ -19,7 +21,7 @@ from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.program import Program, Unit
 from amplint.flow.slice import assignments_of
 from amplint.flow.state import State, merge
-from amplint.flow.values import NONE
+from amplint.flow.values import NONE, UNBOUND
 
 #: More entry states than this say too little to be worth their cost.
 ENTRY_LIMIT = 12
@@ -108,6 +110,8 @@ class Entries:
             state.values[f"{constructor.label}:{first_parameter(constructor)}"] = instance
             for attribute in self._own_scalers(owner):
                 state.values[f"{owner.label}.{attribute}"] = NONE
+            for attribute in self._beside_scalers(owner, constructor):
+                state.values[f"{owner.label}.{attribute}"] = UNBOUND
             interpreter.calls.functions.unbind(constructor, state)
         try:
             outcome = interpreter.run(frame, states)
@@ -133,10 +137,44 @@ class Entries:
             for item in family
             for (scope, path), found in self.program.roles(item.module.body).by_path.items()
             if Role.SCALER in found
-            and "." not in path
+            and path.isidentifier()
             and scope == f"class {item.name}"
             and not any(self._sets_on_class(other, path) for other in family)
         }
+
+    def _beside_scalers(self, owner: Class, constructor: Function) -> set[str]:
+        """Attributes that a constructor assigns in branches around its scalers, and nowhere else.
+
+        Where such a branch is not taken, a method that uses one of them raises.
+        """
+        stores = self._stores(constructor)
+        scalers, layout = self._own_scalers(owner), layout_of(constructor)
+        branches = {
+            outer
+            for attribute in scalers & stores.keys()
+            for statement in stores[attribute]
+            for outer in layout.ancestors(statement)
+            if isinstance(outer, ast.If)
+        }
+        return {
+            attribute
+            for attribute, statements in stores.items()
+            if attribute not in scalers
+            and all(layout.parents[statement] in branches for statement in statements)
+        }
+
+    def _stores(self, constructor: Function) -> dict[str, list[ast.stmt]]:
+        """Attribute of the object -> the statements of a constructor that assign it, if all count."""
+        own, kept = first_parameter(constructor), self.program.slice(constructor).kept
+        found: dict[str, list[ast.stmt]] = {}
+        for node in constructor.nodes:
+            if not isinstance(node, ast.Assign):
+                continue
+            for target in (part for each in node.targets for part in walk(each)):
+                is_own = isinstance(target, ast.Attribute) and path_text(target.value) == own
+                if is_own and id(node) in kept:
+                    found.setdefault(target.attr, []).append(node)
+        return found
 
     def is_known_base(self, base: ast.expr, owner: Class) -> bool:
         """Whether a base class is of the program, or one that brings no scaler along."""

@@ -109,8 +109,8 @@ class State:
             if kind in GUARD_KINDS:
                 if last_part(location) in guard_names:
                     kept.append(item)
-            elif kind in KEYED_KINDS:
-                kept.append(item)
+            elif kind in KEYED_KINDS or (kind == "unbound" and ":" not in location):
+                kept.append(item)  # of an attribute that a branch of the constructor leaves out
             if location[-1:] == ">" and location.endswith(SWITCH):
                 # Whether each scaler is on: what an object is, no path takes back.
                 kept.append((location, "switch", self.facts.get(value[1], value[1])))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from amplint.amp.half_tensors import LOWERED
 from amplint.code.dataflow import bindings_of, names_in
-from amplint.code.expressions import last_name
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.regions.regions import Inside, Region, Regions, is_off
@@ -51,13 +51,16 @@ class Island:
 
 def island_of(regions: Regions, region: Region, backward: Inside) -> Island | None:
     """What makes a backward in a region differ from one behind it; None where nothing in sight."""
-    found = next(_functions(regions, region), None) or next(_switched_off(regions, region), None)
+    found = next(_functions(regions, region, backward), None)
+    found = found or next(_switched_off(regions, region), None)
     return found or next(_before(regions, region, backward), None)
 
 
-def _functions(regions: Regions, region: Region) -> Iterator[Island]:
+def _functions(regions: Regions, region: Region, backward: Inside) -> Iterator[Island]:
     """Calls in a region that multiply in float32 by themselves, or in their backward."""
     for item in regions.inside(region):
+        if not _is_of_loss(region.function, _seen_from(item), _seen_from(backward)):
+            continue
         if item.function.module.resolve(item.call.func) in _ISLANDS or _is_built_as(
             regions, item.call, item.function, _ISLANDS
         ):
@@ -65,6 +68,56 @@ def _functions(regions: Regions, region: Region) -> Iterator[Island]:
         owner = applied_function(regions, item.call, item.function)
         if owner is not None and _multiplies_backward(regions, owner):
             yield Island(item.call, item.function, "has no `custom_bwd`")
+
+
+def _seen_from(item: Inside) -> ast.Call:
+    """The call in the region's own function that leads to a call."""
+    return item.trail[0][0] if item.trail else item.call
+
+
+def _is_of_loss(function: Function, call: ast.Call, backward: ast.Call) -> bool:
+    """Whether the loss of a backward may be computed by a call: through names, and what fills them."""
+    layout = layout_of(function)
+    if backward not in layout or call not in layout:
+        return True
+    fills: dict[str, list[ast.AST]] = {}
+    for node in layout.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            fills.setdefault(path_text(node.func.value) or "", []).append(node)
+    if not any(True for _ in _sources(function, _started_from(backward))):
+        return True  # the loss comes from elsewhere
+    pending: list[ast.AST] = [backward]
+    seen: set[str] = set()
+    while pending:
+        for part in layout.inside(pending.pop()):
+            if part is call:
+                return True
+            path = path_text(part) if isinstance(part, ast.expr) else None
+            if path and path not in seen:
+                seen.add(path)
+                pending += fills.get(path, ())
+                pending += _sources(function, path)
+    return False
+
+
+def _started_from(backward: ast.Call) -> str:
+    """The path of the loss in `loss.backward()`, `scaler.scale(loss).backward()`, `run(loss)`."""
+    callee = backward.func
+    inner = callee.value if isinstance(callee, ast.Attribute) else None
+    given = inner.args if isinstance(inner, ast.Call) else backward.args
+    loss = given[0] if given else inner
+    return (path_text(loss) if loss is not None else None) or ""
+
+
+def _sources(function: Function, path: str) -> Iterator[ast.AST]:
+    """What gives a path its values: assignments, and what loops and blocks take them from."""
+    for item in bindings_of(function).get(path, ()):
+        if isinstance(item.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            yield item.statement
+        elif isinstance(item.statement, (ast.For, ast.AsyncFor)):
+            yield item.statement.iter
+        elif item.value is not None:
+            yield item.value
 
 
 def applied_function(regions: Regions, call: ast.Call, function: Function) -> Class | None:

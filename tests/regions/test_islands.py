@@ -87,6 +87,7 @@ parameters = [*body.parameters(), *head.parameters(), *both.parameters(), weight
 def step():
     {before}
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        {first}
         loss = ({inside}).float().square().mean()
         loss.backward()
 
@@ -94,6 +95,7 @@ def step():
 def behind():
     {before}
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        {first}
         loss = ({inside}).float().square().mean()
     loss.backward()
 """
@@ -115,6 +117,21 @@ CASES = {
 }
 
 
+#: Name -> the first statement of the region, the output, whether gradients differ.
+FIRST = {
+    "only recorded": ("far = torch.cdist(body(x), x).max().item()", "body(x)", False),
+    "only printed": ("print(torch.cdist(body(x), x).shape)", "body(x)", False),
+    "put into a list": ("parts = []; parts.append(torch.cdist(body(x), x))", "parts[0]", True),
+    "under two names": ("far = torch.cdist(body(x), x); near = far + 1", "near * 2", True),
+    "added in place": (
+        "total = body(x).sum(); total += torch.cdist(body(x), x).sum()",
+        "total",
+        True,
+    ),
+    "taken from a loop": ("for total in [torch.cdist(body(x), x)]: pass", "total", True),
+}
+
+
 def gradients(source: str, name: str) -> list[torch.Tensor]:
     scope: dict = {}
     exec(source, scope)  # noqa: S102
@@ -124,7 +141,20 @@ def gradients(source: str, name: str) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(("before", "inside", "differs"), CASES.values(), ids=CASES)
 def test_severity_follows_the_gradients(before: str, inside: str, differs: bool) -> None:
-    source = PROGRAM.replace("{before}", before).replace("{inside}", inside)
+    judge(before, "pass", inside, differs)
+
+
+@pytest.mark.parametrize(("first", "inside", "differs"), FIRST.values(), ids=FIRST)
+def test_what_the_loss_does_not_contain_does_not_count(
+    first: str, inside: str, differs: bool
+) -> None:
+    judge("pass", first, inside, differs)
+
+
+def judge(before: str, first: str, inside: str, differs: bool) -> None:
+    """Run the program and ask amplint about it: both say whether gradients differ."""
+    source = PROGRAM.replace("{before}", before).replace("{first}", first)
+    source = source.replace("{inside}", inside)
     pairs = zip(gradients(source, "step"), gradients(source, "behind"), strict=True)
     assert differs is not all(torch.equal(one, two) for one, two in pairs)
 
