@@ -21,7 +21,7 @@ from dataclasses import astuple, fields, replace
 from typing import Any
 
 import amplint
-from amplint import files
+from amplint import files, plugins
 from amplint.code import index, lookups
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
@@ -163,6 +163,7 @@ class Cache:
             if item.name not in _IRRELEVANT
         }
         settings["edits"] = self._settings.wants_edits
+        settings["plugins"] = plugins.digest() if self._settings.plugins else ""
         parts = (code_digest(), sys.implementation.cache_tag, os.getcwd(), settings)
         return hashlib.sha256(_dumped(parts)).hexdigest()
 

@@ -76,6 +76,7 @@ class Settings:
         jobs: number of processes; 0 chooses by the amount of work.
         cache: whether results may be reused between runs.
         fail_on: least severity that makes the exit status 1, one of `FAIL_LEVELS`.
+        plugins: whether rules of installed packages run.
         fix: whether safe fixes are applied.
         unsafe_fixes: whether fixes that change what the program does count as fixes, too.
         target_torch: torch versions that the checked code runs on, "2.3" or ">=2.1,<3"; None
@@ -100,6 +101,7 @@ class Settings:
     jobs: int = 0
     cache: bool = True
     fail_on: str = "warning"
+    plugins: bool = True
     fix: bool = False
     unsafe_fixes: bool = False
     target_torch: str | None = None
@@ -333,6 +335,7 @@ _CHECKS: Mapping[str, _Check] = {
         f"a number of processes up to {MOST_JOBS}, 0 for automatic",
     ),
     "fail-on": (_fail_level, f"one of {', '.join(FAIL_LEVELS)}"),
+    "plugins": (_boolean, "true or false"),
     "fix": (_boolean, "true or false"),
     "unsafe-fixes": (_boolean, "true or false"),
     "target-torch": (_versions, 'a version or a range, such as "2.3" or ">=2.1"'),

@@ -181,18 +181,29 @@ def place(finding: Finding) -> tuple[str, int, int, str]:
 def _run_rules(
     view: FileView, codes: Collection[str], errors: list[FileError]
 ) -> Iterator[Finding]:
+    from amplint.authoring import check_of
     from amplint.rules import load
     from amplint.view import AnalysisFailed
 
     for code in sorted(codes):
         try:
-            yield from load(code).check(view)
+            yield from check_of(load(code))(view)
         except (RecursionError, MemoryError):
             raise
         except AnalysisFailed as failure:  # once, not for every rule that asks
             raise failure.__cause__ or failure from None
         except Exception as error:  # noqa: BLE001 - the other rules must still run
-            errors.append(_defect(view.module.filename, f"rule {code}", error))
+            errors.append(_defect_of_rule(view.module.filename, code, error))
+
+
+def _defect_of_rule(filename: str, code: str, error: Exception) -> FileError:
+    from amplint import plugins
+
+    plugin = plugins.installed().get(code)
+    if plugin is None:
+        return _defect(filename, f"rule {code}", error)
+    words = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(": ")
+    return FileError(filename, f"the rule {code} of the package {plugin.package} fails ({words})")
 
 
 def _defect(filename: str, where: str, error: Exception) -> FileError:

@@ -28,14 +28,22 @@ class Selection:
         from amplint.findings import Severity
         from amplint.rules import TABLE, load
 
-        return frozenset(code for code in TABLE if load(code).RULE.severity is Severity.INFO)
+        advice = frozenset(code for code in TABLE if load(code).RULE.severity is Severity.INFO)
+        return advice | frozenset(filter(_is_advice, self._of_plugins))
 
     @cached_property
     def codes(self) -> frozenset[str]:
         """Codes to run where no pattern of `per_file_ignores` says otherwise."""
         from amplint.rules import TABLE
 
-        return frozenset(code for code in TABLE if self._is_selected(code)) - {UNREADABLE}
+        every = (*TABLE, *self._of_plugins)
+        return frozenset(code for code in every if self._is_selected(code)) - {UNREADABLE}
+
+    @cached_property
+    def _of_plugins(self) -> tuple[str, ...]:
+        from amplint import plugins
+
+        return tuple(plugins.installed()) if self._settings.plugins else ()
 
     def codes_for(self, path: str) -> frozenset[str]:
         """Codes to run in one file.
@@ -65,3 +73,14 @@ class Selection:
         if wanted < 0 and not settings.select and code not in self.off_by_default:
             wanted = 0
         return wanted >= 0 and wanted > best(settings.ignore, code)
+
+
+def _is_advice(code: str) -> bool:
+    """Whether a rule of another package only advises; one that cannot be loaded is run, and fails."""
+    from amplint.findings import Severity
+    from amplint.rules import load
+
+    try:
+        return load(code).RULE.severity is Severity.INFO
+    except Exception:  # noqa: BLE001 - the file's report names the package
+        return False

@@ -6,6 +6,8 @@ import importlib
 from functools import cache
 from types import ModuleType
 
+from amplint import plugins
+
 #: code -> module name in this package, sorted by code.
 TABLE: dict[str, str] = {
     "AMP000": "unreadable_file",
@@ -79,9 +81,16 @@ TABLE: dict[str, str] = {
 
 @cache
 def load(code: str) -> ModuleType:
-    """Import the module of a rule.
+    """Import the module of a rule, of this package or of an installed one.
 
     Raises:
         KeyError: there is no rule with this code.
     """
+    if code not in TABLE:
+        return plugins.load(code)
     return importlib.import_module(f"amplint.rules.{TABLE[code]}")
+
+
+def known() -> dict[str, str]:
+    """The codes of all rules, with those of installed packages, and the names of their modules."""
+    return {**TABLE, **{code: plugin.module for code, plugin in plugins.installed().items()}}

@@ -56,7 +56,8 @@ Executing both gives the same parameters: the scaler adds work and nothing else.
 
 ## Fix safety
 Unsafe: losses are no longer scaled. The scaler gets `enabled=False`, and where the dtype is chosen at
-run time, `enabled=dtype == torch.float16`: a disabled scaler passes everything through. No fix where
+run time, `enabled=dtype == torch.float16`: a disabled scaler passes everything through. It is
+built behind the statement that chooses the dtype, where that follows in the same block. No fix where
 the dtype is not known where the scaler is built.
 
 ## Known limits
@@ -81,11 +82,13 @@ from amplint.amp import links, names
 from amplint.amp.dtypes import dtype_meant
 from amplint.amp.roles import Role
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
+from amplint.code.dataflow import bindings_of
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
-from amplint.fixing.statements import is_known_at, keyword_of, torch_in
-from amplint.fixing.verbs import Add, Repair, Write, unsafe
+from amplint.fixing.statements import is_known_at, keyword_of, statement_of, torch_in
+from amplint.fixing.verbs import Add, Move, Repair, Write, unsafe
 from amplint.regions.contexts import DEFAULT_DTYPES
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
@@ -353,6 +356,7 @@ def _disabled(
 ) -> Repair | None:
     """Switch the scaler off, or where the dtype is chosen, on for float16 alone."""
     call, torch = use.built.expression, torch_in(view)
+    later: tuple[Move, ...] = ()
     if not isinstance(call, ast.Call) or torch is None:
         return None
     if fixed:
@@ -360,16 +364,48 @@ def _disabled(
     elif is_known_at(view, dtype, region.function, use.built.function, call):
         switch, imports = f"{view.source_of(dtype)} == {torch[0]}.float16", torch[1]
     else:
-        return None
+        holder = _binder_behind(use, region, dtype, call)
+        if holder is None:
+            return None
+        switch, imports = f"{view.source_of(dtype)} == {torch[0]}.float16", torch[1]
+        later = (Move(layout_of(region.function).statement(call), holder, after=True),)
     if view.module.resolve(call.func) not in names.GRAD_SCALERS or keyword_of(call, None):
         return None
     given = keyword_of(call, "enabled")
     if given is None:
-        return (
-            unsafe(Add(call, switch, keyword="enabled"), *imports) if len(call.args) < 2 else None
-        )
+        add = Add(call, switch, keyword="enabled")
+        return unsafe(add, *later, *imports) if len(call.args) < 2 else None
     both = switch if fixed else f"({{}}) and {switch}"
-    return unsafe(Write(given.value, both), *imports)
+    return unsafe(Write(given.value, both), *later, *imports)
+
+
+def _binder_behind(
+    use: ScalerUse, region: CallSite, dtype: ast.expr, call: ast.Call
+) -> ast.stmt | None:
+    """The statement behind a constructor, in its block, that alone binds the name of the dtype.
+
+    None where the scaler is read before that statement ends.
+    """
+    function = use.built.function
+    statement = statement_of(call, function)
+    if not isinstance(dtype, ast.Name) or function is not region.function:
+        return None
+    if not isinstance(statement, ast.Assign):
+        return None
+    layout = layout_of(function)
+    parent = layout.parents[statement]
+    blocks = (getattr(parent, name, []) for name in ("body", "orelse"))
+    block = next((each for each in blocks if statement in each), [statement])
+    behind = block[block.index(statement) + 1 :]
+    binders = [item.statement for item in bindings_of(function).get(dtype.id, ())]
+    for index, other in enumerate(behind):
+        if not any(layout.holds(other, one) for one in binders):
+            continue
+        between = [node for each in behind[: index + 1] for node in layout.inside(each)]
+        paths = {path_text(node) for node in between if isinstance(node, (ast.Name, ast.Attribute))}
+        is_read = paths & {path_text(target) for target in statement.targets}
+        return other if not is_read and all(layout.holds(other, one) for one in binders) else None
+    return None
 
 
 def _links(view: FileView, use: ScalerUse, met: _Met) -> Iterator[Link]:

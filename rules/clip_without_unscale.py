@@ -60,9 +60,10 @@ scaler off, and that the parameters move by a tiny part of the right update.
 ## Fix safety
 Unsafe: gradients are then clipped at the threshold that the code names, which changes training. The
 fix puts `scaler.unscale_(optimizer)` in front of the clip, and takes away one that follows in the
-same block. It is offered where the clip is a statement of its own, the same function steps this
-optimizer through the scaler, and the path assumes nothing; under accumulation the new `unscale_`
-belongs at the end of the window, and a second one would crash.
+same block. It is offered where the clip is a statement of its own, and control runs from it to the
+only step of this optimizer in the function. A test of a name or an attribute that only the step is
+under (`if use_amp:`) is written around the new call as well. Under accumulation the clip has to move
+to the end of the window, and a second `unscale_` would crash: there is no fix.
 
 ## Known limits
 With several optimizers a clip is reported only if none of their gradients can be unscaled. A clip
@@ -79,8 +80,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.code.dataflow import arguments
-from amplint.code.module import CallSite
+from amplint.code.dataflow import arguments, bindings_of
+from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
@@ -115,20 +117,63 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:
     """Unscale in front of the clip instead of behind it or not at all."""
-    statement = own_statement(misuse, view)
-    if statement is None or not misuse.optimizer or not is_unconditional(misuse):
+    statement, layout = own_statement(misuse, view), layout_of(misuse.function)
+    steps = [
+        site.node
+        for site in calls_on(view, misuse, "step")
+        if misuse.node in layout and layout.reaches(misuse.node, site.node)
+    ]
+    optimizer = _first(steps[0]) if len(steps) == 1 else ""
+    if statement is None or not optimizer or misuse.optimizer not in ("", optimizer):
         return None
-    if not any(_is_about(site, misuse) for site in calls_on(view, misuse, "step")):
+    guards = _guards(misuse, steps[0])
+    if guards is None:
         return None
-    late = [site for site in calls_on(view, misuse, "unscale_") if _is_about(site, misuse)]
+    late = [site for site in calls_on(view, misuse, "unscale_") if _first(site.node) == optimizer]
     if not late:
-        return unsafe(Insert(statement, f"{misuse.scaler}.unscale_({misuse.optimizer})"))
+        code = f"{misuse.scaler}.unscale_({optimizer})"
+        tests = " and ".join(f"({guard})" if " " in guard else guard for guard in guards)
+        return unsafe(Insert(statement, f"if {tests}:\n    {code}" if guards else code))
     block = block_of(misuse, statement)
     following = block[block.index(statement) + 1 :] if statement in block else []
     moved = [other for other in following if getattr(other, "value", None) is late[0].node]
-    return None if len(late) > 1 or not moved else unsafe(Move(moved[0], statement))
+    if len(late) > 1 or not moved or not is_unconditional(misuse):
+        return None
+    return unsafe(Move(moved[0], statement))
 
 
-def _is_about(site: CallSite, misuse: Misuse) -> bool:
-    """Whether a call names the misuse's optimizer as its only argument."""
-    return [ast.unparse(argument) for argument in arguments(site.node)] == [misuse.optimizer]
+def _first(call: ast.Call) -> str:
+    """The first argument of a call as text."""
+    return next(map(ast.unparse, arguments(call)), "")
+
+
+def _guards(misuse: Misuse, step: ast.Call) -> list[str] | None:
+    """Tests that only the step behind the clip is under; None where it is not behind it.
+
+    A test that is computed, or may have changed, stands for an accumulation window or more: there
+    the clip has to move as well.
+    """
+    layout = layout_of(misuse.function)
+    if layout.loops(misuse.node) != layout.loops(step):
+        return None
+    own = layout.conditions(misuse.node)
+    found = [test for test in layout.conditions(step) if test not in own]
+    branches = [node for node in layout.ancestors(step) if isinstance(node, ast.If)]
+    body = [node.test for node in branches if any(layout.holds(one, step) for one in node.body)]
+    plain = (ast.Name, ast.Attribute, ast.Compare, ast.Constant, ast.cmpop, ast.Load)
+    for test in found:
+        if test not in body or not all(isinstance(node, plain) for node in ast.walk(test)):
+            return None
+        paths = {path_text(node) for node in ast.walk(test)} & {*_bound_between(misuse, step)}
+        if paths:
+            return None
+    return [ast.unparse(test) for test in found]
+
+
+def _bound_between(misuse: Misuse, step: ast.Call) -> set[str]:
+    """What the function binds between the clip and the step."""
+    between = layout_of(misuse.function).between(misuse.node, step)
+    bindings = bindings_of(misuse.function)
+    return {
+        path for path, items in bindings.items() if any(one.statement in between for one in items)
+    }

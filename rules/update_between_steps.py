@@ -66,8 +66,9 @@ example the head moves half as far, because the scale doubles before its step.
 
 ## Fix safety
 Unsafe: the size of updates changes. The early `update()` moves behind the step, or goes where
-another one follows. Only where both stand in one block, behind a `step` or `unscale_` of the same
-block, and under no condition: elsewhere the right place can be in another function.
+another one follows. Only behind a `step` or `unscale_` of its own block, where the later step stands in
+the same block, under no condition, or in an `if` of it, whose own `update()` goes: elsewhere the right
+place can be in another function.
 
 ## Known limits
 With several optimizers the rule needs to see that one backward feeds both: an `update()` between
@@ -82,9 +83,11 @@ the phases of a GAN, each with its own backward, is right.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from amplint.code.dataflow import arguments
+from amplint.code.layout import layout_of
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Move, Remove, Repair, unsafe
@@ -125,25 +128,43 @@ def check(view: FileView) -> Iterator[Finding]:
 def _update_later(view: FileView, misuse: Misuse) -> Repair | None:
     """Move the update behind the step, or drop it where another one follows there.
 
-    Only where update and step stand in one block, and the block itself steps or unscales before
-    the update: then no step of an earlier round waits for it.
+    Only where it stands in the block of the step, or of an `if` that holds the step, and the block
+    itself steps or unscales before it: then no step of an earlier round waits for it.
     """
     statement = own_statement(misuse, view)
-    if statement is None or called_method(misuse.node) != "step" or not is_unconditional(misuse):
+    if statement is None or called_method(misuse.node) != "step":
         return None
-    block = block_of(misuse, statement)
     methods = {site.node: site.method for site in calls_on(view, misuse, *METHODS)}
-    words = [methods.get(getattr(other, "value", None), "") for other in block]  # type: ignore[arg-type]
-    place = block.index(statement)
-    before, after = words[:place], words[place + 1 :]
+    inner, place = block_of(misuse, statement), statement
+    block, branch = inner, layout_of(misuse.function).parents[statement]
+    if "update" not in _words(methods, inner[: inner.index(statement)]):
+        if not isinstance(branch, ast.If) or statement not in branch.body:
+            return None
+        block, place = block_of(misuse, branch), branch
+    elif not is_unconditional(misuse):
+        return None
+    before = _words(methods, block[: block.index(place)])
+    after = _words(methods, block[block.index(place) + 1 :])
     if before.count("update") != 1 or ("step" in after and "update" not in after):
         return None
     early = before.index("update")
     if not {"step", "unscale_"} & {*before[:early]} or _has_argument(block[early]):
         return None
+    again = _words(methods, inner).count("update") if inner is not block else 0
     if "update" in after:
-        return unsafe(Remove(block[early]))
-    return unsafe(Move(block[early], statement, after=True))
+        return unsafe(Remove(block[early])) if not again else None
+    move = Move(block[early], place, after=True)
+    late = [each for each in inner if methods.get(_call(each)) == "update"] if again else []
+    return unsafe(move, *map(Remove, late)) if len(late) < 2 else None
+
+
+def _words(methods: Mapping[ast.Call, str], block: list[ast.stmt]) -> list[str]:
+    """The method that each statement calls on the scaler; "" for the others."""
+    return [methods.get(_call(each), "") for each in block]
+
+
+def _call(statement: ast.stmt) -> Any:
+    return getattr(statement, "value", None)
 
 
 def _has_argument(statement: ast.stmt) -> bool:

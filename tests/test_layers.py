@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The rooms from the ground up. What stands in a line may import what stands above it, and its
 #: own room. The longest entry that begins a file's name says where the file stands.
 ORDER = (
-    ("", "errors", "protocol", "rules", "collector", "recursion"),  # "rules" is the table alone
+    ("", "errors", "protocol", "collector", "recursion"),
+    ("plugins",),
+    ("rules",),  # the table alone
     ("findings", "workers", "files", "plaindata"),
     ("levels",),
     ("selectors",),
@@ -30,7 +32,7 @@ ORDER = (
     ("regions", "gradflow", "flow"),
     ("fixing.verbs", "fixing.arguments", "fixing.transformer", "fixing.codemods"),
     ("view",),
-    ("wording", "fixing.edits", "fixing.statements", "fixing.blocks"),
+    ("wording", "fixing.edits", "fixing.statements", "fixing.blocks", "authoring"),
     ("rules.*",),
     ("inspection",),
     ("cache",),

@@ -89,7 +89,7 @@ def _configured(values: Sequence[str], *, isolated: bool) -> Settings:
     if len(paths) > 1:
         raise UsageError(f"more than one configuration file: {', '.join(paths)}")
     if isolated:
-        settings = Settings()
+        settings = Settings(plugins=False)
     else:
         settings = load_settings(config=paths[0] if paths else None)
     for text in inline:

@@ -19,6 +19,7 @@ from amplint.errors import UsageError
 @click.command()
 @click.argument("selector", metavar="CODE_OR_NAME", required=False)
 @click.option("--all", "every", is_flag=True, help="List every rule.")
+@click.option("--test", "package", metavar="PACKAGE", help="Run the cases of a package's rules.")
 @click.option(
     "--output-format",
     type=click.Choice(["text", "json"]),
@@ -26,13 +27,16 @@ from amplint.errors import UsageError
     show_default=True,
     help="json: code, name, severity, effect, summary, fix, facts and page.",
 )
-def rule(selector: str | None, every: bool, output_format: str) -> None:
+def rule(selector: str | None, every: bool, package: str | None, output_format: str) -> None:
     """Explain a rule, by CODE or name: `amplint rule AMP110`."""
     from amplint import rules
 
-    if every == (selector is not None):
-        raise UsageError("give one rule or `--all`", "for example `amplint rule AMP110`")
-    codes = list(rules.TABLE) if every else [find_code(selector or "", rules.TABLE)]
+    if [every, selector is not None, package is not None].count(True) != 1:
+        raise UsageError("give one rule, `--all` or `--test`", "for example `amplint rule AMP110`")
+    if package is not None:
+        sys.exit(_test(package))
+    table = rules.known()
+    codes = list(table) if every else [find_code(selector or "", table)]
     modules = [rules.load(code) for code in codes]
     if output_format == "json":
         shown = [describe(module) for module in modules]
@@ -41,6 +45,17 @@ def rule(selector: str | None, every: bool, output_format: str) -> None:
         write_lines(_catalogue(modules))
     else:
         write_lines(_page(modules[0], color=wants_color("auto", sys.stdout)))
+
+
+def _test(package: str) -> int:
+    """Run the cases of a package's rules; the exit status."""
+    from amplint.cli.cases import failures
+
+    status = 0
+    for code, wrong in failures(package):
+        write_lines([f"{code}  ok"] if not wrong else [f"{code}  {line}" for line in wrong])
+        status = max(status, int(bool(wrong)))
+    return status
 
 
 def find_code(selector: str, table: dict[str, str]) -> str:

@@ -52,7 +52,9 @@ def _products(view: FileView, region: Region, leaving: list[ast.stmt]) -> Iterat
     layout = layout_of(region.function)
     for item in view.regions.inside(region):
         first = item.trail[0][0] if item.trail else item.call
-        if any(layout.holds(each, first) for each in leaving) and is_forward(view.regions, item):
+        is_used = bool(item.trail) or not isinstance(layout.parents[first], ast.Expr)
+        leaves = any(layout.holds(each, first) for each in leaving)
+        if leaves and is_used and is_forward(view.regions, item):
             yield item.call
     for node in (node for each in leaving for node in layout.inside(each)):
         dotted = view.module.resolve(node.func) if isinstance(node, ast.Call) else None

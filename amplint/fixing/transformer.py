@@ -154,7 +154,11 @@ class Plan(cst.CSTTransformer):
                 kept += _comments_above(new)
             if key in self.unwrapped:
                 group = _body(new)
-            group = [*_in_front(self.before.get(key, []), group), *self.after.get(key, [])]
+            before, after = (
+                self._done(self.before.get(key, ())),
+                self._done(self.after.get(key, ())),
+            )
+            group = [*_in_front(before, group), *after]
             if group and kept:
                 group[0] = group[0].with_changes(leading_lines=(*kept, *group[0].leading_lines))
                 kept = []
@@ -169,15 +173,19 @@ class Plan(cst.CSTTransformer):
             updated = updated.with_changes(footer=(*kept, *updated.footer))
         return updated.with_changes(body=body)
 
+    def _done(self, statements: Iterable[_Statement]) -> list[_Statement]:
+        """Statements that come from elsewhere, with what becomes of their own parts."""
+        return [cast("_Statement", each.visit(self)) for each in statements]
+
     def _small(self, original: Sequence[_Small], updated: Sequence[_Small]) -> list[_Small]:
         """The statements of one line, separated by semicolons."""
         body: list[_Small] = []
         for old, new in zip(original, updated, strict=True):
             if old in self.within or (old in self.removed - self.moved and _has_comment(old)):
                 raise CannotFix
-            body += map(_alone, self.before.get(old, []))
+            body += map(_alone, self._done(self.before.get(old, ())))
             body += [] if old in self.removed else [new]
-            body += map(_alone, self.after.get(old, []))
+            body += map(_alone, self._done(self.after.get(old, ())))
         if body and body[-1] is not updated[-1]:
             body[-1] = body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
         return body

@@ -303,6 +303,6 @@ def _read_directive(text: str, span: Span, alone: bool) -> _Directive:
 @lru_cache(maxsize=256)
 def codes_of(selector: str) -> frozenset[str]:
     """The codes of the rules that a code, a prefix or a name stands for; none for "ALL"."""
-    from amplint.rules import TABLE
+    from amplint.rules import known
 
-    return frozenset(code for code in TABLE if specificity(selector, code) > 0)
+    return frozenset(code for code in known() if specificity(selector, code) > 0)

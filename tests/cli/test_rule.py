@@ -20,7 +20,7 @@ def test_a_page_is_plain_markdown_in_a_pipe(run) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "# step-twice (AMP104)"
-    assert lines[2].startswith("error, crash/silent, no automatic fix, since ")
+    assert lines[2].startswith("error, crash/silent, unsafe fix, since ")
     page = rules.load("AMP104").__doc__.strip().splitlines()
     assert [line for line in page if line.strip()][1:] == [
         line for line in lines[3:] if line.strip()

@@ -124,6 +124,25 @@ def test_the_others_are_applied_although_one_does_harm(fixed: Callable[..., Fixe
     assert [refusal.finding.code for refusal in outcome.refused] == ["AMP101"]
 
 
+def test_what_collides_with_a_fix_that_does_harm_is_applied(fixed: Callable[..., Fixed]) -> None:
+    outcome = fixed(
+        "aabb\n",
+        AMP101=every("aa", "AMP101", (0, 2, "(")),
+        AMP102=every("bb", "AMP102", (0, 2, "y")),
+    )
+    assert outcome.text == "aay\n"
+    assert [refusal.finding.code for refusal in outcome.refused] == ["AMP101"]
+
+
+def test_a_finding_may_move_with_its_line(fixed: Callable[..., Fixed]) -> None:
+    outcome = fixed(
+        "bad\nworse\nend\n",
+        AMP101=every("bad", "AMP101", (0, 10, ""), (10, 10, "worse\n")),
+        AMP102=every("worse", "AMP102"),
+    )
+    assert outcome.refused == ()
+
+
 def test_a_finding_that_was_there_may_stay_and_move(fixed: Callable[..., Fixed]) -> None:
     outcome = fixed(
         "bad\nworse\n",

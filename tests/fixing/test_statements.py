@@ -67,6 +67,51 @@ CASES = {
             "scaler.step(optimizer)\nscaler.update()"
         ),
     ),
+    "unscale where the clip is": (
+        (
+            f"scaler.scale(loss).backward()\nif max_norm:\n    {CLIP}\nscaler.step(optimizer)\n"
+            "scaler.update()"
+        ),
+        (
+            "scaler.scale(loss).backward()\nif max_norm:\n    scaler.unscale_(optimizer)\n"
+            f"    {CLIP}\nscaler.step(optimizer)\nscaler.update()"
+        ),
+    ),
+    "unscale where the step is": (
+        (
+            f"if model.amp:\n    scaler.scale(loss).backward()\nelse:\n    loss.backward()\n{CLIP}\n"
+            "if model.amp:\n    scaler.step(optimizer)\n    scaler.update()\nelse:\n"
+            "    optimizer.step()"
+        ),
+        (
+            "if model.amp:\n    scaler.scale(loss).backward()\nelse:\n    loss.backward()\n"
+            f"if model.amp:\n    scaler.unscale_(optimizer)\n{CLIP}\n"
+            "if model.amp:\n    scaler.step(optimizer)\n    scaler.update()\nelse:\n"
+            "    optimizer.step()"
+        ),
+    ),
+    "one update behind a branch that steps": (
+        (
+            "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()\n"
+            "if model.head:\n    scaler.step(model.head)  # of the head\n    scaler.update()"
+        ),
+        (
+            "scaler.scale(loss).backward()\nscaler.step(optimizer)\n"
+            "if model.head:\n    scaler.step(model.head)  # of the head\nscaler.update()"
+        ),
+    ),
+    "a block ends with its comments": (
+        (
+            'with torch.autocast("cuda"):\n    loss = model(inputs, targets)\n'
+            "    # gradients\n    scaler.scale(loss).backward()  # scaled\n"
+            "    if inputs:\n        log(loss)\nscaler.step(optimizer)\nscaler.update()"
+        ),
+        (
+            'with torch.autocast("cuda"):\n    loss = model(inputs, targets)\n'
+            "# gradients\nscaler.scale(loss).backward()  # scaled\n"
+            "if inputs:\n    log(loss)\nscaler.step(optimizer)\nscaler.update()"
+        ),
+    ),
     "step through the scaler": (
         "scaler.scale(loss).backward()\noptimizer.step()\nscaler.update()",
         "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
@@ -104,15 +149,20 @@ def test_the_order_is_put_right(before: str, after: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        # the path assumes something
+        # the clip belongs to the end of the window
         (
-            f"scaler.scale(loss).backward()\nif max_norm:\n    {CLIP}\nscaler.step(optimizer)\n"
-            "scaler.update()"
+            f"scaler.scale(loss).backward()\n{CLIP}\nif inputs % 4 == 0:\n"
+            "    scaler.step(optimizer)\n    scaler.update()"
+        ),
+        # nobody knows whether a forward needs the block
+        (
+            'with torch.autocast("cuda"):\n    scaler.scale(loss).backward()\n'
+            "    loss = model(inputs, targets)\nscaler.step(optimizer)\nscaler.update()"
         ),
         # which backward is meant cannot be read
         "scaler.scale(loss)\nloss.backward()\nloss.backward()\nscaler.step(optimizer)\nscaler.update()",
     ],
-    ids=["condition", "two backwards"],
+    ids=["window", "forward", "two backwards"],
 )
 def test_what_is_not_certain_stays(body: str) -> None:
     assert fixed(body) == body

@@ -1,0 +1,1 @@
+"""Rules of one company about AMP."""
