@@ -91,7 +91,7 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS, layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Link, Severity, Standing
-from amplint.fixing.statements import is_known_at, keyword_of, torch_in
+from amplint.fixing.statements import code_of, is_known_at, keyword_of, torch_in
 from amplint.fixing.verbs import Add, Repair, unsafe
 from amplint.regions.regions import Region
 from amplint.rule import Rule
@@ -176,7 +176,7 @@ def _with_cuda(view: FileView, region: Region, scaler: BuiltScaler) -> Repair | 
     elif device is not None and is_known_at(
         view, device, region.function, scaler.function, scaler.call
     ):
-        switch, imports = f'{view.source_of(device)} == "cuda"', ()
+        switch, imports = f'{code_of(view, device)} == "cuda"', ()
     else:
         return None
     return unsafe(*(Add(one, switch, keyword="enabled") for one in both), *imports)

@@ -84,6 +84,7 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
+from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, Regions
@@ -185,8 +186,8 @@ def _on_logits(view: FileView, item: Inside) -> Repair | None:
     if logits is None or not isinstance(named, ast.Attribute):
         return None
     better = LOGITS[named.attr]
-    call_edit = Write(call.args[0], view.source_of(logits))
-    return unsafe(call_edit, Write(named, f"{view.source_of(named.value)}.{better}"))
+    call_edit = Write(call.args[0], code_of(view, logits))
+    return unsafe(call_edit, Write(named, f"{code_of(view, named.value)}.{better}"))
 
 
 def _logits(argument: ast.expr, function: Function) -> ast.expr | None:

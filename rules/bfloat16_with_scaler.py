@@ -87,7 +87,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
-from amplint.fixing.statements import is_known_at, keyword_of, statement_of, torch_in
+from amplint.fixing.statements import code_of, is_known_at, keyword_of, statement_of, torch_in
 from amplint.fixing.verbs import Add, Move, Repair, Write, unsafe
 from amplint.regions.contexts import DEFAULT_DTYPES
 from amplint.rule import Rule
@@ -362,12 +362,12 @@ def _disabled(
     if fixed:
         switch, imports = "False", ()
     elif is_known_at(view, dtype, region.function, use.built.function, call):
-        switch, imports = f"{view.source_of(dtype)} == {torch[0]}.float16", torch[1]
+        switch, imports = f"{code_of(view, dtype)} == {torch[0]}.float16", torch[1]
     else:
         holder = _binder_behind(use, region, dtype, call)
         if holder is None:
             return None
-        switch, imports = f"{view.source_of(dtype)} == {torch[0]}.float16", torch[1]
+        switch, imports = f"{code_of(view, dtype)} == {torch[0]}.float16", torch[1]
         later = (Move(layout_of(region.function).statement(call), holder, after=True),)
     if view.module.resolve(call.func) not in names.GRAD_SCALERS or keyword_of(call, None):
         return None

@@ -117,6 +117,7 @@ from amplint.amp.target_torch import Version, target_torch
 from amplint.code.module import Function, Module
 from amplint.code.scopes import Imported, Scopes
 from amplint.findings import Finding, Severity
+from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Add, Insert, Name, Rename, Repair, Verb, Write
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -352,7 +353,7 @@ class _Interface:
             return short
         if self._verbs(use) is None:
             return short
-        words = [self._view.source_of(item) for item in (*call.args, *call.keywords)]
+        words = [code_of(self._view, item) for item in (*call.args, *call.keywords)]
         if use.old.name == "autocast":
             names = _AUTOCAST_PARAMETERS[: len(call.args)]
             words[: len(names)] = [f"{name}={word}" for name, word in zip(names, words)]

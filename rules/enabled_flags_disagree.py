@@ -89,7 +89,7 @@ from amplint.code.dataflow import constant_of, definitions
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
-from amplint.fixing.statements import is_known_at
+from amplint.fixing.statements import code_of, is_known_at
 from amplint.fixing.verbs import Add, Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -182,7 +182,7 @@ def _same_flag(
     """Give the scaler the switch of autocast, where that has its value when the scaler is built."""
     if not is_known_at(view, theirs, autocast.function, built.function, built.call):
         return None
-    text = view.source_of(theirs)
+    text = code_of(view, theirs)
     if ours in (*built.call.args, *(item.value for item in built.call.keywords)):
         return unsafe(Write(ours, text))
     return unsafe(Add(built.call, text, keyword="enabled"))

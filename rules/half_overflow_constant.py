@@ -87,7 +87,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
-from amplint.fixing.statements import torch_in
+from amplint.fixing.statements import code_of, torch_in
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.float16 import HalfTensor, half_tensor
 from amplint.rule import Rule
@@ -215,7 +215,7 @@ def _by_dtype(view: FileView, tensor: ast.expr, number: ast.expr, value: Value) 
     is_literal = isinstance(number, (ast.Constant, ast.UnaryOp, ast.Call))
     if torch is None or path_text(tensor) is None or not is_literal:
         return None
-    end = f"{torch[0]}.finfo({view.source_of(tensor)}.dtype).{_end(value)}"
+    end = f"{torch[0]}.finfo({code_of(view, tensor)}.dtype).{_end(value)}"
     return unsafe(Write(number, end), *torch[1])
 
 

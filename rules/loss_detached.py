@@ -75,6 +75,7 @@ from amplint.amp.reached_calls import calls_leading_to
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.findings import Finding, PathStep, Severity
+from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.gradflow.analysis import CutOff
 from amplint.gradflow.values import LEAF
@@ -144,7 +145,7 @@ def _attached(view: FileView, found: CutOff) -> Repair | None:
         return unsafe(Remove(parent)) if is_own else None
     is_start = isinstance(parent, ast.Attribute) and parent.attr == "backward"
     scales = isinstance(parent, ast.Call) and last_name(parent.func) == "scale"
-    return unsafe(Write(node, view.source_of(inner))) if is_start or scales else None
+    return unsafe(Write(node, code_of(view, inner))) if is_start or scales else None
 
 
 def _inner(node: ast.expr) -> ast.expr | None:

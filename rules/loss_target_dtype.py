@@ -93,6 +93,7 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Severity
+from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.values.provenance import Activation, Origin, Step
@@ -262,7 +263,7 @@ def _recast(view: FileView, node: ast.Call, help_text: str) -> Repair | None:
         return unsafe(Write(node, "{}.float()"))
     if not isinstance(node.func, ast.Attribute) or len(node.args) + len(node.keywords) > 1:
         return None  # `to(device, dtype)` moves the tensor, too
-    tensor = view.source_of(node.func.value)
+    tensor = code_of(view, node.func.value)
     cast = {KEEP_INDICES: "", LONG: ".long()"}.get(help_text, ".float()")
     return unsafe(Write(node, f"{tensor}{cast}"))
 

@@ -107,7 +107,7 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.fixing.statements import statement_of
+from amplint.fixing.statements import code_of, statement_of
 from amplint.fixing.verbs import Entry, Insert, Repair, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -190,10 +190,12 @@ def _kept_too(
     places = ((use.function, use.node), (restored.function, restored.node))
     if not all(_is_there(built, function, place) for function, place in places):
         return None
-    key = "scaler_state_dict" if str(given.slice.value).endswith("state_dict") else "scaler"
-    checkpoint, scaler = view.source_of(given.value), built.target
-    code = f'if {checkpoint}.get("{key}"):\n    {scaler}.load_state_dict({checkpoint}["{key}"])'
-    entry = Entry(literal, f'"{key}"', f"{scaler}.state_dict()")
+    quote = "'" if code_of(view, given.slice).endswith("'") else '"'
+    word = "scaler_state_dict" if str(given.slice.value).endswith("state_dict") else "scaler"
+    key = f"{quote}{word}{quote}"
+    checkpoint, scaler = code_of(view, given.value), built.target
+    code = f"if {checkpoint}.get({key}):\n    {scaler}.load_state_dict({checkpoint}[{key}])"
+    entry = Entry(literal, key, f"{scaler}.state_dict()")
     return unsafe(entry, Insert(statement, code, after=True))
 
 

@@ -53,6 +53,12 @@ def calls_on(view: FileView, misuse: Misuse, *methods: str) -> Iterator[CallSite
             yield site
 
 
+def code_of(view: FileView, node: ast.AST) -> str:
+    """The code of an expression, for what a fix writes: as in the file where that is one line."""
+    text = ast.get_source_segment(view.module.source, node) or ""
+    return text if text and len(text.splitlines()) == 1 else ast.unparse(node)
+
+
 def argument_index(call: ast.Call, argument: ast.expr | ast.keyword) -> int:
     """Which argument of a call something is, in source order, keywords included."""
     given = [*call.args, *call.keywords]
