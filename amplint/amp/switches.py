@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amplint.amp import names
+from amplint.amp.roles import roles_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.values.assumptions import definition_of, name_of
 from amplint.values.conditions import conditions_at
@@ -26,37 +27,49 @@ _ENABLED = {
 
 def is_switch(test: ast.expr, function: Function, modules: Iterable[Module]) -> bool:
     """Whether a test reads a place that decides in one of the modules whether AMP is on."""
-    read = set(_places(test, function))
-    return any(not read.isdisjoint(module.once(_switches)) for module in modules)
+    read = set(_places_of(test, function))
+    return any(not read.isdisjoint(switches(module)) for module in modules)
+
+
+def switches(module: Module) -> frozenset[str]:
+    """The last names of what decides in a file whether AMP is on."""
+    return module.once(_switches)
 
 
 def _switches(module: Module) -> frozenset[str]:
-    """The places that are given as `enabled`, or asked around a scaler or an autocast."""
-    found: set[str] = set()
+    """The places that are given as `enabled`, or asked around a scaler, its use or an autocast."""
+    roles, found = roles_of(module), set[str]()
     for site in module.calls:
-        if site.dotted not in _ENABLED:
+        callee = site.node.func
+        scales = site.method == "scale" and isinstance(callee, ast.Attribute)
+        if site.dotted not in _ENABLED and not (
+            scales and roles.is_scaler(callee.value, site.function)
+        ):
             continue
         tests = [item.test for item in conditions_at(site.node, site.function)]
         for expression in (*tests, *_given(site)):
-            found.update(_places(expression, site.function))
+            found.update(_places_of(expression, site.function))
     return frozenset(found)
 
 
 def _given(site: CallSite) -> Iterator[ast.expr]:
-    index = _ENABLED[site.dotted or ""]
+    """What a constructor gets as `enabled`."""
+    index = _ENABLED.get(site.dotted or "")
+    if index is None:
+        return
     yield from site.node.args[index : index + 1]
     yield from (item.value for item in site.node.keywords if item.arg == "enabled")
 
 
-def _places(expression: ast.expr, function: Function, depth: int = _DEPTH) -> Iterator[str]:
+def _places_of(expression: ast.expr, function: Function, depth: int = _DEPTH) -> Iterator[str]:
     """The last names of what an expression reads, through the definitions of names."""
     name = name_of(expression)
     if name:
         yield name
         definition = definition_of(expression, function) if depth else None
         if definition is not None:
-            yield from _places(definition, function, depth - 1)
+            yield from _places_of(definition, function, depth - 1)
         return
     for part in ast.iter_child_nodes(expression):
         if isinstance(part, ast.expr):
-            yield from _places(part, function, depth)
+            yield from _places_of(part, function, depth)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amplint.amp.roles import Roles
+from amplint.amp.switches import is_switch
 from amplint.code.expressions import path_text
 from amplint.code.module import Function, Module
 from amplint.flow.call import callee_name
@@ -24,10 +25,6 @@ from amplint.flow.state import State, Step
 from amplint.flow.witness import steps_of
 from amplint.protocol import Event
 from amplint.protocol.violations import code_of
-
-AMP_GUARD = re.compile(
-    r"amp|fp16|half|mixed|precision|scaler|autocast|bf16|float16|16", re.IGNORECASE
-)
 
 #: A test whether some parameter has a gradient, inline or through a flag.
 GRADIENT_GUARD = re.compile(r"\.grad is not None|(?:has|have|any|got)_?grad", re.IGNORECASE)
@@ -197,17 +194,24 @@ class Diagnostician:
         for node, function in self.sites(word):
             if plain is not None and function is not plain[2]:
                 continue
-            others = [test for test, _ in self.guards_of(node) if _is_switch(test)]
+            guards = [test for test, _ in self.guards_of(node)]
+            others = [test for test in guards if self._is_switch(test, function)]
             differing = [test for test in others if _text(test) not in own_texts]
             if not differing:
                 continue
-            amp_own = [test for test in own if _is_switch(test)]
+            amp_own = [test for test in own if self._is_switch(test, site.function)]
             if slug == "optimizer-step-on-scaled" and not amp_own:
                 continue
             guard = _text(amp_own[-1]) if amp_own else ""
             other = {"other_guard": _text(differing[-1]), "needed": _METHODS[word]}
             return {"guard": guard, "line": str(node.lineno), **other}
         return None
+
+    def _is_switch(self, test: ast.expr, function: Function) -> bool:
+        """Whether a test is about AMP: it asks for a scaler, or for what decides that one scales."""
+        if any(self.roles.is_scaler(part, function) for part in _places(test)):
+            return ".get_scale()" not in _text(test)
+        return is_switch(test, function, (self.module,))
 
     # -- static index ------------------------------------------------------------------
 
@@ -259,10 +263,9 @@ class Diagnostician:
                 self._note_calls(child, guards)  # type: ignore[arg-type]
 
 
-def _is_switch(test: ast.expr) -> bool:
-    """Whether a test may switch AMP on; how large the scale is says nothing about that."""
-    text = _text(test)
-    return AMP_GUARD.search(text) is not None and ".get_scale()" not in text
+def _places(test: ast.expr) -> Iterator[ast.expr]:
+    """The names and attributes that a test reads."""
+    return (part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute)))
 
 
 def _flush_without_update(state: State, site: Site) -> Site | None:

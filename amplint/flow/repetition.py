@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from amplint.amp.roles import roles_of
+from amplint.amp.switches import switches
 from amplint.code.arguments import first_parameter, parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.module import Function
 from amplint.flow.conditions import mentions
-from amplint.flow.diagnosis import AMP_GUARD
 from amplint.flow.facts import BACKWARD, SCALE, STEP, UPDATE, ZERO_GRAD
 from amplint.flow.functions import drop_locals
 from amplint.flow.interpreter import Interpreter
@@ -102,6 +103,15 @@ def _given(state: State, function: Function) -> dict[str, Value]:
     }
 
 
+def _lasts(path: str, function: Function) -> bool:
+    """Whether a local path is what switches AMP on, or a scaler."""
+    last = path.rpartition(".")[2]
+    if last in switches(function.module):
+        return True
+    read = ast.parse(path, mode="eval").body if path.replace(".", "").isidentifier() else None
+    return read is not None and roles_of(function.module).is_scaler(read, function)
+
+
 def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:
     """What a call assumed about parameters that are the same in the next call.
 
@@ -112,6 +122,6 @@ def _lasting_facts(state: State, function: Function) -> dict[tuple, bool]:
         atom: truth
         for atom, truth in state.facts.items()
         if all(
-            AMP_GUARD.search(m.removeprefix(prefix)) for m in mentions(atom) if m.startswith(prefix)
+            _lasts(m.removeprefix(prefix), function) for m in mentions(atom) if m.startswith(prefix)
         )
     }

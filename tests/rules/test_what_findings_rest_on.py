@@ -208,3 +208,34 @@ def test_the_option_that_decides_about_the_dtype_is_named() -> None:
     (finding,) = found("AMP402", TABLE)
     assert finding.severity is Severity.INFO
     assert "`chosen.number == 'brain'`" in finding.message
+
+
+GUARDED = """
+def fit(net, pages, {flag}):
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    keeper = GradScaler("cuda")
+    for page in pages:
+        sgd.zero_grad()
+        loss = net(page).sum()
+        {scaling}
+        {stepping}
+        keeper.update()
+"""
+EITHER = "{test}: keeper.scale(loss).backward()\n        else: loss.backward()"
+
+
+@pytest.mark.parametrize(
+    ("flag", "scaling", "stepping", "code"),
+    [
+        ("fast", EITHER, "keeper.step(sgd)", "AMP201"),  # it decides what is scaled
+        ("half_rate", "keeper.scale(loss).backward()", "{test}: keeper.step(sgd)", "AMP106"),
+    ],
+)
+def test_a_guard_is_about_amp_by_what_it_guards(
+    flag: str, scaling: str, stepping: str, code: str
+) -> None:
+    words = {"flag": flag, "scaling": scaling, "stepping": stepping}
+    program = GUARDED.format(**words).replace("{test}", f"if {flag}")
+    source = (HEAD + program).encode()
+    result = check_source("main.py", source, Settings(select=("AMP1", "AMP201")))
+    assert [item.code for item in result.findings] == [code]
