@@ -158,9 +158,17 @@ class Places:
         if location is None:
             return None
         value = state.values.get(location)
+        if value is None and isinstance(node, ast.Attribute):
+            value = self._held(node, state, function)
         if value is None and self._is_outside(node, state, function):
             value = self._fixed_value(node, function)
         return value if value is not None else ("path", location)
+
+    def _held(self, node: ast.Attribute, state: State, function: Function) -> Value:
+        """The object that an attribute holds: its location is that of the object's own fields."""
+        base = self.locate(node.value, state, function)
+        known = state.values.get(f"{base}.{node.attr}") if base is not None else None
+        return known if known is not None and known[0] == "instance" else None
 
     def _fixed_value(self, node: ast.expr, function: Function) -> Value:
         """What a place outside of all functions always holds, if that is known."""

@@ -202,10 +202,14 @@ class ProtocolCalls:
         ]
 
     def _behind(self, loss: ast.expr, call: Call) -> set[str] | None:
-        """Places that a loss was computed from in its function; None if some are out of sight."""
+        """Places that a loss was computed from in its function.
+
+        None if some are out of sight and no module of an optimizer is among the others.
+        """
         bound = bindings_of(call.function)
         given = parameters(call.function).keys() - {"self", "cls"}
         found: set[str] = set()
+        from_outside = False
         pending: list[ast.AST] = [loss]
         for node in pending:
             location = None
@@ -219,12 +223,15 @@ class ProtocolCalls:
                 continue
             found.add(location)
             if node.id in given:
-                return None  # it may come with a graph of its own
+                from_outside = True  # it may come with a graph of its own
+                continue
             pending += [item.value for item in bound.get(node.id, ()) if item.value is not None]
-        return found
+        return None if from_outside and not any(map(self._is_owned, found)) else found
 
     def _operands(self, node: ast.AST, given: AbstractSet[str], call: Call) -> list[ast.AST]:
         """The parts of an expression that may bring a graph: no batch that a model is run on."""
+        if isinstance(node, ast.Call) and callee_name(node) == "detach":
+            return []
         parts = [*ast.iter_child_nodes(node)]
         place = node.func if isinstance(node, ast.Call) else None
         location = self.reader.locate(place, call.state, call.function) if place else None

@@ -258,3 +258,83 @@ class Loop(Base):
 def test_a_declared_method_of_what_is_handed_over_may_do_anything(body: str) -> None:
     assert codes(DECLARED.replace("{body}", body)) == []
     assert codes(DECLARED.replace("{body}", "self.net(x)")) == ["AMP101"]
+
+
+# -- objects that attributes hold ----------------------------------------------------------------------
+
+KEPT = """\
+class Guarded:
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+
+    def enlarge(self, value):
+        return self.wrapped.scale(value)
+
+    def apply(self, opt):
+        {apply}
+
+class Fit:
+    def __init__(self, net):
+        self.net, self.opt = net, torch.optim.SGD(net.parameters(), lr=0.1)
+        self.tools = Guarded(torch.amp.GradScaler("cuda"))
+
+    def run(self, data):
+        for x in data:
+            self.opt.zero_grad()
+            self.tools.enlarge(self.net(x).mean()).backward()
+            self.tools.apply(self.opt)
+"""
+RIGHT = "self.wrapped.step(opt); self.wrapped.update()"
+
+
+@pytest.mark.parametrize(
+    ("apply", "expected"),
+    [
+        (RIGHT, []),
+        ("self.wrapped.step(opt)", ["AMP105"]),
+        (f"torch.nn.utils.clip_grad_norm_(opt.param_groups[0]['params'], 1); {RIGHT}", ["AMP110"]),
+        (f"opt.step(); {RIGHT}", ["AMP112"]),
+    ],
+)
+def test_methods_of_an_object_that_an_attribute_holds(apply: str, expected: list[str]) -> None:
+    assert codes(KEPT.replace("{apply}", apply)) == expected
+    moved = KEPT.replace("self.tools", "self.parts.tools").replace(
+        "self.parts.tools = ", "self.parts = torch.nn.Module(); self.parts.tools = "
+    )
+    assert codes(moved.replace("{apply}", apply)) in ([], expected)
+
+
+SIDE = """\
+class Side(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(4, 2)
+
+    def learn(self, hidden, wanted):
+        fixed = {cut}
+        torch.nn.functional.mse_loss(self.out(fixed), wanted).backward()
+
+class Both:
+    def __init__(self, trunk):
+        self.trunk, self.side = trunk, Side()
+        self.of_trunk = torch.optim.SGD(trunk.parameters(), lr=0.1)
+        self.of_side = torch.optim.SGD(self.side.parameters(), lr=0.1)
+        self.gs = torch.amp.GradScaler("cuda")
+
+    def fit(self, data):
+        for x, y in data:
+            self.of_trunk.zero_grad()
+            self.of_side.zero_grad()
+            hidden = self.trunk(x)
+            self.side.learn(hidden, y)
+            self.gs.scale(hidden.mean()).backward()
+            self.gs.step({first})
+            self.gs.update()
+            {second}.step()
+"""
+
+
+def test_a_plain_backward_of_a_held_part_is_not_taken_to_reach_the_others() -> None:
+    right = {"first": "self.of_trunk", "second": "self.of_side"}
+    assert codes(SIDE.format(cut="hidden.detach()", **right)) == []
+    assert codes(SIDE.format(cut="hidden", **right)) == []
