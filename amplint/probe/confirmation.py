@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -84,6 +85,7 @@ def probe_findings(
         return [Probed(replace(f, evidence=v.evidence), v) for f, v in zip(findings, verdicts)]
     interpreter = find_interpreter(limits.python, settings.project_root or os.getcwd())
     with contextlib.ExitStack() as stack:
+        stack.enter_context(ended_by_sigterm())
         count = limits.workers or min(available_processors(), -(-probeable // EACH), MOST)
         workers = [
             stack.enter_context(contextlib.closing(Worker(interpreter))) for _ in range(count)
@@ -91,18 +93,51 @@ def probe_findings(
         device = _device(workers[0].hello().devices)
         if device != "cpu":
             workers = workers[:1]
-        session = _Session(findings, settings, limits, device, progress)
-        with ThreadPoolExecutor(len(workers)) as threads:
-            try:
-                for _ in range(ROUNDS):
-                    for future in [threads.submit(session.work, worker) for worker in workers]:
-                        future.result()
-                    session.look_behind()
-            except BaseException:
-                for worker in workers:
-                    worker.stop()
-                raise
+        return probe_with(workers, findings, settings, limits, progress)
+
+
+def probe_with(
+    workers: list[Worker],
+    findings: Iterable[Finding],
+    settings: Settings,
+    limits: Limits,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Probed]:
+    """The same with workers that are there already, and stay.
+
+    Raises:
+        WorkerFailed: there is nothing to execute it with.
+    """
+    device = _device(workers[0].hello().devices)
+    session = _Session(list(findings), settings, limits, device, progress)
+    with ThreadPoolExecutor(len(workers)) as threads:
+        try:
+            for _ in range(ROUNDS):
+                for future in [threads.submit(session.work, worker) for worker in workers]:
+                    future.result()
+                session.look_behind()
+        except BaseException:
+            for worker in workers:
+                worker.stop()
+            raise
     return session.probed()
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the program as an exit does: workers end, and scratch folders go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 class _Session:

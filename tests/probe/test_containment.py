@@ -9,7 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +21,7 @@ import pytest
 
 from amplint.checker import check_paths
 from amplint.config import Settings
-from amplint.probe.confirmation import Limits, probe_findings
+from amplint.probe.confirmation import Limits, ended_by_sigterm, probe_findings
 from amplint.probe.interpreter import Interpreter, find_interpreter
 from amplint.probe.messages import Domain, Plan, Prediction, Request, Role, RunResult, Source
 from amplint.probe.process import Worker, WorkerFailed
@@ -207,3 +211,23 @@ def test_the_environment_is_empty(
     names = json.loads(caught.value.message.split(": ", 1)[1])
     assert "SECRET_TOKEN" not in names
     assert {"HOME", "TMPDIR"} <= set(names)
+
+
+def test_sigterm_ends_like_an_exit() -> None:
+    with pytest.raises(SystemExit) as ended, ended_by_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)  # the signal comes before
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_folders_of_dead_owners_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead, alive = (tmp_path / f"amplint-probe-{pid}-x" for pid in (ended.pid, os.getpid()))
+    dead.mkdir()
+    alive.mkdir()
+    worker = Worker(find_interpreter(sys.executable, str(tmp_path)))
+    worker.close()
+    assert [path.name for path in tmp_path.iterdir()] == [alive.name]
