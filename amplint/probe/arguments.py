@@ -91,8 +91,10 @@ class ArgumentReader:
             function, activation = self._constructor, self._construction
             if root == "self" and attributes:
                 root = self._kept.get(attributes.pop(0), "")
-        if activation is None or root not in parameters(function):
+        if root not in parameters(function):
             return [], False
+        if activation is None:
+            return self._from_file(function, attributes)
         back = back_of_parameter(self._values.origins, function, root, activation)
         found: list[Passed] = []
         complete = back.complete
@@ -107,7 +109,16 @@ class ArgumentReader:
             more, known = self._trace(expression, place.function, place.activation)
             found += more
             complete = complete and known
-        return found, complete
+        return (found, complete) if back.places else self._from_file(function, attributes)
+
+    def _from_file(self, function: Function, keys: list[str]) -> tuple[list[Passed], bool]:
+        """What the configuration files say of a decorated function's settings: who decorates
+        a function may pass what it has read."""
+        decorators = getattr(function.node, "decorator_list", ())
+        if self._files is None or not keys or not decorators:
+            return [], False
+        entries = self._files.entries(".".join(keys))
+        return [Passed(value, file=file) for value, file in entries], bool(entries)
 
     @cached_property
     def _constructor(self) -> Function | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from amplint.code.dataflow import parameters
@@ -35,6 +36,19 @@ _SPECIAL = frozenset({"LBFGS", "SparseAdam"})
 _NONE = " is None"
 #: Under which name it is chosen which configuration file is read: no option has it.
 _FILE = "configuration file"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The inputs that one way into a function settles.
+
+    Args:
+        values: path -> value; what is missing is unknown.
+        by_user: paths of those that somebody has to set on a command line, or to pass.
+    """
+
+    values: dict[str, Any]
+    by_user: frozenset[str] = frozenset()
 
 
 class Callers:
@@ -101,6 +115,22 @@ class Callers:
 
     def _runs(self, site: CallSite, function: Function) -> bool:
         return self._objects.callee(site.node, site.function) is function
+
+    def handed_to(self, function: Function) -> Iterator[str]:
+        """The functions of libraries that get a function, or the class whose method it is, and
+        may call it with whatever they like."""
+        names = {function.name} if function.owner is None else {function.owner.name}
+        constructor = self._objects.method(function.owner, "__init__") if function.owner else None
+        named = constructor or function
+        for module in dict.fromkeys((named.module, *self._objects.project.users(named))):
+            for site in module.calls:
+                given = (*site.node.args, *(keyword.value for keyword in site.node.keywords))
+                is_given = any(
+                    isinstance(value, (ast.Name, ast.Attribute)) and last_name(value) in names
+                    for value in given
+                )
+                if is_given and self._objects.symbol(site.node.func, site.function) is None:
+                    yield module.resolve(site.node.func) or ast.unparse(site.node.func)
 
     # -- ways ----------------------------------------------------------------------------------
 
@@ -219,7 +249,7 @@ class Callers:
         decisions: Iterable[Decision],
         options: Mapping[str, Option],
         wanted: Collection[str] = (),
-    ) -> dict[str, Any] | None:
+    ) -> Settled | None:
         """The inputs that a way into a function settles: as they were chosen where it can pass
         that, else as it passes them.
 
@@ -228,12 +258,13 @@ class Callers:
                 are what they are if the user sets nothing.
 
         Returns:
-            path -> value; what is missing is unknown. None if the way is never taken like that.
+            None if the way is never taken like that.
         """
         known = dict(options)  # grows by the fields that a command line fills
         reader = ArgumentReader(self._objects, self._values, way, known, self._files)
         choices = Choices(known)
         settled: dict[str, Any] = {}
+        by_user: set[str] = set()
         for decision in sorted(decisions, key=lambda item: item.path not in wanted):
             path = decision.path.removesuffix(_NONE)
             passed, complete = reader.passed(path)
@@ -245,9 +276,11 @@ class Callers:
                 )
                 chosen = next((item for item in fitting if item is not None), None)
                 if chosen is not None:
-                    settled[decision.path], choices = chosen
+                    settled[decision.path], choices, is_set = chosen
+                    by_user |= {decision.path} if is_set else set()
                     break
-        return settled if all(map(choices.permit, way.conditions)) else None
+        found = Settled(settled, frozenset(by_user))
+        return found if all(map(choices.permit, way.conditions)) else None
 
 
 def _is_optimizer(made: ast.expr | None, function: Function) -> bool:
@@ -265,8 +298,9 @@ def _is_optimizer(made: ast.expr | None, function: Function) -> bool:
 
 def _fit(
     passed: Passed, wanted: Any, asks_none: bool, exact: bool, choices: Choices
-) -> tuple[Any, Choices] | None:
-    """The value of a decision, and what a user sets for it; None if it cannot be had.
+) -> tuple[Any, Choices, bool] | None:
+    """The value of a decision, what a user sets for it, and whether one sets it at all; None if
+    it cannot be had.
 
     Args:
         asks_none: the decision is whether something is None.
@@ -280,14 +314,14 @@ def _fit(
     if value is UNKNOWN or (exact and not is_same(value, wanted)):
         return None
     permitted = all(choices.permit(condition, known=True) for condition in passed.conditions)
-    return (value, choices) if permitted else None
+    return (value, choices, bool(passed.option)) if permitted else None
 
 
 def _value(passed: Passed, wanted: Any, exact: bool, choices: Choices) -> Any:
     if not passed.option:
         return passed.value
     if not exact:
-        return choices.value(passed.option)
+        return choices.keep(passed.option)
     allowed = passed.allowed is None or any(is_same(wanted, item) for item in passed.allowed)
     return wanted if allowed and choices.choose(passed.option, wanted) else UNKNOWN
 
@@ -297,7 +331,7 @@ def _none_or_not(passed: Passed, wanted: Any, exact: bool, choices: Choices) -> 
     if not passed.option:
         return passed.value is None
     if not exact:
-        value = choices.value(passed.option)
+        value = choices.keep(passed.option)
         return UNKNOWN if value is UNKNOWN else value is None
     if wanted:
         return True if choices.choose(passed.option, None) else UNKNOWN

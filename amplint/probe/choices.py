@@ -61,6 +61,13 @@ class Choices:
             return UNKNOWN
         return option.default
 
+    def keep(self, name: str) -> Any:
+        """What an option is, and stays: what else it is needed for has to go with that."""
+        value = self.value(name)
+        if value is not UNKNOWN:
+            self._made.setdefault(name, value)
+        return value
+
     def choose(self, name: str, value: Any) -> bool:
         """Set a value; False where another one is set, or nobody can set it."""
         known = self._made.get(name, _GIVEN)

@@ -35,15 +35,19 @@ class ConfigFiles:
     def entries(self, key: str) -> list[tuple[Any, str]]:
         """The plain values of a key, in whatever section, each with its file.
 
+        A key with dots is one of a section of that name: "train.clip".
+
         The file is "" if every file that has the key says the same: it goes with all others.
         """
         known = self._entries.get(key)
         if known is None:
+            *sections, last = key.split(".")
             found = [
                 (value, path)
                 for path, text in self._texts.items()
-                if key in text
-                for value in _values_of(key, _parsed(path, text))
+                if last in text
+                for section in _sections(sections, _parsed(path, text))
+                for value in _values_of(last, section)
             ]
             alike = len({repr(value) for value, _ in found}) == 1
             known = self._entries[key] = [(found[0][0], "")] if alike else found
@@ -76,6 +80,20 @@ def _parsed(path: str, text: str) -> object:
         return from_json(text) if path.endswith(".json") else from_yaml(text)
     except NoData:
         return None
+
+
+def _sections(names: list[str], data: object) -> Iterator[object]:
+    """The parts of some data that lie under these keys, one in the other, wherever that is."""
+    if not names:
+        yield data
+        return
+    if isinstance(data, dict):
+        if names[0] in data:
+            yield from _sections(names[1:], data[names[0]])
+        data = list(data.values())
+    if isinstance(data, list):
+        for item in data:
+            yield from _sections(names, item)
 
 
 def _values_of(key: str, data: object) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amplint.probe.domains import Option
-from amplint.probe.messages import Decision
+from amplint.probe.messages import Decision, RunResult
 
 #: Decisions about data and the machine, which no caller of a function determines.
 _SURROUNDINGS = re.compile(r"^len\(|@\d+$|^nan in |^os\.|^torch\.")
@@ -22,17 +22,24 @@ class Need:
 
     Args:
         holding: the options under which the outcome stays, the chosen one first.
+        without: runs with other options, in which the outcome is gone.
         tried: whether that was seen. What could not be tried counts as needed.
     """
 
     decision: Decision
     holding: tuple[Any, ...]
     tried: bool = True
+    without: tuple[RunResult, ...] = ()
 
 
 def is_surroundings(path: str) -> bool:
     """Whether a decision is about data or the machine: `len(loader)`, a NaN in the loss."""
     return _SURROUNDINGS.search(path) is not None
+
+
+def is_machine(path: str) -> bool:
+    """Whether a decision is about what the machine or the version of torch can do."""
+    return path.startswith("torch.")
 
 
 def root_of(path: str) -> str:

@@ -218,7 +218,8 @@ class Decision:
             that everything computed from it is, too). About the machine: "os.…", "torch.…".
         options: all its values, the chosen one included.
         row: of the checked file where it was first read, 0 if elsewhere.
-        origin: as in `Domain`, or "role".
+        origin: as in `Domain`, or "option" (a command line that the project's own parser has
+            parsed says so; its default is the first option), or "role".
     """
 
     path: str
@@ -268,6 +269,7 @@ class Raised:
     Args:
         inside: where it was raised: "torch.amp", "torch.autograd", "torch", "user", "probe".
         filename, row: the user's innermost line.
+        calls: the lines of the project that led there, outermost first, that one included.
     """
 
     type: str
@@ -275,6 +277,12 @@ class Raised:
     inside: str
     filename: str = ""
     row: int = 0
+    calls: tuple[tuple[str, int], ...] = ()
+
+    def rows_of(self, filename: str) -> tuple[int, ...]:
+        """The rows of a file on the way to the exception, the innermost first."""
+        calls = self.calls or ((self.filename, self.row),)
+        return tuple(row for name, row in reversed(calls) if name == filename)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +319,23 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A call of a function that nobody has, before a target row was reached.
+
+    Args:
+        name: how the code calls it, from the module that it is imported from.
+        row: of the checked file.
+        inputs: paths of unknown values that it got, or that it is a method of.
+        given: the other things that it got, as far as they are plain, in words.
+    """
+
+    name: str
+    row: int
+    inputs: tuple[str, ...] = ()
+    given: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that is taken to be so, and that nobody has seen.
 
@@ -339,8 +364,10 @@ class RunResult:
             reached it, one for each parameter; None for a parameter without gradient.
         skipped: statements that raised, in a run with repair.
         opaque: stand-ins that received a scaler, optimizer, model or loss.
+        asked: calls of functions that nobody has, before the first target row.
         notes: other approximations that a verdict has to know; any of them may keep a run from
             confirming.
+        calls: how often the entry was called; 0 if nobody has counted.
         remarks: approximations that do not bear on a verdict: what was left out or invented
             beside the gradients.
     """
@@ -354,8 +381,10 @@ class RunResult:
     steps: tuple[tuple[int, tuple[float | None, ...]], ...] = ()
     skipped: tuple[Skipped, ...] = ()
     opaque: tuple[Handed, ...] = ()
+    asked: tuple[Asked, ...] = ()
     notes: tuple[Note, ...] = ()
     remarks: tuple[str, ...] = ()
+    calls: int = 0
     torch: str = ""
     device: str = "cpu"
     seconds: float = 0.0
@@ -420,6 +449,10 @@ def _omissions(items: list[dict[str, Any]]) -> tuple[Omission, ...]:
     return tuple(Omission(item["kind"], tuple(item["rows"])) for item in items)
 
 
+def _raised(data: dict[str, Any]) -> Raised:
+    return Raised(**{**data, "calls": tuple((name, row) for name, row in data["calls"])})
+
+
 def decode_result(data: dict[str, Any]) -> RunResult:
     """The result of a JSON object that `encode` made.
 
@@ -430,7 +463,7 @@ def decode_result(data: dict[str, Any]) -> RunResult:
     return RunResult(
         **{
             **data,
-            "raised": Raised(**raised) if raised else None,
+            "raised": _raised(raised) if raised else None,
             "decisions": tuple(
                 Decision(**{**item, "options": tuple(item["options"])})
                 for item in data["decisions"]
@@ -443,6 +476,9 @@ def decode_result(data: dict[str, Any]) -> RunResult:
             ),
             "opaque": tuple(
                 Handed(**{**item, "kinds": tuple(item["kinds"])}) for item in data["opaque"]
+            ),
+            "asked": tuple(
+                Asked(**{**item, "inputs": tuple(item["inputs"])}) for item in data["asked"]
             ),
             "notes": tuple(Note(**item) for item in data["notes"]),
             "remarks": tuple(data["remarks"]),

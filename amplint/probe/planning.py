@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,9 +21,11 @@ from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.findings import Finding
 from amplint.flow.slice import blocks_of, expressions_of
 from amplint.probe.callers import Callers
+from amplint.probe.counters import tests_of_counters
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
-from amplint.probe.messages import Domain, Plan, Role, Source
+from amplint.probe.messages import Domain, Event, Plan, Role, Source
 from amplint.probe.predictions import needs_data, predict, rows_of
+from amplint.probe.preferences import Compared, Truth, demands, fits
 from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
 from amplint.source.positions import split_lines
@@ -47,14 +48,6 @@ OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "schedule
 _FINITE = re.compile(r"nan|finite|isinf|infinite", re.IGNORECASE)
 #: The mark of such optimizers, and the setting `fused` as a keyword or a key.
 _SCALES_ITSELF = re.compile(r"_step_supports_amp_scaling|\bfused\b['\"]?\]?\s*[=:]")
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +146,24 @@ class PlanBuilder:
             and isinstance(node.ctx, ast.Load)
         )
 
+    @cached_property
+    def rows_by_counter(self) -> frozenset[int]:
+        """Rows of the checked file that test how often something has been done."""
+        return frozenset(
+            row
+            for function in self.view.module.functions
+            for row in tests_of_counters(function, self.slice_rows)
+        )
+
+    def builds_scaler_here(self, events: Iterable[Event], row: int) -> bool:
+        """Whether the function at a row built the only scaler: nobody else has scaled with it."""
+        built = [event for event in events if event.kind == "scaler"]
+        return len(built) == 1 and (
+            built[0].filename == self.path
+            and "stands-for" not in built[0].facts
+            and self.function_at(built[0].row) is self.function_at(row)
+        )
+
     def calls_with(self, owners: Collection[str]) -> Iterator[tuple[str, int]]:
         """Calls of the checked file of methods of these paths, or with them as arguments."""
         for site in self.view.module.calls:
@@ -237,9 +248,15 @@ class PlanBuilder:
             entry_source=names.index(self._path_of(entry.module)),
             repeated=not _loops(entry),
             real_data=needs_data(finding.code),
-            parameters=tuple(dict.fromkeys((*parameters(entry), "self"))),
+            parameters=self._parameters_of(entry),
         )
         return Planned(plan, entry, options)
+
+    def _parameters_of(self, entry: Function) -> tuple[str, ...]:
+        """Names of the entry's parameters, of those of its object's constructor, and "self"."""
+        constructor = self.view.objects.method(entry.owner, "__init__") if entry.owner else None
+        made = parameters(constructor) if constructor is not None else ()
+        return tuple(dict.fromkeys((*parameters(entry), *made, "self")))
 
     # -- entries -----------------------------------------------------------------------------
 
@@ -400,14 +417,14 @@ class PlanBuilder:
 
     def _preferences(self, finding: Finding, domains: Iterable[Domain]) -> dict[str, Any]:
         """Values under which the path of the finding is taken, as far as its tests say so."""
-        wanted: dict[str, _Truth | _Compared] = {}
+        wanted: dict[str, Truth | Compared] = {}
         for test, holds in (*self._assumptions(finding), *self._guards(finding)):
-            for path, value in _demands(test, holds):
+            for path, value in demands(test, holds):
                 wanted.setdefault(path, value)
         chosen: dict[str, Any] = {}
         for domain in domains:
             if domain.path in wanted:
-                fitting = [v for v in domain.values if _fits(v, wanted[domain.path])]
+                fitting = [v for v in domain.values if fits(v, wanted[domain.path])]
                 if fitting:
                     chosen[domain.path] = fitting[0]
         return chosen
@@ -493,56 +510,3 @@ def _is_by_hand(node: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
             for inner in ast.walk(target)
         )
     return False
-
-
-class _Truth:
-    """A value is wanted that is true, or one that is not."""
-
-    def __init__(self, holds: bool) -> None:
-        self.holds = holds
-
-
-class _Compared:
-    """A value is wanted with which a comparison holds, or does not."""
-
-    def __init__(self, compare: Callable[[Any, Any], Any], other: Any, holds: bool) -> None:
-        self._compare = compare
-        self._other = other
-        self._holds = holds
-
-    def fits(self, value: Any) -> bool:
-        """Whether a value is wanted."""
-        try:
-            return bool(self._compare(value, self._other)) is self._holds
-        except TypeError:
-            return False
-
-
-def _demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, _Truth | _Compared]]:
-    """What has to be true of paths so that a test holds, or does not."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _demands(test.operand, not holds)
-    elif isinstance(test, ast.BoolOp):
-        decided = isinstance(test.op, ast.And) is holds
-        for value in test.values if decided else test.values[:1]:
-            yield from _demands(value, holds)
-    elif isinstance(test, ast.Compare) and len(test.ops) == 1:
-        path = path_text(test.left)
-        constant = test.comparators[0]
-        if path is None or not isinstance(constant, ast.Constant):
-            return
-        if constant.value is None:
-            equal = isinstance(test.ops[0], (ast.Eq, ast.Is))
-            yield path, _Truth(equal is not holds)
-        elif type(test.ops[0]) in _COMPARISONS:
-            yield path, _Compared(_COMPARISONS[type(test.ops[0])], constant.value, holds)
-    else:
-        path = path_text(test)
-        if path is not None:
-            yield path, _Truth(holds)
-
-
-def _fits(value: Any, wanted: _Truth | _Compared) -> bool:
-    if isinstance(wanted, _Truth):
-        return bool(value) is wanted.holds
-    return isinstance(wanted, _Compared) and wanted.fits(value)

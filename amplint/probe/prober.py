@@ -7,24 +7,25 @@ the line under other circumstances.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
-import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amplint.code.dataflow import parameters
 from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
+from amplint.probe.acceptance import doubts_about, invents_none, is_own, is_round_count
 from amplint.probe.arguments import Way
+from amplint.probe.callers import Settled
 from amplint.probe.domains import OTHER
 from amplint.probe.doubts import OWNERS, SECOND_CALL, in_words
-from amplint.probe.inputs import Need, describe, is_about, is_remarkable, is_surroundings, root_of
+from amplint.probe.inputs import Need, describe, is_about, is_remarkable, root_of
 from amplint.probe.messages import Decision, Note, Omission, Request
+from amplint.probe.modules import is_launcher, is_observer
+from amplint.probe.outcomes import nothing_shown, passes
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
-from amplint.probe.predictions import can_show, why_not
+from amplint.probe.predictions import EXPECTATIONS, can_show, why_not
 from amplint.probe.replay import replay
 from amplint.probe.search import (
     Budget,
@@ -161,18 +162,20 @@ class Prober:
         """The evidence that executing the finding's code gives."""
         if not can_show(finding.code, self._device):
             return not_probed(finding)
-        entries = self._builder.entries(finding)
-        plans = {entry: self._plan(finding, entry) for entry in self._above(entries)}
-        # Planning reads files; the clock is for the runs.
         budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
         judge = Judge(finding, self._builder, budget)
+        entries = self._above(self._builder.entries(finding))
+        plans: dict[Function, Planned] = {}
         cases: list[_Case] = []
         with_skips: list[_Case] = []
         searched: list[tuple[Planned, Exploration]] = []
         repaired: list[tuple[Planned, Exploration]] = []
         for limit, repairs in ROUNDS:
             known = list(cases)
-            for planned in plans.values():
+            for entry in entries:
+                if budget.is_spent:
+                    break
+                planned = plans[entry] = plans.get(entry) or self._plan(finding, entry)
                 if not (most := _bound(limit, planned, known)):
                     continue
                 exploration = self._explore(planned, budget, judge, most)
@@ -191,7 +194,8 @@ class Prober:
                     kept.append(case)
             if all(exploration.exhausted for _, exploration in searched):
                 break
-        unconfirmed = self._unconfirmed([*cases, *with_skips], [*searched, *repaired], budget)
+        runs = [*searched, *repaired]
+        unconfirmed = self._unconfirmed([*cases, *with_skips], runs, finding.code, budget)
         return self._with_replay(unconfirmed, finding)
 
     def _plan(self, finding: Finding, entry: Function) -> Planned:
@@ -268,27 +272,31 @@ class Prober:
         if case.planned is not below.planned:
             with contextlib.suppress(BudgetSpent):
                 controlled = judge.controlled(case.shown, case.exploration.trials)
-        if not controlled:
-            return replace(case, doubts=(Note("no-success"),))
         passed = None
         if silent is not None and not silent.complete:
             passed = self._as_passed(case, holds, budget)
-        trial, settled = passed or (trial, ())
+        trial, settled = passed or (trial, Settled({}))
         case = replace(case, shown=replace(case.shown, trial=trial))
 
         def is_open(decision: Decision) -> bool:
             return (
-                decision.path not in settled
-                and _is_own(decision, case.planned)
-                and not self._is_declared(decision, case.planned)
+                decision.path not in settled.values
+                and is_own(decision, case.planned)
+                and not self._is_default(decision, case.planned)
             )
 
-        case = replace(case, needed=needs(trial, holds, budget, is_open))
+        needed = needs(trial, holds, budget, is_open)
+        # Nobody sets a number of rounds to have none.
+        needed = tuple(need for need in needed if not is_round_count(need, case.planned))
+        case = replace(case, needed=needed)
+        others = (run for need in case.needed for run in need.without)
+        if not controlled and not judge.is_past(others, case.shown):
+            return replace(case, doubts=(Note("no-success"),))
         invented = [
             need
             for need in case.needed
-            if need.decision.path not in settled
-            and (need.decision.choice == OTHER or _invents_none(need, case.planned))
+            if need.decision.path not in settled.values
+            and (need.decision.choice == OTHER or invents_none(need, case.planned))
         ]
         if invented:
             words = describe(invented[0], case.planned.options)
@@ -296,32 +304,36 @@ class Prober:
         filled = _filled(case)
         if filled is not None:
             return replace(case, doubts=(filled,))
+        refused = tuple(doubts_about(case.needed, case.shown.trial, case.planned))
+        if refused:
+            return replace(case, doubts=refused)
         if silent is None:
-            return case
+            return self._uncalled(case)
         return self._feasible(case, silent, passed[1] if passed is not None else None)
 
     def _as_passed(
         self, case: _Case, holds: Callable[[Trial], bool], budget: Budget
-    ) -> tuple[Trial, Collection[str]] | None:
+    ) -> tuple[Trial, Settled] | None:
         """The run with what one of the calls of the function passes, if that still shows it.
 
         Returns:
-            the run, and the paths of the inputs that this call is known to pass.
+            the run, and the inputs that this call is known to pass.
         """
         trial, planned = case.shown.trial, case.planned
         wanted = {*trial.request.assignment, *planned.plan.prefer}
 
-        def settle(way: Way, seen: Trial) -> dict[str, Any] | None:
+        def settle(way: Way, seen: Trial) -> Settled | None:
             decisions = seen.result.decisions
             return self._builder.calls.settle(way, decisions, planned.options, wanted)
 
         ways = self._builder.calls.ways(planned.function)
         known = [(way, settled) for way in ways if (settled := settle(way, trial)) is not None]
-        for way, settled in sorted(known, key=lambda item: -len(item[1])):
+        for way, settled in sorted(known, key=lambda item: -len(item[1].values)):
             found, passed = trial, settled
             for _ in range(_ADJUSTMENTS):
                 made = choices(found)
-                changed = {p: value for p, value in passed.items() if not same(made[p], value)}
+                wrong = (item for item in passed.values.items() if not same(made[item[0]], item[1]))
+                changed = dict(wrong)
                 if not changed:
                     return found, passed
                 base = pinned(found, holds, budget)
@@ -368,7 +380,25 @@ class Prober:
                 return case, silent if callers else None
         return case, None
 
-    def _feasible(self, case: _Case, silent: _Silent, settled: Collection[str] | None) -> _Case:
+    def _uncalled(self, case: _Case) -> _Case:
+        """The case of a function that nobody calls, with a doubt if it needs several arguments."""
+        own = _set_by_hand(case)
+        unknown = self._unknown_callers(case) if own else []
+        if unknown:
+            return replace(case, doubts=(Note("unknown-caller", unknown[0]),))
+        objects = [need for need in case.needed if need.decision.path.endswith(" is None")]
+        together = [*own, *(need for need in objects if own and need not in own)]
+        if len(together) < 2:
+            return case
+        words = " and ".join(describe(need, case.planned.options) for need in together)
+        return replace(case, doubts=(Note("together", detail=words),))
+
+    def _unknown_callers(self, case: _Case) -> list[str]:
+        """Functions of libraries that may call the function with arguments of their own."""
+        handed = self._builder.calls.handed_to(case.planned.function)
+        return [name for name in handed if not is_launcher(name) and not is_observer(name)]
+
+    def _feasible(self, case: _Case, silent: _Silent, settled: Settled | None) -> _Case:
         """The case, with a doubt if no caller is known to produce its inputs.
 
         Args:
@@ -377,7 +407,7 @@ class Prober:
         """
         if silent.cut:
             return replace(case, doubts=(Note("unasked"),))
-        own = [need for need in case.needed if _is_own(need.decision, case.planned)]
+        own = [need for need in case.needed if is_own(need.decision, case.planned)]
         if not own:
             if silent.reaching:
                 return replace(case, doubts=(Note("not-prevented", silent.reaching),))
@@ -391,20 +421,21 @@ class Prober:
         unknown = [
             need
             for need in own
-            if need.decision.path not in settled
-            and not self._is_declared(need.decision, case.planned)
-            and not _is_round_count(need, case.planned)
+            if need.decision.path not in settled.values
+            and not self._is_default(need.decision, case.planned)
         ]
+        by_user = [need for need in _set_by_hand(case) if need.decision.path in settled.by_user]
+        if len(by_user) > 1:
+            words = " and ".join(describe(need, case.planned.options) for need in by_user)
+            return replace(case, doubts=(Note("together", detail=words),))
         if not unknown:
             return case
         words = " and ".join(describe(need, case.planned.options) for need in unknown)
         return replace(case, doubts=(Note("passed", detail=words),))
 
-    def _is_declared(self, decision: Decision, planned: Planned) -> bool:
-        """Whether users set this value freely, or get it if they set nothing."""
+    def _is_default(self, decision: Decision, planned: Planned) -> bool:
+        """Whether a value is what it is if nobody sets anything."""
         leaf = decision.path.rpartition(".")[2]
-        if "." in decision.path and leaf in planned.options:
-            return True
         return is_default(decision) and not self._builder.is_passed(leaf, planned.function)
 
     # -- words ---------------------------------------------------------------------------------
@@ -436,6 +467,7 @@ class Prober:
         self,
         cases: list[_Case],
         searched: list[tuple[Planned, Exploration]],
+        code: str,
         budget: Budget,
     ) -> Verdict:
         genuine = [case for case in cases if not case.shown.artefact]
@@ -451,36 +483,19 @@ class Prober:
                 "it may come from the values that the probe invented"
             )
             return Verdict(self._evidence("inconclusive", detail), shown.trial, budget.used)
-        return self._nothing_shown(searched, budget)
+        return self._nothing_shown(searched, code, budget)
 
     def _nothing_shown(
-        self, searched: list[tuple[Planned, Exploration]], budget: Budget
+        self, searched: list[tuple[Planned, Exploration]], code: str, budget: Budget
     ) -> Verdict:
         trials = [trial for _, exploration in searched for trial in exploration.trials]
-        last = trials[-1] if trials else None
-        reached = [trial for trial in trials if trial.reached]
-        if not trials or all(trial.result.status in _WITHOUT_RESULT for trial in trials):
-            why = f"{last.result.status}: {last.result.reason}" if last else "no time was left"
-            return Verdict(self._evidence("inconclusive", f"no run came to an end ({why})"), last)
-        if not reached:
-            return Verdict(self._evidence("not-reached", _blocked(trials)), last, budget.used)
-        passed = [trial for trial in reached if _went_on(trial)]
-        if not passed:
-            detail = f"the line is reached, but {_blocked(reached)}"
-            return Verdict(self._evidence("inconclusive", detail), reached[-1], budget.used)
         exhausted = all(exploration.exhausted for _, exploration in searched)
-        number = len({trial.identity for trial in trials})
-        count = f"{number} assignment{'s' if number != 1 else ''}"
-        extent = "all that the probe can make" if exhausted else "until the budget was spent"
-        detail = f"{count} tried, {extent}; nothing happened at the line"
-        return Verdict(self._evidence("not-reproduced", detail), passed[-1], budget.used)
+        expectations = EXPECTATIONS.get(code, ())
+        status, detail, trial = nothing_shown(trials, expectations, exhausted=exhausted)
+        return Verdict(self._evidence(status, detail), trial, budget.used)
 
     def _evidence(self, status: str, detail: str, doubts: Iterable[Note] = ()) -> Evidence:
         return Evidence(status, self._device, "own-code", detail, in_words(doubts))
-
-
-#: Statuses of runs that say nothing about the code.
-_WITHOUT_RESULT = frozenset({"timeout", "killed", "failed"})
 
 
 def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> Trial | None:
@@ -497,7 +512,7 @@ def _reaches(exploration: Exploration) -> bool:
 
 
 def _goes_on(exploration: Exploration) -> bool:
-    return any(trial.reached and _went_on(trial) for trial in exploration.trials)
+    return any(trial.reached and passes(trial) for trial in exploration.trials)
 
 
 def _bound(limit: int, planned: Planned, cases: list[_Case]) -> int:
@@ -529,18 +544,6 @@ def _is_left_to_callers(case: _Case) -> bool:
     return True
 
 
-def _invents_none(need: Need, planned: Planned) -> bool:
-    """Whether a need is that a parameter is None, and nothing declares that it may be."""
-    path = need.decision.path.removesuffix(" is None")
-    if path == need.decision.path or not need.decision.choice:
-        return False
-    if need.decision.origin == "default":
-        return False
-    known = parameters(planned.function).get(path)
-    default = known.default if known is not None else None
-    return not (isinstance(default, ast.Constant) and default.value is None)
-
-
 def _filled(case: _Case) -> Note | None:
     """The doubt that what is shown needs a certain value for what a skipped statement binds."""
     for skipped in case.shown.trial.result.skipped:
@@ -550,69 +553,25 @@ def _filled(case: _Case) -> Note | None:
     return None
 
 
-def _is_own(decision: Decision, planned: Planned) -> bool:
-    """Whether a decision is about an input that a caller passes."""
-    if is_surroundings(decision.path) or not is_remarkable(decision):
-        return False
-    return root_of(decision.path) in planned.plan.parameters
-
-
-def _is_round_count(need: Need, planned: Planned) -> bool:
-    """Whether a need is that a loop over `range(epochs)` runs at all, whatever the number is.
-
-    Only of a parameter without default: nobody passes a number of rounds to have none.
-    """
-    name, options = need.decision.path, need.decision.options
-    if not need.tried or not all(type(option) in (int, float) for option in options):
-        return False
-    known = parameters(planned.function).get(name)
-    return (
-        known is not None
-        and known.default is None
-        and all((option > 0) is (option in need.holding) for option in options)
-        and any(
-            isinstance(node, (ast.For, ast.AsyncFor)) and _counts_to(node.iter, name)
-            for node in planned.function.nodes
-        )
-    )
-
-
-def _counts_to(iterated: ast.expr, name: str) -> bool:
-    return (
-        isinstance(iterated, ast.Call)
-        and isinstance(iterated.func, ast.Name)
-        and iterated.func.id == "range"
-        and any(
-            isinstance(node, ast.Name) and node.id == name
-            for argument in iterated.args
-            for node in ast.walk(argument)
-        )
-    )
+def _set_by_hand(case: _Case) -> list[Need]:
+    """Needed inputs of the function itself that are not what they are by default."""
+    return [
+        need
+        for need in case.needed
+        if is_own(need.decision, case.planned) and not is_default(need.decision)
+    ]
 
 
 def _ending(shown: Shown) -> str:
     if shown.prediction.kind == "raises":
-        of = f" of {os.path.basename(shown.filename)}" if shown.filename else ""
-        return f"`{shown.words}` at line {shown.row}{of}"
+        return f"`{shown.words}` at line {shown.row}{_elsewhere(shown)}"
     return shown.words
 
 
-def _went_on(trial: Trial) -> bool:
-    """Whether a run got past every target row that it reached."""
-    raised = trial.result.raised
-    return trial.result.status in ("returned", "stopped") or (
-        raised is not None and raised.row not in trial.plan.target_rows
-    )
-
-
-def _blocked(trials: list[Trial]) -> str:
-    """Which line kept the runs from going on, by the run that came farthest."""
-    trial = max(trials, key=lambda trial: len(set(trial.result.rows)))
-    result = trial.result
-    if result.raised is not None:
-        message = re.sub(r"\s+", " ", result.raised.message)[:120]
-        line = f"line {result.raised.row} " if result.raised.row else ""
-        return f"{line}raises `{result.raised.type}: {message}`"
-    if result.status in _WITHOUT_RESULT:
-        return f"the run ended early ({result.status}: {result.reason})"
-    return "no input was found that leads there"
+def _elsewhere(shown: Shown) -> str:
+    """The line of another file in which it was raised."""
+    raised = shown.trial.result.raised
+    if raised is None or not shown.filename:
+        return ""
+    place = f" of {os.path.basename(shown.filename)}"
+    return place if raised.row == shown.row else f", in line {raised.row}{place}"

@@ -32,6 +32,8 @@ from amplint.probe.messages import (
 
 #: Environment variables that the worker keeps: where drivers and libraries lie.
 KEPT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+#: What scratch folders are called, before the number of the process that owns them.
+_PREFIX = "amplint-probe-"
 #: Wall time for importing torch and warming up.
 START_SECONDS = 120.0
 #: Wall time that the worker gets beyond a run's own limit before it is killed with the run.
@@ -77,7 +79,8 @@ class Worker:
         self._hello = Hello()
         self._pending = b""
         self._stopped = False
-        self._scratch = tempfile.mkdtemp(prefix="amplint-probe-")
+        _clear_scratch()
+        self._scratch = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
 
     def hello(self) -> Hello:
         """What the worker said when it was ready; starts it if it is not running.
@@ -212,6 +215,25 @@ class Worker:
                 except BrokenPipeError:
                     pass
         process.wait()
+
+
+def _clear_scratch() -> None:
+    """Remove the folders of processes that were killed before they could."""
+    with os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            owner = entry.name.removeprefix(_PREFIX).partition("-")[0]
+            if entry.name.startswith(_PREFIX) and owner.isdigit() and not _is_alive(int(owner)):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
 
 
 def _environment(scratch: str, outer: Mapping[str, str] = os.environ) -> dict[str, str]:

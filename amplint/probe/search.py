@@ -31,7 +31,7 @@ NAN = "nan in forward 1"
 _LOST = frozenset({"timeout", "killed", "failed"})
 #: Lost runs after which an entry is given up.
 _LOST_LIMIT = 3
-#: Runs that come no farther before the entry is given up.
+#: Runs that come no farther, or end alike, before the entry is given up.
 _BLIND_RUNS = 12
 
 
@@ -217,10 +217,11 @@ def _search(
 ) -> None:
     agenda = _Agenda(first)
     lost = 0
-    blind = progress = 0
+    blind = progress = alike = 0
+    ending: object = None
     reached = False
     while True:
-        if lost >= _LOST_LIMIT or len(found.trials) >= limit or blind >= _BLIND_RUNS:
+        if lost >= _LOST_LIMIT or len(found.trials) >= limit or max(blind, alike) >= _BLIND_RUNS:
             return
         assignment = agenda.take(reached)
         if assignment is None:
@@ -231,6 +232,9 @@ def _search(
         reached = reached or trial.reached
         blind = 0 if reached or _progress(trial) > progress else blind + 1
         progress = max(progress, _progress(trial))
+        same_end = found.shown is None and _ending(trial) == ending
+        alike = alike + 1 if same_end else 0
+        ending = _ending(trial)
         lost += trial.result.status in _LOST
         shown = show(trial)
         if shown is not None:
@@ -293,6 +297,14 @@ class _Agenda:
         number = next(self._order)
         heapq.heappush(self._near, (near, number, made))
         heapq.heappush(self._far, (far, number, made))
+
+
+def _ending(trial: Trial) -> object:
+    """What makes runs alike: where they went, how they ended, and what happened."""
+    result = trial.result
+    raised = result.raised and (result.raised.type, result.raised.row)
+    events = {(event.kind, event.row) for event in result.events}
+    return (result.status, raised, result.rows, frozenset(events))
 
 
 def _progress(trial: Trial) -> int:
@@ -442,20 +454,26 @@ def _need(
 ) -> Need | None:
     options = [option for option in decision.options if not same(option, decision.choice)]
     holding = [decision.choice]
+    without: list[RunResult] = []
     for option in options:
         assignment = {**base, decision.path: option}
         request = replace(trial.request, assignment=assignment)
         try:
-            if holds(Trial(request, budget.run(request))):
+            other = Trial(request, budget.run(request))
+            if holds(other):
                 holding.append(option)
+            else:
+                without.append(other.result)
         except BudgetSpent:
             return Need(decision, tuple(holding), tried=False)
-    return Need(decision, tuple(holding)) if len(holding) <= len(options) else None
+    if len(holding) > len(options):
+        return None
+    return Need(decision, tuple(holding), without=tuple(without))
 
 
 def is_default(decision: Decision) -> bool:
     """Whether a value is the one that is declared where nobody sets another."""
-    return decision.origin == "default" and same(decision.choice, decision.options[0])
+    return decision.origin in ("default", "option") and same(decision.choice, decision.options[0])
 
 
 def pinned(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> dict[str, Any]:

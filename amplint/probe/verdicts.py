@@ -8,13 +8,13 @@ is a doubt, and one doubt is enough for `conditional`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from amplint.findings import Finding
-from amplint.probe.doubts import OWNERS, SECOND_CALL, UNSTEADY
+from amplint.probe.doubts import OWNERS, SECOND_CALL, UNSTEADY, About, kinds_about
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
-from amplint.probe.inputs import against_data, root_of
+from amplint.probe.inputs import against_data
 from amplint.probe.measurements import MEASURES, Place, difference, repeats
 from amplint.probe.messages import (
     Event,
@@ -24,9 +24,9 @@ from amplint.probe.messages import (
     Prediction,
     Raised,
     Request,
-    Role,
     RunResult,
 )
+from amplint.probe.modules import is_observer, makes_schedules
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import (
     EXPECTATIONS,
@@ -36,25 +36,25 @@ from amplint.probe.predictions import (
     slugs_of,
 )
 from amplint.probe.search import Budget, Trial
+from amplint.probe.traces import (
+    clears,
+    has_model_of_ours,
+    is_never_fed,
+    is_second_call,
+    may_be_the_same,
+    owners,
+    shares_invented_parameters,
+    steps_before_a_second_call,
+    steps_what_it_scaled,
+)
 
 #: Initial scales of the metamorphic test: a run is compared at the first of them with itself
 #: at its own scale, and at the second. A small one, because what is added without being scaled
 #: vanishes beside a large scale; and a large one, because a threshold may not be reached by
 #: small gradients.
 SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
-#: Functions that may be handed anything without touching it, by how they are called.
-_HARMLESS = re.compile(
-    r"(?:^|[._])(?:log|print|info|debug|warn|warning|write|add_scalar|record|track|report|save|"
-    r"state_dict|load|checkpoint|restore|resume|eval|evaluate|validate|summary|watch|len|type|id|"
-    r"isinstance|hasattr|repr|str|count_parameters)\w*(?:\(\))?$"
-    # Schedulers read and write learning rates.
-    r"|(?:^|[._])(?:(?:build|create|get|init|make|setup)_)?(?:lr_)?scheduler(?:_fn)?(?:\(\))?$"
-    # Averages of weights have weights of their own.
-    r"|(?:^|[._])ema(?:_\w+)?\.(?:update|step|copy_to|store|restore)\w*$",
-    re.IGNORECASE,
-)
-#: What a function has to do itself so that nothing is left to its caller.
-_WHOLE_ROUND = frozenset({"scale", "backward", "step", "zero_grad"})
+#: What is measured of all steps of a training: some steps are not enough.
+_ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
 #: Codes about a value that is missing: they show at the first use of a scaler, before any
 #: backward could have run.
 _WITHOUT_BACKWARD = frozenset({"AMP202"})
@@ -69,19 +69,19 @@ _BY_ORDER = frozenset(
     }
 )
 #: Notes of a run about the way from a loss to what an optimizer owns.
-_ABOUT_WAYS = frozenset({"connected", "no-parameters"})
+_ABOUT_WAYS = kinds_about(About.WAY)
 #: Notes of a run about how large gradients are, but not whether there are any.
-_ABOUT_SIZES = frozenset({"selected", "loop-elsewhere"})
+_ABOUT_SIZES = kinds_about(About.SIZE)
 #: Notes of a run about optimizers and gradients.
-_ABOUT_GRADIENTS = (
-    _ABOUT_WAYS | _ABOUT_SIZES | {"optimizer-class", "skipped-in-part", "assertion-in-part"}
-)
+_ABOUT_GRADIENTS = kinds_about(About.WAY, About.SIZE, About.GRADIENT)
+#: How the worker calls functions that nobody has, and that a loss may hang on.
+OTHER_SOURCES = "the functions that the loss comes from"
 #: Codes about gradients that are scaled when they are applied.
 _APPLIES_SCALED = frozenset({"AMP112"})
 #: Exceptions about the probe's own objects, as `type(x)(1)` gives for an unknown `x`.
 _OWN_WORDS = re.compile(r"\b(?:StandIn\w*|SoftTensor|SoftSize|TinyModel)\b")
-#: What a function must have received to call a scaler, or be called, if it has one already.
-_CAN_CALL = frozenset({"scaler", "optimizer"})
+#: What a function must have received, itself or in an object, to call a scaler.
+_CAN_CALL = frozenset({"scaler"})
 _ACTS = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE)
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
@@ -175,9 +175,8 @@ class Judge:
             return None
         if not re.search(prediction.pattern, raised.message) or _OWN_WORDS.search(raised.message):
             return None
-        if raised.filename != self._path and not (expected.without and expected.anywhere):
-            return None
-        if prediction.rows and raised.row not in prediction.rows:
+        row = self._row_of(raised, prediction)
+        if row is None and not (expected.without and expected.anywhere):
             return None
         if expected.anywhere and not trial.reached:
             return None
@@ -187,14 +186,14 @@ class Judge:
         broken = broken_rules(trial.result.events)
         by_order = bool(expected.slugs and broken) and broken[-1].slug in _BY_ORDER
         doubts = tuple(self._doubts(trial, expected, by_order=by_order))
-        shown = Shown(trial, prediction, words, raised.row, doubts)
+        elsewhere = raised.filename if raised.filename != self._path else ""
+        shown = Shown(trial, prediction, words, row or raised.row, doubts, filename=elsewhere)
         if expected.without and not self._is_gone_without(trial, expected):
             other = Note("only-cause", row=min(rows_of(self._finding)))
             return replace(shown, doubts=(*doubts, other))
         if expected.without:
-            elsewhere = raised.filename if raised.filename != self._path else ""
             cure = self._place.omission(expected.without, everywhere=expected.everywhere)
-            shown = replace(shown, filename=elsewhere, cure=cure)
+            shown = replace(shown, cure=cure)
             cuts = expected.without in _CUTS
             if cuts and not self._is_whatever_is_trained(trial):
                 return replace(shown, doubts=(*doubts, Note("trained")))
@@ -209,6 +208,13 @@ class Judge:
             else self._explained_without_protocol(trial.result)
         )
         return shown if explained else replace(shown, artefact=True)
+
+    def _row_of(self, raised: Raised, prediction: Prediction) -> int | None:
+        """The row of the checked file on the way to an exception that is the predicted one."""
+        rows = raised.rows_of(self._path)
+        if prediction.rows:
+            return next((row for row in rows if row in prediction.rows), None)
+        return rows[0] if rows else None
 
     def _is_gone_without(self, trial: Trial, expected: Expectation) -> bool:
         """Whether the same run gets past the place where it failed if the rows do nothing."""
@@ -237,8 +243,11 @@ class Judge:
 
     def _is_here(self, broken: Broken, trial: Trial) -> bool:
         """Whether an event stands where the finding does."""
-        event = broken.event
-        return event.filename == self._path and event.row in trial.plan.target_rows
+        return self._row_here(broken.event) in trial.plan.target_rows
+
+    def _row_here(self, event: Event) -> int:
+        """The row of the checked file on which something happened, or that led there."""
+        return event.row if event.filename == self._path else int(event.facts.get("through", 0))
 
     def _explained_without_protocol(self, result: RunResult) -> bool:
         assert result.raised is not None
@@ -282,7 +291,7 @@ class Judge:
         doubts = [doubt for doubt in self._doubts(trial) if doubt not in settled]
         if not repeats(result, self._budget.run_again(larger)):
             doubts.append(UNSTEADY)
-        if cause.slug in _ABOUT_LEFTOVERS and not _clears(trial):
+        if cause.slug in _ABOUT_LEFTOVERS and not clears(trial):
             doubts.append(Note("not-cleared"))
         earlier = self._earlier_cause(trial.result, cause)
         if earlier is not None:
@@ -301,13 +310,13 @@ class Judge:
         makes no difference. And what a first call does, no second one changes.
         """
         result = trial.result
-        if cause.slug == "clip-of-scaled" and _steps_what_it_scaled(result, cause):
+        if cause.slug == "clip-of-scaled" and steps_what_it_scaled(result, cause):
             yield from (note for note in result.notes if note.kind in _ABOUT_WAYS)
         small, large = (
             replace(run, steps=run.steps[:1])
             for run in map(self._budget.run, (replace(larger, init_scale=SMALL_SCALE), larger))
         )
-        if _steps_before_a_second_call(result) and difference(small, large) is not None:
+        if steps_before_a_second_call(result) and difference(small, large) is not None:
             yield SECOND_CALL
 
     def _measure(self, trial: Trial) -> tuple[Request, RunResult, tuple[int, float, float]] | None:
@@ -327,8 +336,7 @@ class Judge:
                 broken
                 for broken in broken_rules(result.events)
                 if broken.slug in self._slugs & SCALE_DEPENDENT
-                and broken.event.filename == self._path
-                and broken.event.row in self._rows
+                and self._row_here(broken.event) in self._rows
             ),
             None,
         )
@@ -370,7 +378,8 @@ class Judge:
         for call in result.opaque:
             if by_order and not _may_call_a_scaler(call):
                 continue
-            if not _HARMLESS.search(call.name):
+            schedules = call.kinds == ("optimizer",) and makes_schedules(call.name)
+            if not schedules and not is_observer(call.name):
                 yield Note("untouched", call.name, call.row)
         any_gradient = by_order or self._takes_any_gradient(trial, expected)
         for note in result.notes:
@@ -381,12 +390,19 @@ class Judge:
             is_optimizer = note.kind == "optimizer-class"
             if is_optimizer and self._builder.is_passed_optimizer(trial.plan, note.subject):
                 continue
-            if expected.kind != "gradients" or note.kind not in _ABOUT_SIZES:
-                yield note
+            if expected.kind == "gradients" and note.kind in _ABOUT_SIZES:
+                continue
+            # Whatever else a loss hangs on: what an optimizer owns is not among it.
+            if expected.kind == "no-gradient" and note.subject == OTHER_SOURCES:
+                continue
+            yield note
+        counted = self._builder.rows_by_counter.intersection(result.rows)
+        if expected.kind in _ABOUT_ALL_STEPS and counted:
+            yield Note("some-epochs", row=min(counted))
         filtered = self._builder.rows_that_filter.intersection(result.rows)
-        if filtered and self._finding.code in _ABOUT_PARAMETERS and _has_model_of_ours(result):
+        if filtered and self._finding.code in _ABOUT_PARAMETERS and has_model_of_ours(result):
             yield Note("filter", row=min(filtered))
-        if trial.plan.repeated and _is_second_call(trial):
+        if trial.plan.repeated and is_second_call(trial):
             yield SECOND_CALL
         if expected.relies_on == "protocol":
             yield from self._doubts_about_the_protocol(trial, by_order)
@@ -405,19 +421,21 @@ class Judge:
 
     def _doubts_about_the_protocol(self, trial: Trial, by_order: bool) -> Iterator[Note]:
         result = trial.result
-        same = _may_be_the_same(result)
+        same = may_be_the_same(result)
         if same:
             yield Note("different-scalers", " and ".join(f"`{path}`" for path in same))
-        for name, row in self._builder.calls_with(_owners(trial)):
+        for name, row in self._builder.calls_with(owners(trial)):
             if row in result.rows:
                 yield Note("untouched", name, row)
         if not by_order:
             yield from self._doubts_about_gradients(trial)
-        if self._finding.code in _ABOUT_GRAPHS and _has_model_of_ours(result):
+        if self._finding.code in _ABOUT_GRAPHS and has_model_of_ours(result):
             yield Note("graphs")
         if self._finding.code in _WITHOUT_BACKWARD:
             return
-        if not any(event.kind == "backward" for event in result.events):
+        if any(event.kind == "backward" for event in result.events):
+            return
+        if not self._builder.builds_scaler_here(result.events, self._finding.span.start.row):
             yield Note("no-backward")
 
     def _doubts_about_gradients(self, trial: Trial) -> Iterator[Note]:
@@ -426,9 +444,9 @@ class Judge:
             yield Note("by-hand", row=min(by_hand))
         if self._builder.may_scale_itself:
             yield Note("scales-itself")
-        if _is_never_fed(trial):
+        if is_never_fed(trial):
             yield Note("never-fed")
-        if _shares_invented_parameters(trial):
+        if shares_invented_parameters(trial):
             yield OWNERS
 
     # -- gate 7: the control -------------------------------------------------------------------
@@ -458,6 +476,10 @@ class Judge:
         disabled: Request = replace(shown.trial.request, enabled=False)
         return self._passes(self._budget.run(disabled), shown)
 
+    def is_past(self, results: Iterable[RunResult], shown: Shown) -> bool:
+        """Whether any of some runs gets past the line."""
+        return any(self._passes(result, shown) for result in results)
+
     def _succeeded_before(self, result: RunResult) -> bool:
         events = protocol_events(result.events)
         if not events:
@@ -474,7 +496,12 @@ class Judge:
     def _passes(result: RunResult, shown: Shown) -> bool:
         if shown.row not in result.rows or result.status not in ("returned", "raised", "stopped"):
             return False
-        return result.raised is None or result.raised.row != shown.row
+        return result.raised is None or shown.row not in _rows_on_the_way(result, shown)
+
+
+def _rows_on_the_way(result: RunResult, shown: Shown) -> tuple[int, ...]:
+    assert result.raised is not None
+    return result.raised.rows_of(shown.trial.plan.sources[0].filename)
 
 
 def _may_call_a_scaler(call: Handed) -> bool:
@@ -504,108 +531,3 @@ def _first_line(message: str) -> str:
     """The first sentence or line of what torch says; hints follow after two spaces."""
     line = message.strip().split("\n")[0].split("  ")[0].strip()
     return line if len(line) <= MESSAGE else line.split(". ")[0]
-
-
-def _clears(trial: Trial) -> bool:
-    return any(event.kind == "zero_grad" for event in trial.result.events)
-
-
-def _has_model_of_ours(result: RunResult) -> bool:
-    """Whether a model that the probe made up took part, and not only the user's own."""
-    return any(event.facts.get("model") == "TinyModel" for event in result.events)
-
-
-def _is_never_fed(trial: Trial) -> bool:
-    """Whether the last optimizer never had a gradient, and the probe chose its parameters, or
-    what the loss depends on."""
-    events = protocol_events(trial.result.events)
-    number = events[-1].optimizer if events else 0
-    if not number or not events[-1].facts.get("raised"):
-        return False
-    if any(number in event.facts.get("optimizers", ()) for event in events):
-        return False
-    if not any(event.kind == "forward" for event in trial.result.events):
-        return True
-    return any(map(_is_invented(trial), trial.plan.roles))
-
-
-def _is_invented(trial: Trial) -> Callable[[Role], bool]:
-    """Whether a role is an optimizer or a loss that the probe made up."""
-
-    def is_invented(role: Role) -> bool:
-        if role.kind == "loss":
-            return root_of(role.path) in trial.plan.parameters
-        return role.kind == "optimizer" and role.origin != "constructor"
-
-    return is_invented
-
-
-def _may_be_the_same(result: RunResult) -> list[str]:
-    """The paths of several scalers that the probe made up: who passes them may pass one."""
-    paths = [e.facts["stands-for"] for e in result.events if "stands-for" in e.facts and e.scaler]
-    return sorted(set(paths)) if len(set(paths)) > 1 else []
-
-
-def _owners(trial: Trial) -> set[str]:
-    """Parameters of unknown classes that hold a scaler or an optimizer: `scaling.scaler`."""
-    return {
-        role.path.rpartition(".")[0]
-        for role in trial.plan.roles
-        if role.kind in ("scaler", "optimizer")
-        and "." in role.path
-        and root_of(role.path) in trial.plan.parameters
-        and not role.path.startswith("self.")
-    }
-
-
-def _is_second_call(trial: Trial) -> bool:
-    """Whether a function that does only a part of a round has been called more than once."""
-    events = protocol_events(trial.result.events)
-    if {event.kind for event in events} >= _WHOLE_ROUND:
-        return False
-    return len(_first_call(trial.result)) < len(events)
-
-
-def _first_call(result: RunResult) -> tuple[Event, ...]:
-    """The events up to the first that stands where another one did."""
-    seen = set()
-    events = protocol_events(result.events)
-    for index, event in enumerate(events):
-        place = (event.kind, event.filename, event.row, event.optimizer)
-        if place in seen:
-            return events[:index]
-        seen.add(place)
-    return events
-
-
-def _steps_before_a_second_call(result: RunResult) -> bool:
-    return any(event.kind in ("step", "plain-step") for event in _first_call(result))
-
-
-def _steps_what_it_scaled(result: RunResult, cause: Broken) -> bool:
-    """Whether a single backward, a scaled one, comes before what breaks a rule, and the step of
-    a scaler succeeds after it."""
-    events = protocol_events(result.events)
-    backwards = {(e.filename, e.row, e.facts.get("scaled")) for e in events if e.kind == "backward"}
-    return (
-        len(backwards) == 1
-        and all(scaled for _, _, scaled in backwards)
-        and any(
-            event.kind == "step"
-            and event.optimizer == cause.event.optimizer
-            and not event.facts.get("raised")
-            for event in events[cause.index :]
-        )
-    )
-
-
-def _shares_invented_parameters(trial: Trial) -> bool:
-    """Whether there are several optimizers, and somebody else knows what each of them owns."""
-    if len({event.optimizer for event in trial.result.events if event.optimizer}) < 2:
-        return False
-    built = [event for event in trial.result.events if event.kind == "optimizer"]
-    if built:
-        return any("stands-for" in event.facts for event in built)
-    return trial.plan.entry != "<module>" and any(
-        role.kind == "optimizer" and role.origin != "constructor" for role in trial.plan.roles
-    )

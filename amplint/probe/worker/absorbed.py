@@ -5,7 +5,6 @@ This keeps accidents from happening (files, processes, network). It is not a san
 
 from __future__ import annotations
 
-import argparse
 import math
 import posixpath
 import random
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from amplint.probe.worker import standins, words
+from amplint.probe.worker import commandline, standins
 from amplint.probe.worker.context import StopRun, current
 from amplint.probe.worker.soft import connected, tensors_in
 
@@ -171,7 +170,7 @@ def _existence(name: str) -> Callable[..., bool]:
 def _sys() -> types.ModuleType:
     module = _Module("sys")
     members = {
-        "argv": ["main.py"],
+        "argv": commandline.Arguments(["main.py"]),
         "path": [],
         "modules": {},
         "exit": sys.exit,
@@ -194,113 +193,6 @@ def _time() -> types.ModuleType:
     for name in ("time", "perf_counter", "monotonic", "process_time", "strftime", "localtime"):
         setattr(module, name, getattr(time, name))
     module.sleep = lambda *args: None  # type: ignore[attr-defined]
-    return module
-
-
-class Parser:
-    """An ArgumentParser whose options are free, with the declared default first."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._defaults: dict[str, tuple[Any, ...]] = {}
-
-    def add_argument(self, *names: Any, **settings: Any) -> Any:
-        """Remember the option's values."""
-        flags = [name for name in names if isinstance(name, str)]
-        long = [name for name in flags if name.startswith("--")] or flags or ["--option"]
-        destination = settings.get("dest") or long[0].lstrip("-").replace("-", "_")
-        self._defaults[str(destination)] = _option_values(settings)
-        return standins.StandIn("option")
-
-    def add_argument_group(self, *args: Any, **kwargs: Any) -> Any:
-        """Groups and sub-parsers hold options of the same parser."""
-        return self
-
-    add_mutually_exclusive_group = add_subparsers = add_parser = add_argument_group
-
-    def set_defaults(self, **defaults: Any) -> None:
-        """Change declared defaults."""
-        for name, value in defaults.items():
-            self._defaults[name] = (value, *self._defaults.get(name, ()))
-
-    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
-        """The options, under the path "args"."""
-        return Options(self._defaults)
-
-    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """The options, and no others."""
-        return self.parse_args(), []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return standins.StandIn(f"parser.{name}")
-
-
-class Options(argparse.Namespace):
-    """Parsed options; each is decided when it is first read."""
-
-    def __init__(self, values: dict[str, tuple[Any, ...]]) -> None:
-        super().__init__()
-        self.__dict__["_amp_values"] = values
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        known = self.__dict__["_amp_values"].get(name)
-        value = standins.StandIn(f"args.{name}") if known is None else _option(name, known)
-        self.__dict__[name] = value
-        return value
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.__dict__["_amp_values"]
-
-
-def _option(name: str, known: tuple[Any, ...]) -> Any:
-    run = current()
-    path = f"args.{name}"
-    use = run.use(path)
-    free = isinstance(known[0], bool) or use.truth or use.compared or use.none or len(known) > 1
-    if run.decisions.is_declared(path):
-        return run.choose(path, known, "default")
-    if known[0] is standins.UNBOUND:
-        return standins.StandIn(path)
-    if not free:
-        return known[0]
-    values = list(known)
-    if isinstance(known[0], (int, float)) and not isinstance(known[0], bool):
-        values += [value for value in words.numbers_for(path) if value != known[0]]
-    return run.choose(path, values, "default")
-
-
-def _option_values(settings: dict[str, Any]) -> tuple[Any, ...]:
-    action = settings.get("action")
-    default = settings.get("default")
-    if action in ("store_true", "store_false") or default in (True, False):
-        first = default if isinstance(default, bool) else action == "store_false"
-        return (first, not first)
-    if default is None and not settings.get("choices"):
-        return (
-            (None,)
-            if "default" in settings or not settings.get("required")
-            else (standins.UNBOUND,)
-        )
-    choices = settings.get("choices") or ()
-    known = [default] if default is not None else []
-    known += [choice for choice in choices if _is_json(choice) and choice != default]
-    return tuple(known) if all(_is_json(value) for value in known) else (default,)
-
-
-def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
-
-
-def _argparse() -> types.ModuleType:
-    module = _Module("argparse")
-    for name in ("ArgumentDefaultsHelpFormatter", "BooleanOptionalAction", "ArgumentTypeError"):
-        if hasattr(argparse, name):
-            setattr(module, name, getattr(argparse, name))
-    module.ArgumentParser = Parser  # type: ignore[attr-defined]
-    module.Namespace = argparse.Namespace  # type: ignore[attr-defined]
     return module
 
 
@@ -452,7 +344,6 @@ SPECIAL: dict[str, Callable[[], types.ModuleType]] = {
     "os": _os,
     "sys": _sys,
     "time": _time,
-    "argparse": _argparse,
     "numpy": _numpy,
     "pathlib": _pathlib,
     "random": _random,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from amplint.probe.messages import Event, Handed, Note, Plan, Request, Role, Skipped
+from amplint.probe.messages import Asked, Event, Handed, Note, Plan, Request, Role, Skipped
 from amplint.probe.worker.decisions import Decisions
 from amplint.probe.worker.omissions import Omissions
 from amplint.probe.worker.sources import Project
@@ -51,10 +51,17 @@ class Run:
         self.steps: list[tuple[int, tuple[float | None, ...]]] = []
         self.skipped: dict[Skipped, None] = {}
         self.opaque: dict[Handed, None] = {}
+        #: Path of an inherited attribute that nobody has -> the object that it belongs to.
+        self.holders: dict[str, Any] = {}
+        self.asked: dict[Asked, None] = {}
         self.notes: dict[Note, None] = {}
         self.remarks: dict[str, None] = {}
         self.rows: dict[int, int] = {}
         self.lines = 0
+        #: What stands for calls of known libraries: path -> what is called instead.
+        self.library: dict[str, Callable[..., Any]] = {}
+        #: How often the entry was called.
+        self.calls = 0
         #: Whether what is written into stand-ins are the defaults of a configuration.
         self.declares = False
         self.virtual_cuda = not request.device.startswith("cuda")

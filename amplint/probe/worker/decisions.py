@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from amplint.probe.messages import Decision, Domain, Request
+
+#: Any value but None.
+GIVEN: Any = object()
 
 
 class Decisions:
@@ -56,6 +60,44 @@ class Decisions:
     def is_declared(self, path: str) -> bool:
         """Whether the plan or the request says anything about this path."""
         return path in self._domains or path in self._wanted
+
+    def take(self, path: str, options: tuple[Any, ...], choice: Any, origin: str) -> Any:
+        """Decide a path as this, unless it is decided."""
+        made = self._made.setdefault(path, Decision(path, options, choice, 0, origin))
+        return made.choice
+
+    def asked(self, path: str) -> tuple[bool, Any]:
+        """Whether a path, or the only other one of that last name, has a wanted value; which.
+
+        `GIVEN` stands for whatever is not None.
+        """
+        if path in self._wanted:
+            return True, self._wanted[path]
+        leaf = path.rpartition(".")[2]
+        if any(
+            value is False and re.search(rf"(?:^|\.){leaf} is None$", other)
+            for other, value in self._wanted.items()
+        ):
+            return True, GIVEN
+        found = [value for other, value in self._wanted.items() if other.endswith(f".{leaf}")]
+        if not found or any(value != found[0] for value in found):
+            return False, None
+        self._wanted[path] = found[0]
+        return True, found[0]
+
+    def known_for(self, leaf: str, kind: type) -> list[Any]:
+        """The values of a type that the plan knows for attributes of this name."""
+        return [
+            value
+            for path, domain in self._domains.items()
+            if path.rpartition(".")[2] == leaf
+            for value in domain.values
+            if type(value) is kind
+        ]
+
+    def has_chosen(self, value: float) -> bool:
+        """Whether a number is one that was chosen."""
+        return any(type(d.choice) is float and d.choice == value for d in self._made.values())
 
     def made(self) -> tuple[Decision, ...]:
         """All decisions so far, in order."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from amplint.probe.worker import standins, values, words
+from amplint.probe.worker import commandline, slots, standins, values, words
 from amplint.probe.worker.context import Run
 from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.namespace import Loading, Namespace
@@ -59,6 +59,7 @@ class Entry:
         if names is None:
             raise EntryError("the checked file cannot be parsed")
         if self._run.plan.entry == "<module>":
+            self._run.calls += 1
             names.run_script()
             return
         node = names._source.definition(self._run.plan.entry)
@@ -71,8 +72,13 @@ class Entry:
             function, bound = names[name], False
         if not callable(function):
             raise EntryError(f"{self._run.plan.entry} is not callable")
+        if commandline.is_command(function):
+            self._run.calls += 1
+            function()
+            return
         for _ in range(1 if has_loop(node) else CALLS):
             args, kwargs = self._arguments(node, bound, "")
+            self._run.calls += 1
             _exhaust(function(*args, **kwargs))
 
     # -- objects
@@ -106,6 +112,7 @@ class Entry:
             reason = f"{type(error).__name__}: {error}"[:120]
             self._run.remark(f"{kind.__name__}.__init__ did not finish: {reason}")
         self._set_later(made, kind)
+        slots.open_slots(self._run, made, "self")
         if isinstance(made, torch.nn.Module) and next(made.parameters(), None) is None:
             values.fill(made)
         return made
@@ -242,7 +249,9 @@ class Entry:
             if (use.attributes or use.called) and not values.may_be_none(run, path):
                 return values.make(path)
             if kind in values.MAKERS or use.attributes or use.called:
-                return None if self._none_first(path) else values.make(path)
+                if not self._none_first(path):
+                    return values.make(path)
+                return slots.Unset(path) if slots.is_hook(run, path) else None
             if values.may_be_none(run, path):
                 return None if self._none_first(path) else standins.StandIn(path)
             return values.make(path)
@@ -255,7 +264,9 @@ class Entry:
                 options = (known, *(n for n in words.numbers_for(path) if n != known))
                 return run.choose(path, options, "default")
             return known
-        return values.make(path) if isinstance(known, standins.StandIn) else known
+        if isinstance(known, standins.StandIn):
+            return values.make(path)
+        return slots.opened(known, path)
 
     def _none_first(self, path: str) -> bool:
         """Whether the default, None, is taken; a scaler or optimizer is there by default."""
@@ -295,7 +306,9 @@ class Entry:
                 return kind(**dict(self._fields(kind, path)))
             init = self._init_of(kind)
             args, kwargs = self._arguments(init, True, "") if init else ([], {})
-            return kind(*args, **kwargs)
+            made = kind(*args, **kwargs)
+            slots.open_slots(self._run, made, path)
+            return made
         except Exception as error:  # noqa: BLE001 -- whatever the user's own class raises
             reason = f"{type(error).__name__}: {error}"[:120]
             self._run.remark(f"{kind.__name__} for {path} could not be built: {reason}")
@@ -353,12 +366,28 @@ def _kept_as(node: FunctionNode) -> dict[str, str]:
     """Parameters of `__init__` that become attributes: "config" -> "self.config"."""
     kept: dict[str, str] = {}
     for inner in ast.walk(node):
-        if not isinstance(inner, ast.Assign) or not isinstance(inner.value, ast.Name):
+        if not isinstance(inner, ast.Assign):
             continue
-        for target in inner.targets:
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-                kept.setdefault(inner.value.id, f"{target.value.id}.{target.attr}")
+        for target, value in _pairs(inner):
+            if not isinstance(value, ast.Name) or not isinstance(target, ast.Attribute):
+                continue
+            if isinstance(target.value, ast.Name):
+                kept.setdefault(value.id, f"{target.value.id}.{target.attr}")
     return kept
+
+
+def _pairs(assignment: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets and what they get, those of `a, b = c, d` one by one."""
+    value = assignment.value
+    for target in assignment.targets:
+        if (
+            isinstance(target, ast.Tuple)
+            and isinstance(value, ast.Tuple)
+            and len(target.elts) == len(value.elts)
+        ):
+            yield from zip(target.elts, value.elts)
+        else:
+            yield target, value
 
 
 def _first_row(node: FunctionNode) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from amplint.probe.messages import Event, Request, RunResult
-from amplint.probe.worker import omissions, torch_patches
+from amplint.probe.worker import commandline, library, omissions, torch_patches
 from amplint.probe.worker.context import ENOUGH, Run, StopRun, begin
 from amplint.probe.worker.entry import Entry, EntryError
 from amplint.probe.worker.failures import describe
@@ -45,6 +45,8 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
     torch.default_generator.manual_seed(0)
     _watch(run)
     torch_patches.install(run)
+    commandline.install(run)
+    run.library = dict.fromkeys(library.SETTINGS, library.Settings)
     omissions.install(run)
     watched = torch_patches.watched()
     loading: Loading | None = None
@@ -82,8 +84,10 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         steps=tuple(run.steps[:EVENTS]),
         skipped=tuple(run.skipped),
         opaque=tuple(run.opaque),
+        asked=tuple(run.asked),
         notes=tuple(run.notes),
         remarks=tuple(run.remarks),
+        calls=run.calls,
         torch=torch.__version__,
         device=request.device,
         seconds=time.perf_counter() - started,

@@ -13,6 +13,8 @@ from amplint.probe.messages import Raised
 TORCH = str(Path(torch.__file__).parent)
 PROBE = str(Path(__file__).parent)
 SOFT = str(Path(PROBE) / "soft.py")
+#: Lines that are told of the way to an exception.
+MOST_CALLS = 20
 AMP = f"{TORCH}/amp/"
 AUTOGRAD = f"{TORCH}/autograd/"
 
@@ -34,12 +36,11 @@ def is_amp_failure(error: BaseException) -> bool:
 
 def describe(error: BaseException, is_mine: Callable[[str], bool]) -> Raised:
     """The exception with the user's innermost line."""
-    filename, row = "", 0
-    for frame, line in frames_of(error):
-        if is_mine(frame.f_code.co_filename):
-            filename, row = frame.f_code.co_filename, line
+    lines = [(frame.f_code.co_filename, line) for frame, line in frames_of(error)]
+    calls = tuple(line for line in lines if is_mine(line[0]))
+    filename, row = calls[-1] if calls else ("", 0)
     name = type(error).__name__
-    return Raised(name, str(error)[:2000], _inside(error), filename, row)
+    return Raised(name, str(error)[:2000], _inside(error), filename, row, calls[-MOST_CALLS:])
 
 
 def _inside(error: BaseException) -> str:

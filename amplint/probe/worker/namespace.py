@@ -6,15 +6,19 @@ Only the statements that bind a wanted name are executed. What a module does bes
 
 from __future__ import annotations
 
+import argparse
 import ast
 import builtins
+import collections
+import contextlib
 import importlib
 import sys
 import types
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from amplint.probe.worker import absorbed, standins, values
+from amplint.probe.worker import absorbed, commandline, library, slots, standins, values
 from amplint.probe.worker.context import Run
 from amplint.probe.worker.sources import ModuleSource, bound_names, repair_key, repair_of
 
@@ -85,10 +89,21 @@ class Namespace(dict):  # type: ignore[type-arg]
             self._loader.run.remark(f"{self._source.name}:{row} was not executed: {reason}")
         for name in bound_names(statement):
             bound = dict.get(self, name)
-            if isinstance(bound, absorbed.Parser):
+            if type(bound) in (list, dict, collections.defaultdict):
+                self[name] = slots.opened(bound, name, partial(self._loader.register, name))
+            if isinstance(bound, argparse.ArgumentParser):
                 self._feed_parser(name)
-            elif isinstance(bound, standins.StandIn):
+            elif isinstance(bound, (standins.StandIn, library.Settings)):
                 self._configure(name)
+
+    def register(self, container: str) -> None:
+        """Execute the definitions with decorators of the project, and the statements that write
+        into a container."""
+        for index in self._source.registering(container):
+            if index not in self._done:
+                self._done.add(index)
+                with contextlib.suppress(Exception):  # then nothing is registered
+                    self._run(index)
 
     def _configure(self, name: str) -> None:
         """Run what a module writes into an object of an unknown class: `cfg.TRAIN.LR = 0.1`."""
@@ -243,9 +258,19 @@ class Loading:
             for part in name.split(".")[1:]:
                 module = getattr(module, part)
             return module
+        if name == "click" and (click := _real(name)) is not None:
+            commandline.install_click(self.run, click)
+            return click
         if top in absorbed.REAL:
             return _real(name) or absorbed.stand_in_module(name)
         return absorbed.stand_in_module(name)
+
+    def register(self, container: str) -> None:
+        """Let the files of the plan fill a container, as importing them would."""
+        for source in self.run.plan.sources:
+            names = self.user_module(source.filename, source.module or "__main__")._amp_names
+            if names is not None and (source.module or source is not self.run.plan.sources[0]):
+                names.register(container)
 
     def _submodule(self, module: Any, name: str) -> None:
         """`from torch import optim` may have to import a submodule, or find nothing."""

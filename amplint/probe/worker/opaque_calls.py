@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from amplint.probe.messages import Handed
-from amplint.probe.worker import standins, values
+from amplint.probe.messages import Asked, Handed
+from amplint.probe.worker import operations, standins, values
 from amplint.probe.worker.context import current
-from amplint.probe.worker.soft import GUESS_MARK, connected, derived, tensors_in
+from amplint.probe.worker.soft import GUESS_MARK, SIZE, connected, derived, tensors_in
 from amplint.probe.worker.world import Loader
 
 WRAPPER = re.compile(
@@ -41,6 +41,13 @@ CALLED = (types.FunctionType, types.MethodType)
 LAZY = (types.GeneratorType, filter, map, itertools.chain)
 #: What progress bars and the like are made of; they give out the same entries.
 PASSED_ON = (Loader, enumerate, zip, types.GeneratorType)
+#: How many calls are remembered, how many parts of what they get, and characters of that.
+MOST_ASKED, MOST_PARTS, LONGEST = 300, 40, 400
+#: Functions of libraries that order, repeat or sum the elements of their first argument.
+SHAPES = (
+    *("einops.rearrange", "einops.repeat", "einops.reduce", "einops.layers.torch.Rearrange"),
+    "einops.layers.torch.Reduce",
+)
 MAPPING = frozenset({"items", "keys", "values"})
 
 
@@ -49,6 +56,9 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     run = current()
     name = path.rsplit(".", 1)[-1]
     passed = [*args, *kwargs.values()]
+    ask(path, passed)
+    if path in run.holders:
+        report(path, [run.holders[path]])
     if any(isinstance(thing, CALLED) for thing in passed):
         report(path, [thing for thing in passed if isinstance(thing, CALLED)])
     if args and isinstance(args[0], types.FunctionType) and LAUNCHER.search(name):
@@ -56,7 +66,8 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             run.note("launcher", path, detail=args[0].__name__)
         return launched(args[0], kwargs.get("args", args[1:]))
     if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
-        return decorated(args[0]) if isinstance(args[0], types.FunctionType) else args[0]
+        is_function = isinstance(args[0], types.FunctionType)
+        return watched(path, decorated(args[0])) if is_function else args[0]
     if name in MAPPING and not args:
         return _mapping(path, name)
     if name in ("get", "pop", "setdefault") and len(args) == 2 and _is_default(args[1]):
@@ -69,6 +80,12 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if OPTIMIZER.search(name) and parameters:
         run.note("optimizer-class", path)
         return values.world(run).optimizer(f"{path}@{run.row()}", parameters)
+    if path in run.library:
+        return run.library[path](name, *args, **kwargs)
+    if name == "size" and len(args) <= 1 and all(type(arg) is int for arg in args):
+        return SIZE(*args)
+    if path.replace("()", "").startswith(SHAPES) and args and isinstance(args[0], torch.Tensor):
+        return _in_another_shape(args[0])
     if args and not parameters and isinstance(args[0], PASSED_ON):
         return args[0]
     report(path, passed)
@@ -83,11 +100,57 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return standins.StandIn(f"{path}()", owner=modules[0] if modules else None)
 
 
+def ask(path: str, passed: list[Any]) -> None:
+    """Remember what an unknown function is asked, as long as no target row was reached."""
+    run = current()
+    if len(run.asked) >= MOST_ASKED or not run.rows.keys().isdisjoint(run.plan.target_rows):
+        return
+    inputs: dict[str, None] = dict.fromkeys([path.rpartition(".")[0]] if "." in path else [])
+    given = " ".join(_words(thing, inputs) for thing in passed)
+    run.asked.setdefault(Asked(path, run.row(), tuple(inputs), given[:LONGEST]), None)
+
+
+def _words(thing: Any, inputs: dict[str, None], depth: int = 3) -> str:
+    """Something as far as it is plain; unknown values and options are added to `inputs`."""
+    if isinstance(thing, standins.StandIn):
+        inputs[object.__getattribute__(thing, "_path")] = None
+        return ""
+    root = getattr(type(thing), "_amp_root", "")
+    if root:
+        inputs[root] = None
+        return ""
+    if thing is None or isinstance(thing, (bool, int, str)):
+        return repr(thing)
+    if isinstance(thing, float):
+        return repr(thing) if current().decisions.has_chosen(thing) else ""
+    if isinstance(thing, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type)) or not depth:
+        return ""
+    if isinstance(thing, dict):
+        inner = [part for item in thing.items() for part in item]
+    elif isinstance(thing, (list, tuple, set, frozenset)):
+        inner = list(thing)
+    else:
+        inner = list(getattr(thing, "__dict__", {}).values())
+    return f"({' '.join(_words(part, inputs, depth - 1) for part in inner[:MOST_PARTS])})"
+
+
 def launched(function: Any, args: Any) -> Any:
     """The result of a function that somebody calls for us, with what it is known to get."""
     current().remark(f"`{function.__name__}` is called by its launcher")
     given = args if isinstance(args, tuple) else ()
     return decorated(function)(*given)
+
+
+def watched(path: str, function: Any) -> Any:
+    """A function that an unknown decorator may have put something around: who calls it gives
+    that decorator what it passes."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        report(path, [*args, *kwargs.values()])
+        return function(*args, **kwargs)
+
+    return called
 
 
 def decorated(function: Any) -> Any:
@@ -214,6 +277,13 @@ def _hanging_on(path: str, tensors: list[Any], modules: list[Any]) -> Any:
     result = connected([tensors, parameters, ghost], detach_freed=True)
     if guessed and not LOSS.search(path):
         result.grad_fn.metadata[GUESS_MARK] = path
+    return result
+
+
+def _in_another_shape(tensor: torch.Tensor) -> Any:
+    """The same numbers in another order: what libraries of shapes give."""
+    result = derived(tensor)
+    operations.trace("view", (tensor,), result)
     return result
 
 

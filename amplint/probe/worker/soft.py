@@ -10,7 +10,6 @@ operation would have had.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,6 +19,18 @@ import torch
 from amplint.probe.worker import operations
 from amplint.probe.worker.arity import unpacked
 from amplint.probe.worker.context import current
+from amplint.probe.worker.torch_names import (
+    ABOUT_DTYPES,
+    ALONG,
+    EXACT,
+    FACTORIES,
+    FULL,
+    INDEXES,
+    LOWER,
+    MASKED,
+    PAIRS,
+    STRICT,
+)
 
 #: An invented length: of a dimension, of a tensor that is iterated over.
 LENGTH = 2
@@ -33,162 +44,6 @@ GUESS_MARK = "amplint.guess"
 
 
 without_overrides = torch._C.DisableTorchFunctionSubclass
-
-#: Operations that autocast runs in its lower precision (torch's autocast lists; the name is
-#: that of the Python function).
-LOWER = frozenset(
-    [
-        "linear",
-        "matmul",
-        "__matmul__",
-        "__rmatmul__",
-        "mm",
-        "bmm",
-        "mv",
-        "addmm",
-        "addbmm",
-        "baddbmm",
-        "addmv",
-        "einsum",
-        "chain_matmul",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "conv_tbc",
-        "prelu",
-        "scaled_dot_product_attention",
-        "multi_head_attention_forward",
-        "lstm",
-        "gru",
-        "rnn_tanh",
-        "bilinear",
-    ]
-)
-#: Operations that autocast runs in float32 on CUDA; on the CPU some of them stay in half.
-FULL = frozenset(
-    [
-        "acos",
-        "asin",
-        "cosh",
-        "erfinv",
-        "sinh",
-        "tan",
-        "softmin",
-        "__rpow__",
-        "__rtruediv__",
-        "__rdiv__",
-        "normalize",
-        "binary_cross_entropy_with_logits",
-        "cosine_embedding_loss",
-        "cross_entropy",
-        "hinge_embedding_loss",
-        "kl_div",
-        "l1_loss",
-        "margin_ranking_loss",
-        "mse_loss",
-        "multilabel_margin_loss",
-        "multi_margin_loss",
-        "nll_loss",
-        "pdist",
-        "poisson_nll_loss",
-        "smooth_l1_loss",
-        "soft_margin_loss",
-        "triplet_margin_loss",
-        "softmax",
-        "log_softmax",
-        "exp",
-        "expm1",
-        "log",
-        "log10",
-        "log2",
-        "log1p",
-        "pow",
-        "__pow__",
-        "prod",
-        "sum",
-        "norm",
-        "cumsum",
-        "cumprod",
-        "layer_norm",
-        "group_norm",
-        "cosine_similarity",
-        "renorm",
-        "dist",
-        "cdist",
-        "softplus",
-        "rsqrt",
-        "reciprocal",
-    ]
-)
-#: Results of these are facts about data, not data: their truth is never a free choice.
-EXACT = frozenset(
-    ["isnan", "isinf", "isfinite", "isneginf", "isposinf", "any", "all", "equal", "allclose"]
-)
-#: Results of these never have a gradient.
-INDEXES = frozenset(
-    [
-        "argmax",
-        "argmin",
-        "argsort",
-        "bincount",
-        "bucketize",
-        "count_nonzero",
-        "histc",
-        "multinomial",
-        "nonzero",
-        "one_hot",
-        "round",
-        "searchsorted",
-        "sign",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "__eq__",
-        "__ne__",
-        "__lt__",
-        "__le__",
-        "__gt__",
-        "__ge__",
-        "isin",
-        "logical_and",
-        "logical_or",
-        "logical_not",
-    ]
-)
-#: These make data, whose size may be an invented number that makes no sense.
-FACTORIES = frozenset(
-    [
-        "randint",
-        "randperm",
-        "arange",
-        "linspace",
-        "zeros",
-        "ones",
-        "empty",
-        "full",
-        "rand",
-        "randn",
-        "tensor",
-        "as_tensor",
-        "stack",
-        "cat",
-    ]
-)
-#: These give values and their indices: along a dimension, or always.
-ALONG = frozenset({"max", "min", "median", "nanmedian"})
-PAIRS = frozenset({"sort", "topk", "mode", "kthvalue", "cummax", "cummin"})
-#: These may never be replaced by an approximation: their failure is what a probe looks for.
-STRICT = frozenset({"backward", "grad", "unscale_"})
-#: Operations whose second argument is a mask.
-MASKED = frozenset({"masked_fill", "masked_fill_"})
-#: What torch says about a dtype whatever the shapes are.
-ABOUT_DTYPES = re.compile("without overflow|unsafe to autocast")
 
 
 class SoftSize(tuple):  # type: ignore[type-arg]
@@ -253,6 +108,8 @@ class SoftTensor(torch.Tensor):
         return derived(self)
 
     def __getitem__(self, index: Any) -> Any:
+        if self.requires_grad and _is_stale(self):
+            return self.detach()[index]
         if isinstance(index, (int, slice)) and self.dim() == 0:
             return derived(self)
         try:
@@ -516,6 +373,13 @@ def is_freed(tensor: torch.Tensor) -> bool:
     return False
 
 
+def _is_stale(tensor: torch.Tensor) -> bool:
+    """Whether a backward has freed the graph of a tensor that hangs on unknown functions only:
+    data that are used again."""
+    ghost = current().world.ghost
+    return is_freed(tensor) and all(leaf is ghost for leaf in leaves_of([tensor]))
+
+
 def leaves_of(roots: Iterable[torch.Tensor]) -> list[Any]:
     """The tensors with a gradient of their own that a graph ends in."""
     queue: list[Any] = [root.grad_fn for root in roots]
@@ -585,6 +449,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     if any(result is argument for argument in args):
         return result
     result = soften(result)
+    operations.trace(name, args, result)
     if name in EXACT and isinstance(result, SoftTensor):
         result._amp_exact = True
     return result

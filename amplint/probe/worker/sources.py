@@ -6,7 +6,8 @@ import __future__
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from types import CodeType
 
@@ -63,6 +64,25 @@ class ModuleSource:
                 self.settings.setdefault(root, []).append(index)
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
                 self.stars.append(statement)
+
+    def registering(self, container: str) -> list[int]:
+        """Statements that may register something: decorated definitions, and those that write
+        into what is called like a container."""
+        return [
+            index
+            for index, statement in enumerate(self.statements)
+            if _is_decorated_here(statement, self.local_names) or _writes_to(statement, container)
+        ]
+
+    @cached_property
+    def local_names(self) -> frozenset[str]:
+        """Names that the file defines, or imports by name: decorators of libraries come whole."""
+        return frozenset(
+            bound
+            for statement in self.statements
+            if not isinstance(statement, ast.Import)
+            for bound in bound_names(statement)
+        )
 
     def code(
         self, index: int, effects: bool = True, repair: Repair = None, key: object = None
@@ -326,6 +346,31 @@ def bound_names(statement: ast.stmt) -> Iterator[str]:
                 yield from bound_names(inner)
         else:
             yield from _stored(child)
+
+
+def _is_decorated_here(statement: ast.stmt, names: Collection[str]) -> bool:
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    return any(_root(decorator) in names for decorator in statement.decorator_list)
+
+
+def _writes_to(statement: ast.stmt, container: str) -> bool:
+    """`HOOKS.append(f)`, `registry.MODELS["a"] = A`."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        written: ast.AST = statement.value.func
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        written = statement.targets[0].value
+    else:
+        return False
+    return any(
+        getattr(node, "id", getattr(node, "attr", "")) == container for node in ast.walk(written)
+    )
+
+
+def _root(expression: ast.expr) -> str:
+    while isinstance(expression, (ast.Call, ast.Attribute)):
+        expression = expression.func if isinstance(expression, ast.Call) else expression.value
+    return expression.id if isinstance(expression, ast.Name) else ""
 
 
 def _configured(statement: ast.stmt) -> str:

@@ -115,6 +115,7 @@ class StandInBase:
         if name.startswith("__"):
             raise AttributeError(name)
         value = values.make(f"self.{name}")
+        current().holders[f"self.{name}"] = self
         try:
             setattr(self, name, value)
         except Exception:  # noqa: BLE001 -- whatever the user's own __setattr__ raises
@@ -292,6 +293,8 @@ class StandIn:
 
     def __getitem__(self, index: Any) -> Any:
         value = get(self, "_value")
+        if isinstance(value, torch.Tensor):
+            return self._amp_bind("tensor")[index]
         if value is not UNBOUND and hasattr(value, "__getitem__") and not isinstance(value, str):
             return value[index]
         items = get(self, "_items")

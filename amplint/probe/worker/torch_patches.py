@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed
 import torch.utils.data
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.optim.optimizer import Optimizer
 from torch.overrides import TorchFunctionMode
 
@@ -69,6 +70,7 @@ DISTRIBUTED_SILENT = [
 #: Initialisations that are exact and cheap.
 KEPT_INITIALISATIONS = frozenset({"zeros_", "ones_", "constant_", "eye_", "dirac_"})
 WEIGHT = 0.05
+_INVENTED_SIZE = "_amp_invented_size"
 #: Functions of torch that return their first argument.
 IDENTITIES = frozenset({"cuda", "pin_memory", "record_stream", "share_memory_"})
 
@@ -81,6 +83,7 @@ def install(run: Run) -> None:
     optimizer_patches.install_optimizers()
     gradient_patches.install_clips()
     _processes()
+    _sizes()
     _switches()
     _files()
     _data()
@@ -251,6 +254,37 @@ def _spawned(function: Any, args: Any = (), *rest: Any, **kwargs: Any) -> Any:
     return opaque_calls.launched(function, (0, *args) if isinstance(args, tuple) else (0,))
 
 
+def _sizes() -> None:
+    """Functions that make tensors of a size check it before anybody could tell what it is."""
+    for name in (
+        "randn",
+        "rand",
+        "zeros",
+        "ones",
+        "empty",
+        "full",
+        "randint",
+        "randperm",
+        "arange",
+    ):
+        replace(torch, name, _of_a_size(getattr(torch, name)))
+
+
+def _of_a_size(original: Any) -> Any:
+    def make(*sizes: Any, **settings: Any) -> Any:
+        return original(*(_size(value) for value in sizes), **settings)
+
+    return make
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, standins.StandIn):
+        return int(standins.number(value))
+    if type(value) in (list, tuple):
+        return type(value)(map(_size, value))
+    return value
+
+
 def _switches() -> None:
     """`torch.backends.cudnn.benchmark = cfg.x`: an unknown setting changes nothing."""
     setting = torch.backends.ContextProp
@@ -306,11 +340,15 @@ def _layers() -> None:
     small = bool(current().request.assignment.get(SMALL))
 
     def new_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self, LazyModuleMixin) and _has_no_size(self):
+            # Its size comes from data that nobody knows.
+            self.__dict__[_INVENTED_SIZE] = True
         try:
             return original(self, *args, **kwargs)
         except Exception as error:
             given = tensors_in([args, kwargs])
             loose = small or any(isinstance(value, SoftTensor) for value in given)
+            loose = loose or _INVENTED_SIZE in self.__dict__
             if not loose or is_amp_failure(error) or not _is_torchs(self):
                 raise
             current().remark("shapes of tensors are not followed")
@@ -343,6 +381,10 @@ def _layers() -> None:
         return append(self, _layer(module))
 
     replace(torch.nn.Sequential, "append", new_append)
+
+
+def _has_no_size(module: Any) -> bool:
+    return bool(module.has_uninitialized_params())
 
 
 def _is_of_torch(module: Any) -> bool:

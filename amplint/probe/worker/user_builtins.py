@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from amplint.probe.messages import SMALL, Skipped
-from amplint.probe.worker import standins, values, words
+from amplint.probe.worker import slots, standins, values, words
 from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import frames_of, is_amp_failure
 from amplint.probe.worker.namespace import Loading, Namespace
@@ -96,6 +96,8 @@ class UserBuiltins:
 
     def is_none(self, thing: Any) -> bool:
         """`thing is None`, where `thing` may be a stand-in."""
+        if isinstance(thing, slots.Unset):
+            return thing._amp_is_none()
         if not isinstance(thing, standins.StandIn):
             return thing is None
         value = object.__getattribute__(thing, "_value")

@@ -24,6 +24,7 @@ class Use:
         truth: whether it is a condition, or a part of one.
         arithmetic: whether it is a number in an expression or the argument of `range`.
         called: whether it is called.
+        given: paths of what it is called with.
         attributes: names read from it.
         keys: constant strings that it is subscripted with.
     """
@@ -33,6 +34,7 @@ class Use:
     truth: bool = False
     arithmetic: bool = False
     called: bool = False
+    given: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
     keys: list[str] = field(default_factory=list)
 
@@ -120,7 +122,10 @@ class Uses:
                         self._use(path).compared.append(constant)
 
     def _call(self, node: ast.Call) -> None:
-        self._use(node.func).called = True
+        use = self._use(node.func)
+        use.called = True
+        paths = map(path_of, (*node.args, *(keyword.value for keyword in node.keywords)))
+        use.given |= {path for path in paths if path is not None}
         name = path_of(node.func)
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
             for key in node.args[:1]:
@@ -160,4 +165,5 @@ def _merged(uses: Iterable[Use]) -> Use:
         merged.truth |= use.truth
         merged.arithmetic |= use.arithmetic
         merged.called |= use.called
+        merged.given |= use.given
     return merged

@@ -72,6 +72,8 @@ def world(run: Run) -> World:
 
 
 def _scaler(run: Run, path: str) -> Any:
+    if "(" in path:
+        run.note("scaler-class", path)
     enabled = bool(run.choose(f"{path}.enabled", (True, False), "role"))
     return world(run).scaler(path, enabled)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 from typing import Any
 
@@ -11,20 +12,18 @@ import torch.distributed
 import torch.utils.data
 
 from amplint.probe.worker import standins
+from amplint.probe.worker.context import current
 from amplint.probe.worker.replacing import always, nothing, replace
 
 #: What `torch.cuda` answers where there is none, and code runs as if there were.
 CUDA_ANSWERS = {
     "is_available": True,
     "is_initialized": True,
-    "is_bf16_supported": True,
     # Optimizers ask this in a torch that was built for CUDA, and the driver would answer.
     "is_current_stream_capturing": False,
-    "device_count": 1,
     "get_arch_list": ["sm_80"],
     "current_device": 0,
     "get_device_name": "amplint",
-    "get_device_capability": (8, 0),
     "memory_allocated": 0,
     "max_memory_allocated": 0,
     "memory_reserved": 0,
@@ -32,6 +31,13 @@ CUDA_ANSWERS = {
     "mem_get_info": (1 << 30, 1 << 30),
 }
 
+
+#: Facts in which machines differ: the values that they may have, as a decision has them.
+FACTS: dict[str, tuple[Any, ...]] = {
+    "is_bf16_supported": (True, False),
+    "device_count": (1, 2),
+    "get_device_capability": (8, 7),
+}
 
 CUDA_SILENT = [
     "synchronize",
@@ -93,6 +99,8 @@ def install() -> None:
     replace(torch._C, "_cuda_getCompiledVersion", always(12040))
     for name, answer in CUDA_ANSWERS.items():
         setattr(cuda, name, always(answer))
+    for name, options in FACTS.items():
+        setattr(cuda, name, _fact(name, options))
     for name in CUDA_SILENT:
         setattr(cuda, name, nothing)
     for name in ("Event", "Stream", "CUDAGraph"):
@@ -110,6 +118,20 @@ def install() -> None:
     replace(torch, "set_default_device", nothing)
     replace(torch, "set_default_tensor_type", nothing)
     _virtual_autocast()
+
+
+def _fact(name: str, options: tuple[Any, ...]) -> Any:
+    """What `torch.cuda` answers where machines differ: a decision where the project asks."""
+
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        run = current()
+        if not run.project.is_mine(sys._getframe(1).f_code.co_filename):
+            choice = options[0]
+        else:
+            choice = run.choose(f"torch.cuda.{name}()", options)
+        return (choice, 0) if name == "get_device_capability" else choice
+
+    return answer
 
 
 def _virtual_autocast() -> None:

@@ -1,0 +1,66 @@
+"""What is known of libraries by the module that a function comes from, and by nothing else.
+
+The names are those of the modules, as the code imports them: how a project calls a function says
+nothing about what it does.
+"""
+
+from __future__ import annotations
+
+#: Modules that write down what they are given: they neither refuse nor change anything.
+#: Logging and progress of the standard library and of PyPI, trackers of experiments.
+OBSERVERS = frozenset(
+    [
+        *("logging", "warnings", "pprint", "time", "tqdm", "rich", "loguru", "termcolor"),
+        *("wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml"),
+        *("aim", "swanlab", "visdom", "torch.utils.tensorboard", "progressbar", "tabulate"),
+        *("builtins", "psutil", "structlog", "torchinfo", "torchsummary", "prettytable"),
+        *("omegaconf.OmegaConf.to_yaml", "omegaconf.OmegaConf.to_container", "yaml.dump"),
+        *("hydra.main", "click", "typer", "torch.distributed.elastic", "numba", "beartype"),
+        *("yaml.safe_dump", "json.dump", "json.dumps", "shutil", "socket", "platform"),
+    ]
+)
+#: What reads a file that the user writes: each entry is what the user wants it to be.
+READERS = (
+    *("yaml.safe_load()", "yaml.load()", "yaml.full_load()", "yaml.unsafe_load()"),
+    *("json.load()", "json.loads()", "toml.load()", "toml.loads()", "tomllib.load()"),
+    *("tomli.load()", "omegaconf.OmegaConf.load()", "hydra.compose()"),
+)
+
+
+#: What calls a function that it is given, with what its parameters are called and nothing else.
+LAUNCHERS = frozenset(
+    [
+        *("fire.Fire", "typer.run", "absl.app.run", "torch.multiprocessing.spawn"),
+        *("torch.multiprocessing.start_processes", "isinstance", "issubclass", "super"),
+        *("functools.partial", "functools.wraps", "torch.compile", "inspect.signature"),
+    ]
+)
+
+
+#: Functions that make schedules of learning rates: they read and write `param_groups`.
+SCHEDULES = (
+    *("timm.scheduler.", "transformers.get_", "transformers.optimization.get_"),
+    *("diffusers.optimization.get_", "torch.optim.lr_scheduler.", "pytorch_warmup."),
+    *("warmup_scheduler.", "cosine_annealing_warmup.", "monai.optimizers."),
+)
+
+
+def makes_schedules(name: str) -> bool:
+    """Whether a function is known to do nothing to an optimizer but set its learning rates."""
+    return name.startswith(SCHEDULES)
+
+
+def is_launcher(name: str) -> bool:
+    """Whether a function is known to pass on what its user says."""
+    return name in LAUNCHERS
+
+
+def is_observer(name: str) -> bool:
+    """Whether a function, by its path from its module on, only writes down what it is given."""
+    parts = name.replace("()", "").split(".")
+    return any(".".join(parts[:count]) in OBSERVERS for count in range(1, len(parts) + 1))
+
+
+def reads_files(path: str) -> bool:
+    """Whether a value is an entry of a file that the user writes."""
+    return path.startswith(READERS)

@@ -1,0 +1,76 @@
+"""Small real classes for objects of libraries whose meaning is known: nested settings."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from amplint.probe.worker import values
+from amplint.probe.worker.context import current
+
+#: Calls that make nested settings which are read as attributes.
+SETTINGS = frozenset(
+    [
+        *("yacs.config.CfgNode", "easydict.EasyDict", "addict.Dict", "munch.Munch"),
+        *("ml_collections.ConfigDict", "ml_collections.config_dict.ConfigDict"),
+        *("omegaconf.OmegaConf.create", "box.Box"),
+    ]
+)
+
+
+class Settings(dict):  # type: ignore[type-arg]
+    """Nested settings. What the code writes is a default; users may set something else."""
+
+    def __init__(self, path: str, *given: Any, **named: Any) -> None:
+        super().__init__()
+        object.__setattr__(self, "_amp_path", path)
+        for table in (*given[:1], named):
+            for key, value in table.items() if isinstance(table, dict) else ():
+                self[str(key)] = value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if type(value) is dict:
+            value = Settings(f"{self._amp_path}.{key}", value)
+        super().__setitem__(key, value)
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        if not isinstance(value, (bool, int, float, str)):
+            return value
+        path = f"{self._amp_path}.{key}"
+        use = current().use(path)
+        if isinstance(value, bool) or use.truth or use.compared:
+            return values.Declared(path, value).choose()
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError:
+            return values.make(f"{self._amp_path}.{name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A setting."""
+        if key not in self:
+            return default
+        return self[key]
+
+    def clone(self) -> Settings:
+        """A copy of its own."""
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: Any) -> Settings:
+        made = Settings(self._amp_path)
+        for key in self:
+            made[key] = copy.deepcopy(dict.__getitem__(self, key), memo)
+        return made
+
+    def freeze(self, *args: Any, **kwargs: Any) -> None:
+        """Files are read by nobody, and what may be set is left to decisions."""
+
+    defrost = merge_from_file = merge_from_list = merge_from_other_cfg = lock = unlock = freeze
