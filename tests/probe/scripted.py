@@ -61,4 +61,5 @@ def missing_update(request: Request, path: str) -> RunResult:
         decisions=(decision,),
         events=round_of(path) + round_of(path, raises=True),
         rows=rows,
+        calls=1,
     )

@@ -70,7 +70,8 @@ def settled(
     options = options_of([view.module, *modules])
     decisions = [Decision(_path(name), (value, "another"), value) for name, value in wanted.items()]
     paths = [decision.path for decision in decisions]
-    return [callers.settle(way, decisions, options, paths) for way in ways]
+    settled = [callers.settle(way, decisions, options, paths) for way in ways]
+    return [found.values if found is not None else None for found in settled]
 
 
 def _path(name: str) -> str:

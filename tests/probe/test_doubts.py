@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amplint.probe.doubts import WORDS, in_words, words_of
+from amplint.probe.doubts import DOUBTS, in_words, words_of
 from amplint.probe.messages import Note
 
 PROBE = Path(__file__).resolve().parents[2] / "amplint" / "probe"
@@ -67,4 +67,4 @@ def kinds_that_are_made() -> set[str]:
 
 
 def test_every_kind_has_words_and_is_used() -> None:
-    assert kinds_that_are_made() == set(WORDS)
+    assert kinds_that_are_made() == set(DOUBTS)
