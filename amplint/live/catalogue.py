@@ -77,7 +77,19 @@ _BESIDE = {
         "AMP606", "warning", "a fused optimizer steps without any gradient, and torch lets it pass"
     ),
     "scaler-recreated": Entry(
-        "AMP119", "warning", "the optimizer gets a new scaler again and again, so the scale is lost"
+        "AMP119",
+        "warning",
+        "the optimizer gets a new scaler of the same line: the loss scale was {was}, and is {scale} "
+        "again",
+    ),
+    "scale-of-scaled": Entry(
+        "AMP115", "error", "a loss that is scaled already is multiplied by {scale} again"
+    ),
+    "closure-by-position": Entry(
+        "AMP118",
+        "error",
+        "the step gets a closure: gradients that it computes are applied as they are, unchecked "
+        "(loss scale {scale})",
     ),
     "backward-under-autocast": Entry("AMP501", "info", "a backward runs inside an autocast region"),
     "island-backward-under-autocast": Entry(

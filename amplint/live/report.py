@@ -17,8 +17,8 @@ from amplint.rules import TABLE
 #: Findings that the text shows; the others are counted.
 _SHOWN = 20
 UNSEEN = (
-    "Not seen: what runs inside a compiled graph, edits of `.data`, and processes that were started "
-    "without PYTHONPATH (`python -E`, `-I`)."
+    "Not seen: what runs inside a compiled graph, gradients that the program changes by itself, and "
+    "processes that were started without PYTHONPATH (`python -E`, `-I`)."
 )
 
 

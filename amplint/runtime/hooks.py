@@ -164,16 +164,20 @@ class Hooks:
 
             return done
 
+        def scaling(args: Arguments, kwargs: Keywords) -> Any:
+            return args[0], list(_tensors(_argument(args, kwargs, 1, "outputs")))
+
         def scaled(token: Any, result: Any, raised: BaseException | None) -> None:
             if raised is None:
-                observer.scaled(token, list(_tensors(result)))
+                observer.scaled(*token, list(_tensors(result)))
 
         def handed(args: Arguments, kwargs: Keywords) -> Any:
             optimizer = _argument(args, kwargs, 1, "optimizer")
             if not hasattr(optimizer, "param_groups"):
                 return PASS
             event = Event.STEP if name == "step" else Event.UNSCALE
-            return observer.before_handed(name, event, args[0], optimizer)
+            closed = name == "step" and any(callable(each) for each in args[2:])
+            return observer.before_handed(name, event, args[0], optimizer, has_closure=closed)
 
         def ended(token: Any, _result: Any, raised: BaseException | None) -> None:
             observer.after_handed(token, raised is not None)
@@ -201,7 +205,7 @@ class Hooks:
                 observer.scaler(scaler).loaded(state)
 
         before, after = {
-            "scale": (_first, scaled),
+            "scale": (scaling, scaled),
             "unscale_": (handed, ended),
             "step": (handed, ended),
             "update": (updating, updated),

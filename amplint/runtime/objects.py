@@ -117,9 +117,8 @@ class OptimizerRecord:
         self.object = weakref.ref(optimizer)
         self.set: GradientSet | None = None
         self.shape: list[int] = []
-        #: The scaler it was last used with, and how often that was replaced by a new one.
+        #: The scaler it was last used with.
         self.scaler: ScalerRecord | None = None
-        self.replaced = 0
         self.ran = False
         self.steps = 0
         self.is_saved = False

@@ -1,7 +1,8 @@
 """Follows the protocol through a real training: from calls to typestates, rounds and findings.
 
 `amplint.runtime.hooks` tells it about calls, from any thread; it asks the tracker of
-`amplint.protocol` and tells a sink. No value of a tensor on a device is ever read.
+`amplint.protocol` and tells a sink. No value of a tensor on a device is read, except by
+`GradientSet.was_edited`, where a mistake is about to be told.
 """
 
 from __future__ import annotations
@@ -244,15 +245,19 @@ class Observer:
 
     # -- losses and backwards
 
-    def scaled(self, scaler: Any, outputs: Iterable[torch.Tensor]) -> tuple[ScalerRecord, Place]:
-        """`scaler.scale` of an enabled scaler has returned these tensors."""
+    def scaled(
+        self, scaler: Any, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]
+    ) -> None:
+        """`scaler.scale` of an enabled scaler has made these outputs of these inputs."""
         record = self.scaler(scaler)
         self.has_scaler = record.has_scaled = True
         self._tracker.apply(Event.SCALE, record.number)
         for tensor in outputs:
             self.marks.put(tensor, record.number)
         self._add(record, "scale")
-        return record, self.place()
+        place = self.place()
+        if record.scale != 1.0 and any(self.marks.scaler_of(tensor) for tensor in inputs):
+            self.report("scale-of-scaled", place, record)
 
     def before_backward(self, roots: list[torch.Tensor], gradient_given: bool) -> Feeding | None:
         """A backward from these tensors is about to run; None if one is running already."""
@@ -299,6 +304,7 @@ class Observer:
             if fed is False:
                 continue
             all_fed.append(gradients)
+            gradients.note()  # what was sampled before is no measure of what is there now
             if fed is None or raised or loss.kind in (Kind.UNKNOWN, Kind.MIXED):
                 self._tracker.forget(gradients.number)
             else:
@@ -307,6 +313,7 @@ class Observer:
                 gradients.overflow()
             gradients.remember("scaled backward" if loss.scaler else "backward", place)
             gradients.note()
+            gradients.sample()
         if loss.kind is Kind.MIXED and not raised:
             self.report("losses-mixed", place, record)
         if record is not None:
@@ -328,14 +335,18 @@ class Observer:
 
     # -- unscale_, step, update
 
-    def before_handed(self, kind: str, event: Event, scaler: Any, optimizer: Any) -> Handed:
-        """`unscale_` or `step` is about to run."""
+    def before_handed(
+        self, kind: str, event: Event, scaler: Any, optimizer: Any, *, has_closure: bool = False
+    ) -> Handed:
+        """`unscale_` or `step` is about to run; with a closure, torch checks nothing it does."""
         record, known = self.scaler(scaler), self.objects.optimizer(optimizer)
         place = self.place()
-        self._look_at_partner(record, known, place)
+        self._look_at_partner(record, known)
         gradients = self._claim(known)
         self._follow(gradients, place)
         self._look_at_foreign(record, gradients, place)
+        if has_closure:
+            self.report("closure-by-position", place, record, gradients)
         saved = self._tracker.saved(record.number, known.number)
         violation = self._tracker.apply(event, record.number, known.number)
         if gradients.feeder is not None or gradients.overlaps:
@@ -475,6 +486,8 @@ class Observer:
             record = self._partner(gradients)
             if record is not None and not _is_meant(limit, record):
                 self._apply(Event.CLIP, None, gradients, place, bound=limit)
+            elif record is not None and gradients.was_edited():
+                self._tracker.forget(gradients.number)  # divided by hand, so it fits after all
             gradients.remember("clip", place)
             if record is not None:
                 self._add(record, "clip")
@@ -520,6 +533,9 @@ class Observer:
             facts["was"] = gradients.scale
         elif record.scale == 1.0 and violation.slug not in _WITHOUT_SCALE:
             return
+        if gradients.was_edited():
+            self._tracker.forget(gradients.number)
+            return
         self.report(violation.slug, place, record, gradients, **facts)
 
     def _follow(self, gradients: GradientSet, place: Place) -> None:
@@ -560,13 +576,12 @@ class Observer:
     def _add(self, record: ScalerRecord, kind: str) -> None:
         record.word = zlib.crc32(kind.encode(), record.word)
 
-    def _look_at_partner(self, record: ScalerRecord, known: OptimizerRecord, place: Place) -> None:
+    def _look_at_partner(self, record: ScalerRecord, known: OptimizerRecord) -> None:
         before, known.scaler = known.scaler, record
         if before is None or before is record or before.place != record.place:
             return
-        known.replaced += 1
-        if known.replaced > 1 and before.updates <= 1:
-            self.report("scaler-recreated", record.place, record, known.set)
+        if before.scale != record.scale and None not in (before.scale, record.scale):
+            self.report("scaler-recreated", record.place, record, known.set, was=before.scale)
 
     def _look_at_foreign(self, record: ScalerRecord, gradients: GradientSet, place: Place) -> None:
         """Gradients that one scaler has multiplied are about to be divided by another's scale."""

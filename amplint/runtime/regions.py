@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from amplint.runtime.objects import ScalerRecord
-from amplint.runtime.places import Place
+from amplint.runtime.places import NOWHERE, Place
 from amplint.runtime.sets import GradientSet
 
 #: Backwards in float16 without a scaler, after which it is no coincidence.
@@ -32,9 +32,10 @@ class _Region:
         key: identity of the region.
         keeps: it computes in half precision, and keeps copies of float32 weights.
         before: the state of autocast that leaving has to restore.
-        again: the same object was entered once more inside.
+        place: where it was entered, asked of float16 regions only.
+        again: where the same object was entered once more inside.
         island: autocast was off in a region inside.
-        stepped: gradient sets whose parameters were stepped inside, by number.
+        stepped: the gradient sets whose parameters were stepped inside, by number, and where.
     """
 
     key: int
@@ -43,9 +44,10 @@ class _Region:
     device: str
     keeps: bool
     before: tuple[bool, str]
-    again: bool = False
+    place: Place = NOWHERE
+    again: Place | None = None
     island: bool = False
-    stepped: set[int] = field(default_factory=set)
+    stepped: dict[int, Place] = field(default_factory=dict)
 
 
 class _Open(threading.local):
@@ -66,6 +68,7 @@ class Regions:
         self._report, self._place, self._is_by_library = report, place, is_by_library
         self._open = _Open()
         self._half_backwards = 0
+        self._half_place = NOWHERE
         #: Dtypes of enabled regions, as torch spells them.
         self.dtypes: set[str] = set()
 
@@ -78,12 +81,16 @@ class Regions:
         """`__enter__` of a region is about to run."""
         regions, device, enabled = self._open.regions, region.device, bool(region._enabled)
         for each in regions:
-            each.again = each.again or each.key == id(region)
+            if each.key == id(region) and each.again is None:
+                each.again = self._place()
             each.island = each.island or not enabled
         is_users = not self._is_by_library()
         is_half = enabled and is_users and region.fast_dtype is torch.float16
         keeps = enabled and bool(region._cache_enabled)
-        regions.append(_Region(id(region), is_users, is_half, device, keeps, _state(device)))
+        entry = _Region(id(region), is_users, is_half, device, keeps, _state(device))
+        if is_half and self._half_backwards < _ENOUGH:
+            entry.place = self._place()
+        regions.append(entry)
         if enabled:
             self.dtypes.add(str(region.fast_dtype))
 
@@ -95,10 +102,13 @@ class Regions:
             return
         regions.remove(mine[-1])
         self._open.was_half = mine[-1].is_half and torch.is_grad_enabled()
+        if mine[-1].place != NOWHERE:
+            self._half_place = mine[-1].place
         outermost = mine[0]
         # What the object restores is what its innermost entry has seen.
-        if len(mine) == 1 and outermost.again and outermost.before != _state(outermost.device):
-            self._report("autocast-re-entered", self._place())
+        is_last = len(mine) == 1 and outermost.again is not None
+        if is_last and outermost.before != _state(outermost.device):
+            self._report("autocast-re-entered", outermost.again)
 
     def after_backward(self, fed: list[GradientSet], place: Place, multiplied: bool) -> None:
         """A backward of the outermost level has ended.
@@ -117,22 +127,24 @@ class Regions:
         else:
             self._report("backward-under-autocast", place)
         for gradients in fed:
-            if any(gradients.number in each.stepped and not each.island for each in users):
-                self._report("training-loop-under-one-autocast", place, None, gradients)
+            steps = [each.stepped.get(gradients.number) for each in users if not each.island]
+            where = next(filter(None, steps), None)
+            if where is not None:
+                self._report("training-loop-under-one-autocast", where, None, gradients)
 
     def stepped(
         self, gradients: GradientSet, place: Place, scaler: ScalerRecord | None = None
     ) -> None:
         """An optimizer has stepped, with a scaler or without."""
         if self._half_backwards >= _ENOUGH and scaler is None:
-            self._report("float16-without-scaler", place)
+            self._report("float16-without-scaler", self._half_place)
         if not self.is_inside:
             return
         self._report("step-under-autocast", place, scaler)
         if any(parameter.dtype is torch.float32 for parameter in gradients.parameters[:1]):
             for region in self._open.regions:
                 if region.keeps and region.is_users:
-                    region.stepped.add(gradients.number)
+                    region.stepped[gradients.number] = place
 
 
 def _is_on() -> bool:

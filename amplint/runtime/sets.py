@@ -11,11 +11,15 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import torch
+
 from amplint.runtime.places import Place
 
 #: Backwards of a line that are looked at parameter by parameter, and how often later ones are.
 _EXACT_CALLS = 8
 _EXACT_EVERY = 64
+#: Values of one gradient that are kept after a backward.
+_SAMPLED = 64
 #: Events that are kept for the story of a finding.
 _TRAIL = 12
 
@@ -76,9 +80,27 @@ class GradientSet:
 
     def note(self) -> None:
         """Remember how the witness's gradient looks, without keeping it alive."""
+        self._sample: torch.Tensor | None = None
         gradient = None if self._witness is None else self._witness.grad
         self._seen = None if gradient is None else weakref.ref(gradient)
         self._version = -1 if gradient is None else gradient._version
+
+    def sample(self) -> None:
+        """Keep a copy of a few values on their device, for `was_edited`."""
+        gradient = None if self._witness is None else self._witness.grad
+        self._sample = None if gradient is None else _few(gradient)
+
+    def was_edited(self) -> bool:
+        """Whether values have changed out of sight since `sample`, or nobody can tell.
+
+        An edit of `.grad.data` moves no version. This waits for the device: it is asked only where
+        a mistake is about to be told.
+        """
+        gradient = None if self._witness is None else self._witness.grad
+        if self._sample is None or gradient is None:
+            return False
+        same = torch.equal(self._sample, _few(gradient))
+        return not same or not bool(self._sample.any())
 
     def present(self) -> bool:
         """Whether any parameter has a gradient; one that has becomes the witness."""
@@ -141,6 +163,18 @@ class GradientSet:
                 self._witness = parameter
                 return True
         return False
+
+
+def _few(gradient: Any) -> torch.Tensor:
+    local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    if local.layout is not torch.strided or _is_captured(local):
+        return torch.empty(0)  # nobody can tell
+    return local.detach().reshape(-1)[:_SAMPLED].clone()
+
+
+def _is_captured(tensor: torch.Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: it would run what is done to the tensor again."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _look(parameter: Any) -> tuple[Any, int]:

@@ -1,6 +1,7 @@
 """Runs functions of the fixtures on real torch, with real arguments, under the hooks of a run.
 
     python -m tests.live.fixture_runs good|bad [PART]     # one JSON object for each function
+    python -m tests.live.fixture_runs table               # write observable.tsv anew
 
 Arguments are made by the names of parameters: small models, optimizers, loaders. "cuda" means the
 CPU here. Each function gets a forked process of its own.
@@ -346,10 +347,61 @@ def in_child(path: Path, node: ast.FunctionDef, text: str) -> Outcome:
     return Outcome(**json.loads(answer))
 
 
+# -- the table -----------------------------------------------------------------------------------
+
+TABLE = Path(__file__).with_name("observable.tsv")
+#: Why a run does not tell what a rule says, where it is not that it did not happen here.
+WHY_NOT = {
+    "AMP111": "what a program does with a norm or a gradient is no event",
+    "AMP115": "what a program does with the value of a loss is no event",
+    "AMP119": "the new scaler begins where the old one was: nothing is lost here",
+    "AMP121": "schedulers are not followed",
+    "AMP122": "the exception that is swallowed does not come here",
+    "AMP126": "what a program concludes from the loss scale is no event",
+    "AMP201": "the guards agree as they are set here",
+    "AMP202": "the guard is set as the code needs it here",
+    "AMP203": "a switch of the program",
+    "AMP205": "one device is at hand here",
+    "AMP207": "no region is what a float32 program has, too",
+    "AMP301": "grad modes of modules are not followed",
+    "AMP403": "dtypes inside a forward are not followed",
+    "AMP404": "dtypes inside a loss are not followed",
+    "AMP506": "threads of DataParallel need several devices",
+    "AMP601": "the library's own scaler is off here",
+    "AMP801": "the age of a name is no event",
+}
+
+
+def verdict(outcome: Outcome, code: str, row: int) -> str:
+    """What a run says about one mark of a fixture, in the words of the table."""
+    at_row = sorted({told for told, where, _ in outcome.told if where == row})
+    if code in at_row:
+        return "told"
+    if at_row:
+        return f"told as {' '.join(at_row) or 'no rule'}"
+    elsewhere = sorted({(where, told) for told, where, _ in outcome.told})
+    if elsewhere:
+        return "told " + " ".join(f"at {where} as {told or 'no rule'}" for where, told in elsewhere)
+    if outcome.failed and not outcome.updates and not outcome.steps:
+        return "not run: " + outcome.failed.partition(":")[0]
+    return "not told: " + WHY_NOT.get(code, "it does not happen with these arguments")
+
+
+def rows() -> Iterator[tuple[str, str, str, str]]:
+    """The table: file, function, code with row, verdict."""
+    for path, node, text in functions("bad"):
+        outcome = in_child(path, node, text)
+        for code, row in outcome.expected:
+            yield outcome.file, outcome.function, f"{code}:{row}", verdict(outcome, code, row)
+
+
 def main() -> None:
-    """One JSON object for each function."""
+    """One JSON object for each function; `table` writes the table anew."""
     which, *part = sys.argv[1:]
     torch.set_num_threads(1)
+    if which == "table":
+        TABLE.write_text("".join("\t".join(row) + "\n" for row in rows()), "utf-8")
+        return
     for path, node, text in functions(which):
         if not part or part[0] in str(path):
             print(json.dumps(asdict(in_child(path, node, text))), flush=True)

@@ -132,6 +132,13 @@ def _divided_by_hand(net: nn.Module, optimizer: Any, scaler: Any) -> None:
     optimizer.step()
 
 
+def _divided_out_of_sight(net: nn.Module, optimizer: Any, scaler: Any) -> None:
+    for parameter in net.parameters():
+        parameter.grad.data.copy_(parameter.grad.data / scaler.get_scale())
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+
+
 def _threshold_times_scale(net: nn.Module, optimizer: Any, scaler: Any) -> None:
     nn.utils.clip_grad_norm_(net.parameters(), 0.5 * scaler.get_scale())
     scaler.step(optimizer)
@@ -144,7 +151,9 @@ def _norm_only(net: nn.Module, optimizer: Any, scaler: Any) -> None:
     scaler.update()
 
 
-@pytest.mark.parametrize("rest", [_divided_by_hand, _threshold_times_scale, _norm_only])
+@pytest.mark.parametrize(
+    "rest", [_divided_by_hand, _divided_out_of_sight, _threshold_times_scale, _norm_only]
+)
 def test_programs_that_scale_by_themselves_are_right(rest: Callable[..., None]) -> None:
     with watching() as told:
         net = nn.Linear(2, 1)
