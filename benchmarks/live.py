@@ -1,0 +1,94 @@
+"""What watching costs: steps without and with the hooks, in turn, in one process.
+
+    python benchmarks/live.py [PAIRS]
+
+Prints the time of a step without, the median of the differences, and the same for steps compared
+with themselves, which is the noise. Not a test: a busy machine moves the figures.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+import amplint
+from amplint.live.watching import Journal, Options
+from amplint.runtime.hooks import Hooks, Switch
+from amplint.runtime.observer import Observer
+from amplint.runtime.places import Territory
+
+SHAPES = {"3 layers of 64": (64, 3), "3 layers of 512": (512, 3), "100 layers of 16": (16, 100)}
+
+
+def make_step(width: int, depth: int) -> Callable[[], None]:
+    """A float16 step of nine events: clear, region, scale, backward, unscale, clip, step, update."""
+    layers = [each for _ in range(depth) for each in (nn.Linear(width, width), nn.ReLU())]
+    net, inputs = nn.Sequential(*layers), torch.randn(32, width)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = net(inputs).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+def seconds(step: Callable[[], None]) -> float:
+    """CPU time of one step."""
+    start = time.process_time()
+    step()
+    return time.process_time() - start
+
+
+def compare(width: int, depth: int, pairs: int) -> tuple[float, float, float]:
+    """Seconds of a step without, the median difference with hooks, and the noise."""
+    own = os.path.dirname(os.path.abspath(str(amplint.__file__)))
+    with tempfile.TemporaryDirectory() as folder:
+        switch = Switch(lambda error: print("switched off:", repr(error)))
+        journal = Journal(Options(folder, quiet=True))
+        territory = Territory((os.path.dirname(torch.__file__), own))
+        hooks = Hooks(Observer(journal, territory), switch)
+        step = make_step(width, depth)
+        for _ in range(30):
+            step()
+        plain, with_hooks, noise = [], [], []
+        for _ in range(pairs):
+            switch.is_on = False
+            first, again = seconds(step), seconds(step)
+            switch.is_on = True
+            step()  # the observer has missed a round
+            with_hooks.append(seconds(step) - again)
+            noise.append(again - first)
+            plain.append(again)
+        hooks.undo()
+        journal.end(())
+    return tuple(map(statistics.median, (plain, with_hooks, noise)))  # type: ignore[return-value]
+
+
+def main() -> None:
+    """One line for each shape, in microseconds of CPU."""
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 400
+    torch.set_num_threads(1)
+    gc.disable()
+    for name, (width, depth) in SHAPES.items():
+        plain, cost, noise = (1e6 * each for each in compare(width, depth, pairs))
+        print(f"{name}: step {plain:.0f} us, watching +{cost:.0f} us, noise {noise:+.0f} us")
+
+
+if __name__ == "__main__":
+    main()
