@@ -44,6 +44,8 @@ def test_fixture(file: Path) -> None:
     assert not unfounded
 
 
+#: In characters, with the longest names of the fixtures; half of the messages have at most 93.
+LONGEST_MESSAGE = 155
 #: Rules about spellings: the text alone decides, and nothing else takes part.
 OF_SPELLINGS = frozenset({"AMP801", "AMP802", "AMP900"})
 #: Codes -> the kind of link that carries what their messages claim; one of them where several.
@@ -65,11 +67,13 @@ CLAIMS = {
 
 def what_is_missing(finding: Finding) -> list[str]:
     """What a finding above info does not rest on although it should; an error's guesses."""
+    where = f"{finding.code} on line {finding.span.start.row}"
+    if len(finding.message) > LONGEST_MESSAGE:
+        return [f"{where}: a message of {len(finding.message)} characters"]
     if finding.severity is Severity.INFO or finding.code in OF_SPELLINGS:
         return []
     kinds = {link.kind for link in finding.links}
     claims = set(CLAIMS.get(finding.code, "damage").split())
-    where = f"{finding.code} on line {finding.span.start.row}"
     found = [] if "object" in kinds else [f"{where}: no object"]
     found += [] if kinds & claims else [f"{where}: none of {claims}"]
     guesses = [link.subject for link in finding.links if link.standing is Standing.GUESS]
