@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from amplint.amp.roles import Role
 from amplint.amp.scaling import enabled_argument
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import bindings_of
+from amplint.code.arguments import fill, passed
+from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.definitions import returned
 from amplint.code.expressions import path_text
-from amplint.code.module import Function
+from amplint.code.module import Class, Function
+from amplint.code.records import is_record, record_parameters
 from amplint.values.provenance import Origin
 
 _ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
+#: A part of what a function returns: an index, a key or a field; None for all of it.
+Key = int | str | None
+
 _SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
 
 
@@ -86,12 +91,54 @@ def _from_factory(view: AmpView, call: ast.Call, function: Function) -> Iterator
     factory = view.objects.callee(call, function)
     if factory is None or factory.name == "__init__":
         return
-    built = [_constructor(view, value, factory) for value in returned(factory)]
-    if not built or built[0] is None or None in built:
-        return
-    for target, bindings in bindings_of(function).items():
-        if any(binding.value is call for binding in bindings):
+    for target, key in _taken_from(call, function):
+        built = [
+            _constructor(view, _part(view, value, key, factory), factory)
+            for value in returned(factory)
+        ]
+        if built and built[0] is not None and None not in built:
             yield BuiltScaler(call, function, target, built[0], factory)
+
+
+def _taken_from(call: ast.Call, function: Function) -> Iterator[tuple[str, Key]]:
+    """What a call's result is assigned to, as source text, with the part of it that is."""
+    bound = bindings_of(function)
+    wholes = {path for path, found in bound.items() if any(item.value is call for item in found)}
+    for target, bindings in bound.items():
+        for binding in bindings:
+            if binding.value is call:
+                yield target, None
+            elif _whole(binding.value) in wholes:
+                yield target, _key(binding.value)
+    for node in function.nodes:
+        if isinstance(node, ast.Assign) and node.value is call:
+            for index, part in enumerate(getattr(node.targets[0], "elts", ())):
+                yield path_text(part) or "", index
+
+
+def _whole(part: ast.expr | None) -> str | None:
+    """What an attribute or an entry belongs to, as source text; None for anything else."""
+    return path_text(part.value) if isinstance(part, (ast.Subscript, ast.Attribute)) else None
+
+
+def _key(part: ast.Subscript | ast.Attribute) -> Key:
+    key = constant_of(part.slice) if isinstance(part, ast.Subscript) else part.attr
+    return key if isinstance(key, (int, str)) else ""
+
+
+def _part(view: AmpView, value: ast.expr, key: Key, function: Function) -> ast.expr | None:
+    """A part of a display, or a field of a record; `value` stands in `function`."""
+    if key is None:
+        return value
+    if isinstance(value, (ast.Tuple, ast.List)) and isinstance(key, int):
+        return value.elts[key] if -len(value.elts) <= key < len(value.elts) else None
+    if isinstance(value, ast.Dict):
+        known = zip(value.keys, value.values)
+        return next((part for name, part in known if constant_of(name) == key), None)
+    owner = view.objects.symbol(value.func, function) if isinstance(value, ast.Call) else None
+    if not isinstance(owner, Class) or not is_record(owner):
+        return None
+    return fill(record_parameters(view.objects.ancestry(owner)), passed(value)).given.get(key)
 
 
 def _may_build(view: AmpView, call: ast.Call, function: Function) -> bool:
@@ -109,7 +156,7 @@ def _may_build(view: AmpView, call: ast.Call, function: Function) -> bool:
     return is_own or bool(_SCALES.search(callee.attr)) or view.module.resolve(callee) is not None
 
 
-def _constructor(view: AmpView, value: ast.expr, factory: Function) -> ast.Call | None:
+def _constructor(view: AmpView, value: ast.expr | None, factory: Function) -> ast.Call | None:
     """The constructor call that a returned expression stands for."""
     if isinstance(value, ast.Name):
         bindings = bindings_of(factory).get(value.id, [])
