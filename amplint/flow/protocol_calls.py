@@ -180,21 +180,23 @@ class ProtocolCalls:
             self.transitions.plain_backward(state, Site(call.node, call.function))
         else:
             self.transitions.scaled_backward(state, site)
-        for optimizer in self._unrelated(call):
+        for optimizer in self._unrelated(call, plain=site is None):
             self.transitions.doubt_gradients(state, optimizer)
         state.typestate[("flag", "fed")] = True
         state.typestate.pop(("flag", "after"), None)
 
-    def _unrelated(self, call: Call) -> list[str]:
+    def _unrelated(self, call: Call, *, plain: bool) -> list[str]:
         """Optimizers whose modules the loss does not mention, however it was computed here.
 
         Whether it reaches them all the same, through a module that holds theirs, is not known.
+        Of a plain loss from out of sight nobody knows which of several optimizers it is for.
         """
         if len(self.parameters) < 2:
             return []
         mentioned = self._behind(_loss_of(call), call)
-        if mentioned is None:
+        if mentioned is None and not plain:
             return []
+        mentioned = mentioned or set()
         return [
             optimizer
             for optimizer, owned in self.parameters.items()
