@@ -302,3 +302,19 @@ def test_concrete_syntax_of_a_deep_snippet(name: str, depth: int) -> None:
 def test_parse_gives_the_tree() -> None:
     tree = parse(SourceFile("a.py", "x = 1\n"))
     assert ast.dump(tree) == ast.dump(ast.parse("x = 1\n"))
+
+
+#: Found by scripts/fuzz.py.
+FOUND = {
+    "a starred argument of step": (
+        "def fit(net, loader, optimizers):\n    scaler = torch.amp.GradScaler('cuda')\n"
+        "    for x in loader:\n        scaler.scale(net(x)).backward()\n"
+        "        scaler.step(*optimizers)\n        scaler.update(*optimizers)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_programs_that_a_rule_could_not_read(name: str) -> None:
+    text = "import torch\n" + FOUND[name]
+    assert_sane(check_source("a.py", text.encode(), EVERY_RULE), text)

@@ -30,8 +30,8 @@ class ScalerCall:
         method: `scaler.<method>(...)` itself, in whatever file.
         function: the function that holds `method`.
         scaler: the scaler as the function that holds `node` would write it.
-        given: the first argument of `method`, written likewise; "" where there is none, or where
-            it is a local of another function.
+        given: the first argument of `method`, written likewise; "" where there is none in sight
+            (`step(*optimizers)`), or where it is a local of another function.
         path: from `node` to `method`; empty where they are one.
     """
 
@@ -110,7 +110,8 @@ def _seen_from(found: ScalerCall, callee: Function, call: ast.Call, called: Path
 
 
 def _first_argument(call: ast.Call) -> str:
-    return ast.unparse(call.args[0]) if call.args else ""
+    first = call.args[0] if call.args else None
+    return "" if first is None or isinstance(first, ast.Starred) else ast.unparse(first)
 
 
 def as_caller_writes(text: str, callee: Function, call: ast.Call) -> str:

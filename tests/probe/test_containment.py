@@ -26,10 +26,10 @@ from amplint.probe.interpreter import Interpreter, find_interpreter
 from amplint.probe.messages import Domain, Plan, Prediction, Request, Role, RunResult, Source
 from amplint.probe.process import Worker, WorkerFailed
 
-from .hostile import STATEMENTS, TEMPLATE
+from .hostile import FORGERIES, STATEMENTS, TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
-STEP_ROW = 13
+STEP_ROW = 15
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +155,34 @@ def test_verdicts_on_hostile_functions_and_on_the_one_after_them(tmp_path: Path)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     assert descendants() == running
     assert not (Path.home() / "written").exists()
+
+
+@pytest.fixture(scope="module")
+def forged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Verdicts on a missing `update()` that the code does not miss any more, but fakes."""
+    folder = tmp_path_factory.mktemp("forged")
+    names = {}
+    for number, what in enumerate(FORGERIES):
+        path = folder / f"part{number}" / "train.py"
+        path.parent.mkdir()
+        write(path.parent, "pass")
+        names[str(path)] = what
+    settings = Settings(project_root=str(folder))
+    report = check_paths([str(folder)], settings)
+    assert [finding.code for finding in report.findings] == ["AMP105"] * len(FORGERIES)
+    for name, what in names.items():
+        path = write(Path(name).parent, FORGERIES[what])
+        path.write_text(path.read_text() + "        scaler.update()\n")
+    found = probe_findings(report.findings, settings, Limits(seconds=6.0, python=sys.executable))
+    return {
+        names[os.path.realpath(item.finding.filename)]: item.finding.evidence.status
+        for item in found
+    }
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_no_verdict_is_forged(forged: dict[str, str], what: str) -> None:
+    assert forged[what] != "confirmed"
 
 
 def test_closing_leaves_nothing(interpreter: Interpreter, tmp_path: Path) -> None:

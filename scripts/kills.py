@@ -1,0 +1,219 @@
+"""Whether a killed run leaves anything behind.
+
+    python scripts/kills.py FOLDER --kills 500
+
+Copies the Python files of a folder, and kills runs of amplint over the copy at random moments:
+`check` in two processes, `check --fix`, and two runs of `check` at once that share a cache. The
+signal is SIGTERM, SIGHUP or SIGKILL; after the first two, no file may be left beside the sources
+that was not there.
+
+After each kill, within two seconds, no process of the run may be left; each source must hold what
+it held before or what the fix writes; and a check with the cache that the killed run has left must
+find what a check without one finds.
+
+Exit status: 0 (nothing was left behind), 1, or 2 (the folder has no findings to lose).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from amplint.cache import open_cache
+from amplint.checker import check_paths
+from amplint.config import Settings
+
+#: After so many seconds no process of a killed run may be left.
+GRACE_SECONDS = 2.0
+#: The options of each way to run, for each process that is started at once.
+WAYS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "check": (("--jobs", "2"),),
+    "fix": (("--fix", "--jobs", "2"),),
+    "two runs, one cache": (("--jobs", "2"), ("--jobs", "1")),
+}
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill.
+
+    Args:
+        delay: seconds after the start.
+    """
+
+    number: int
+    way: str
+    signal: signal.Signals
+    delay: float
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.way}, {self.signal.name} after {self.delay:.2f} s"
+
+
+def main() -> int:
+    """Kill, print, and return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--kills", type=int, default=500, help="how many (default: 500)")
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(Path(scratch), options.folder)
+        if not bench.expected:
+            print("kills: there are no findings that a run could lose", file=sys.stderr)
+            return 2
+        chance = random.Random(options.seed)
+        done: Counter[str] = Counter()
+        failures: list[str] = []
+        for number in range(options.kills):
+            way = chance.choice(list(WAYS))
+            delay = chance.uniform(0.0, bench.seconds[way])
+            kill = Kill(number, way, chance.choice(SIGNALS), delay)
+            late, problems = bench.try_out(kill)
+            done["ended before" if late else way] += 1
+            failures += [f"{kill}: {problem}" for problem in problems]
+        counts = ", ".join(f"{way}: {count}" for way, count in sorted(done.items()))
+        print(f"{options.kills} kills ({counts}): {len(failures)} failures")
+        print(*failures, sep="\n", end="\n" if failures else "")
+    return int(bool(failures))
+
+
+class Bench:
+    """A copy of a folder, and what runs over it must give.
+
+    Args:
+        scratch: an empty folder.
+        folder: what is copied of it: the Python files.
+
+    Attributes:
+        expected: what a check finds.
+        seconds: how long each way to run takes.
+    """
+
+    def __init__(self, scratch: Path, folder: Path) -> None:
+        self._folder = scratch / "project"
+        self._cache = scratch / "cache"
+        for path in sorted(folder.rglob("*.py")):
+            copied = self._folder / path.relative_to(folder)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copied)
+        self._before = self._sources()
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "AMPLINT_CACHE_DIR": str(self._cache),
+        }
+        os.environ["AMPLINT_CACHE_DIR"] = str(self._cache)
+        self.expected = self._findings(use_cache=False)
+        self.seconds = {way: self._measure(way) for way in WAYS}
+        self._measure("fix")
+        self._fixed = self._sources()
+        self._restore()
+
+    def _sources(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self._folder.rglob("*") if path.is_file()}
+
+    def _restore(self) -> None:
+        for path in self._sources().keys() - self._before.keys():
+            path.unlink()
+        for path, data in self._before.items():
+            if path.read_bytes() != data:
+                path.write_bytes(data)
+
+    def _findings(self, *, use_cache: bool) -> list[tuple[str, int, str, str]]:
+        settings = Settings(jobs=1, cache=use_cache, project_root=str(self._folder))
+        cache = open_cache(settings)
+        report = check_paths([str(self._folder)], settings, cache=cache)
+        assert not report.errors
+        return [
+            (item.filename, item.span.start.row, item.code, item.message)
+            for item in report.findings
+        ]
+
+    def _start(self, way: str) -> list[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-m", "amplint", "check", "--isolated", "--quiet"]
+        return [
+            subprocess.Popen(
+                [*command, *arguments, "."],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            for arguments in WAYS[way]
+        ]
+
+    def _measure(self, way: str) -> float:
+        self._restore()
+        shutil.rmtree(self._cache, ignore_errors=True)
+        start = time.monotonic()
+        for process in self._start(way):
+            process.wait()
+        return time.monotonic() - start
+
+    def try_out(self, kill: Kill) -> tuple[bool, list[str]]:
+        """Whether the run had ended before its kill, and what is wrong afterwards."""
+        if kill.number % 3 == 0:
+            shutil.rmtree(self._cache, ignore_errors=True)
+        processes = self._start(kill.way)
+        time.sleep(kill.delay)
+        late = all(process.poll() is not None for process in processes)
+        for process in processes:
+            process.send_signal(kill.signal)
+        problems = self._left([process.pid for process in processes])
+        for process in processes:
+            process.wait()
+        found = self._sources()
+        for path in found.keys() - self._before.keys():
+            if kill.signal is not signal.SIGKILL:
+                problems.append(f"{path.name} was left")
+        for path, data in self._before.items():
+            if found.get(path) not in (data, self._fixed[path]):
+                problems.append(f"{path.name} is damaged")
+        self._restore()
+        if self._findings(use_cache=True) != self.expected:
+            problems.append("the cache gives another answer")
+        return late, problems
+
+    def _left(self, sessions: Sequence[int]) -> list[str]:
+        """The processes of sessions that are there when the time is over; they are ended."""
+        until = time.monotonic() + GRACE_SECONDS
+        while (found := _members(sessions)) and time.monotonic() < until:
+            time.sleep(0.02)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return [f"process {pid} is left" for pid in found]
+
+
+def _members(sessions: Sequence[int]) -> list[int]:
+    """The living processes of sessions, by /proc; a zombie is none."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name stands in brackets and may hold anything.
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) in sessions and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
