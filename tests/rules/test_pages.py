@@ -7,6 +7,7 @@ measured damage, the good one runs through.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,13 @@ def test_the_good_example_is_silent(code: str) -> None:
 
 def test_every_rule_has_an_outcome() -> None:
     assert set(OUTCOMES) == set(RULE_CODES)
+
+
+@pytest.fixture(autouse=True)
+def port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A free port for examples of distributed training: another run may use theirs."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
 
 
 @pytest.mark.parametrize("code", [code for code in RULE_CODES if code not in _ELSEWHERE])
