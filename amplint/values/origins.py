@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 #: A question nested deeper is not answered.
 _NESTING = 60
+#: Nor is one that has led to more others: what only hundreds of places together can tell is
+#: nothing that a finding may rest on.
+_EFFORT = 500
 #: No unfinished question was needed.
 _NOWHERE = 1_000_000
 
@@ -70,10 +73,12 @@ class Origins:
         self.truth = truth
         self.keys = keys
         self._known: dict[object, object] = {}
-        # Answers that rest on an unfinished question, until that one is answered.
-        self._provisional: dict[object, object] = {}
+        # Answers that rest on an unfinished question, with its depth, until that one is answered.
+        self._provisional: dict[object, tuple[object, int]] = {}
+        self._resting: dict[int, list[object]] = {}
         self._pending: dict[object, int] = {}
         self._needed = _NOWHERE
+        self._effort = 0
         self._lambdas: dict[ast.Lambda, Function] = {}
         self._made: dict[ast.expr, ast.expr] = {}
         self._items: dict[tuple[ast.expr, object], ast.expr] = {}
@@ -150,13 +155,18 @@ class Origins:
         that no answer depends on which question of a circle was asked first.
 
         Args:
-            unknown: the answer to a question that is still being answered, or nested too deeply.
+            unknown: the answer to a question that is still being answered, is nested too deeply
+                or has led too far.
         """
-        for answers in (self._known, self._provisional):
-            if key in answers:
-                return cast("Answer", answers[key])
+        if key in self._known:
+            return cast("Answer", self._known[key])
+        if key in self._provisional:
+            found, needed = self._provisional[key]
+            self._needed = min(self._needed, needed)
+            return cast("Answer", found)
         depth = len(self._pending)
-        if key in self._pending or depth > _NESTING:
+        self._effort = self._effort + 1 if depth else 0
+        if key in self._pending or depth > _NESTING or self._effort > _EFFORT:
             self._needed = min(self._needed, self._pending.get(key, 0))
             return unknown
         outer, self._needed = self._needed, _NOWHERE
@@ -165,10 +175,15 @@ class Origins:
             found = answer()
         finally:
             del self._pending[key]
+        below = self._resting.pop(depth, [])
         if self._needed < depth:
-            self._provisional[key] = found
+            self._provisional[key] = (found, self._needed)
+            self._resting.setdefault(self._needed, []).extend([*below, key])
+            for each in below:
+                self._provisional[each] = (self._provisional[each][0], self._needed)
         else:
-            self._provisional.clear()
+            for each in below:
+                del self._provisional[each]
             self._known[key] = found
             self._needed = _NOWHERE
         self._needed = min(self._needed, outer)
