@@ -77,7 +77,9 @@ class Calls:
         self.events = ProtocolCalls(reader, transitions)
         self.libraries = LibraryCalls(self.events)
         self.escapes = Escapes(reader)
-        self.functions = Functions(reader, run, self.events.havoc, scope=lambda: self.events.scope)
+        self.functions = Functions(
+            reader, run, self.events.havoc, transitions, scope=lambda: self.events.scope
+        )
         self.unfollowed: set[Function] = set()
         self._loss_calls: dict[Function, frozenset[int]] = {}
 

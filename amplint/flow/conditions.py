@@ -290,8 +290,15 @@ def forget(location: str, state: State) -> None:
     for place in [place for place in values if place.startswith(location)]:
         if is_under(place, location):
             del values[place]
-    dependent = [item for item in values.items() if item[1] and item[1][0] in _DEPENDENT]
-    for place, value in dependent:
+    # All values of a state are asked, at each assignment: this must be cheap.
+    speaking = [
+        (place, value)
+        for place, value in values.items()
+        if value is not None
+        and value[0] in _DEPENDENT
+        and (value[0] != "path" or value[1].startswith(location))
+    ]
+    for place, value in speaking:
         settled = settle(value, location, state)
         if settled is not value:
             _put(values, place, settled)

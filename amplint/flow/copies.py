@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import forget, is_under
@@ -119,7 +120,13 @@ def is_part_of_copy(location: str, state: State) -> bool:
     """Whether a place is a field of a copy."""
     if COPIES not in state.values:
         return False
-    return any(whole + ORIGINAL in state.values for whole in _wholes(location))
+    return not state.values.keys().isdisjoint(_marks(location))
+
+
+@lru_cache(maxsize=65536)
+def _marks(location: str) -> frozenset[str]:
+    """Where it would stand that what a place is a part of is a copy."""
+    return frozenset(whole + ORIGINAL for whole in _wholes(location))
 
 
 def _wholes(location: str) -> Iterator[str]:

@@ -59,6 +59,8 @@ class Site:
 
 
 Report = Callable[[str, Site, State, dict], None]
+#: The arguments of one.
+Reported = tuple[str, Site, State, dict]
 
 #: unscale_ of nothing: accepted by torch, and fatal for the step that follows.
 VOID = frozenset({"unscale-without-gradient", "unscale-of-zeros"})
@@ -75,22 +77,29 @@ class Transitions:
 
     Attributes:
         havocs: how often something unknown may have done protocol work so far.
+        reports: the violations that were reported so far.
     """
 
     def __init__(self, report: Report, *, several: bool = False, clears: bool = False) -> None:
-        self.report = report
+        self._tell = report
         self.several = several
         self.clears = clears
         self.havocs = 0
+        self.reports: list[Reported] = []
+
+    def report(self, slug: str, site: Site, state: State, details: dict[str, str]) -> None:
+        """Tell of a definite violation."""
+        self.reports.append((slug, site, state.copy(), details))
+        self._tell(slug, site, state, dict(details))
 
     @contextmanager
     def silence(self) -> Iterator[None]:
         """A context in which nothing is reported."""
-        report, self.report = self.report, lambda *_: None
+        tell, self._tell = self._tell, lambda *_: None
         try:
             yield
         finally:
-            self.report = report
+            self._tell = tell
 
     # -- reading ---------------------------------------------------------------------
 

@@ -17,11 +17,13 @@ from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
+from amplint.flow.events import Transitions
 from amplint.flow.facts import FunctionFacts, is_stub
+from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import USES, may_use
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.flow.state import State, Step, merge, parts_of
+from amplint.flow.state import State, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, kind_of
 
 Valued = list[tuple[State, Value]]
@@ -42,6 +44,7 @@ class Functions:
         reader: reads expressions.
         run: interprets a function body.
         havoc: forgets what an unfollowed call may change.
+        transitions: counts what happens beside the states: reports, havocs.
         scope: the training loop that is being interpreted; results hold within it.
 
     Attributes:
@@ -53,6 +56,7 @@ class Functions:
         reader: Reader,
         run: Run,
         havoc: Callable[[State], Valued],
+        transitions: Transitions,
         scope: Callable[[], int | None],
     ) -> None:
         self.reader = reader
@@ -60,10 +64,12 @@ class Functions:
         self.run = run
         self.havoc = havoc
         self.scope = scope
+        self.transitions = transitions
         self.inlined: set[Function] = set()
-        # Results by exact entry state: the rounds of a loop soon repeat themselves.
         self._later: dict[Function, frozenset[str]] = {}
-        self._summaries: dict[tuple, list[tuple[State, Value, list[Step]]]] = {}
+        self._summaries = Summaries()
+        # What the calls that are being followed have run so far, outermost first.
+        self._touched = [Touched()]
 
     def find_method(self, instance: Value, name: str) -> Function | None:
         """The method that a call on an object runs."""
@@ -74,6 +80,7 @@ class Functions:
     def construct(self, owner: Class, call: Call) -> Valued:
         """`Class(...)`: run the constructor of classes that reach the protocol."""
         instance = ("instance", owner, f"{owner.label}@{call.node.lineno}")
+        self._touched[-1].words.add(owner.name)
         constructor = self.program.find_method(owner, "__init__")
         if constructor is None and is_record(owner):
             return self._fill_record(owner, instance, call)
@@ -91,6 +98,7 @@ class Functions:
         assert instance is not None
         state = call.state.copy()
         family = self.program.ancestry(owner)
+        self._touched[-1].words.update(record_parameters(family))
         kept = all(map(keeps_values, family))
         for name, argument in fill(record_parameters(family), call.passed).given.items():
             location = f"{instance[2]}.{name}"
@@ -147,7 +155,10 @@ class Functions:
         self._bind_parameters(function, call, entered, instance)
         inner = Frame(function, frame.depth + 1, (*frame.active, function))
         left = self._summarised(inner, entered, frame)
-        return left if left is not None else [(_without_stored(facts, call.state), None)]
+        if left is not None:
+            return left
+        self._touched[-1].words |= facts.settles | facts.self_fills
+        return [(_without_stored(facts, call.state), None)]
 
     def _participants(self, function: Function, call: Call) -> dict[str, str]:
         """The parameters that a call fills with a scaler or an optimizer, and with which."""
@@ -166,22 +177,36 @@ class Functions:
         )
 
     def _summarised(self, inner: Frame, entered: State, outer: Frame) -> Valued | None:
-        key = (inner.function, inner.depth, self.scope(), *entered.identity())
-        summary = self._summaries.get(key)
-        if summary is not None:
-            return [(entered.resumed(after, steps), value) for after, value, steps in summary]
-        returned = self.run(inner, entered)
+        call = (inner.active, self.scope())
+        events = self.transitions
+        known = self._summaries.find(call, entered)
+        if known is not None:
+            summary, part = known
+            self._touched[-1].take(summary.touched)
+            return summary.applied(entered, part, events)
+        havocs, reports = events.havocs, len(events.reports)
+        self._touched.append(Touched({inner.function}))
+        try:
+            returned = self.run(inner, entered)
+        finally:
+            touched = self._touched.pop()
+            self._touched[-1].take(touched)
         if returned is None:
             return None
         left = self._leave(returned, inner.function, outer)
-        steps = [(after, value, after.steps_since(entered)) for after, value in left]
-        self._summaries[key] = steps
+        footprint = Footprint(
+            touched,
+            (function.label for function in inner.active),
+            typed=any(self.program.facts(item).interesting for item in touched.functions),
+        )
+        found = Followed(entered, left, touched, events.havocs - havocs, events.reports[reports:])
+        self._summaries.keep(call, footprint, found)
         return left
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A context whose results are not kept: nothing was reported on their paths."""
-        kept, self._summaries = self._summaries, {}
+        kept, self._summaries = self._summaries, Summaries()
         try:
             yield
         finally:
@@ -208,6 +233,7 @@ class Functions:
         changed = facts.self_stores | facts.self_fills
         if instance is None or not changed:
             return [(state, None)]
+        self._touched[-1].words |= changed
         state = state.copy()
         for attribute in changed:
             forget(f"{instance[2]}.{attribute}", state)

@@ -19,6 +19,7 @@ from amplint.flow.conditions import advanced, assume, evaluate, forget
 from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Expressions, Valued
 from amplint.flow.facts import ZERO_GRAD
+from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
 from amplint.flow.loops import HOOKS, inner_iterable
 from amplint.flow.markers import Markers, is_repeated
 from amplint.flow.places import item_location
@@ -121,6 +122,7 @@ class Interpreter(Expressions):
     def block(self, body: list[ast.stmt], states: list[State], frame: Frame) -> Outcome:
         """Interpret a statement list."""
         view = self.program.slice(frame.function)
+        dead = frame.function.once(liveness_of).after
         outcome = Outcome(normal=states)
         for statement in body:
             if id(statement) not in view.kept:
@@ -130,12 +132,15 @@ class Interpreter(Expressions):
             self._count(outcome.normal)
             result = self._statement(statement, outcome.normal, frame)
             outcome.absorb(result)
-            outcome.normal = self._merge(result.normal, view.guard_names)
+            here = dead.get(id(statement), NONE_DEAD)
+            outcome.normal = self._merge(result.normal, view.guard_names, here)
         return outcome
 
-    def _merge(self, states: list[State], guards: frozenset[str]) -> list[State]:
+    def _merge(
+        self, states: list[State], guards: frozenset[str], dead: Dead = NONE_DEAD
+    ) -> list[State]:
         fine = self.visits <= FINE_VISITS
-        return merge(states, guards, STATE_LIMIT if fine else COARSE_LIMIT)
+        return merge(states, guards, STATE_LIMIT if fine else COARSE_LIMIT, dead)
 
     def _count(self, states: list[State]) -> None:
         visits = len(states) * states[0].weight
@@ -413,14 +418,16 @@ class Interpreter(Expressions):
     def _iterate(self, node, heads, guards, frame, outcome, turn) -> list[State]:
         exits: list[State] = []
         seen: set[tuple] = set()
+        dead = frame.function.once(liveness_of).heads.get(id(node), NONE_DEAD)
         for _ in range(ROUNDS):
-            heads = [state for state in self._merge(heads, guards) if _is_new(state, guards, seen)]
+            heads = self._merge(heads, guards, dead)
+            heads = [state for state in heads if _is_new(state, guards, dead, seen)]
             if not heads:
                 break
             result = self.block(node.body, heads, frame)
             outcome.returns += result.returns
             outcome.breaks += result.breaks
-            again, done = turn(self._merge(result.normal + result.continues, guards))
+            again, done = turn(self._merge(result.normal + result.continues, guards, dead))
             exits += done
             heads = [self._back_edge(state, node, frame) for state in again]
         return exits
@@ -597,8 +604,8 @@ def _put_into(location: str, known: Value, item: Value, state: State) -> None:
         state.values[location] = ("tuple", (*held, item)) if extends else POSITIVE
 
 
-def _is_new(state: State, guards: frozenset[str], seen: set[tuple]) -> bool:
-    key = (state.key(guards), frozenset(state.facts.items()))
+def _is_new(state: State, guards: frozenset[str], dead: Dead, seen: set[tuple]) -> bool:
+    key = (state.key(guards, dead), frozenset(state.facts.items()))
     if key in seen:
         return False
     seen.add(key)

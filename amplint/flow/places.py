@@ -16,7 +16,7 @@ from amplint.flow.copies import original_of
 from amplint.flow.lists import fixed_list
 from amplint.flow.program import Program
 from amplint.flow.state import State
-from amplint.flow.values import Value
+from amplint.flow.values import COPIES, Value
 
 #: Stable calls whose result is a count.
 COUNTING_CALLS = frozenset({"len", "numel", "device_count", "get_world_size"})
@@ -67,6 +67,7 @@ class Places:
 
     program: Program
     _homes: dict[tuple[str, Function], str] = field(default_factory=dict)
+    _outside: dict[tuple[ast.expr, Function], bool] = field(default_factory=dict)
     _functions: dict[tuple[ast.Name, Function], Function | None] = field(default_factory=dict)
     _fixed: dict[ast.expr, Value] = field(default_factory=dict)
 
@@ -127,13 +128,14 @@ class Places:
 
     def _follow(self, location: str, state: State, *, own: bool = False) -> str:
         value = state.values.get(location)
-        if value is None and not own and (original := original_of(location, state)) != location:
-            return self._follow(original, state)
-        if value is not None and value[0] == "path":
+        if value is None:
+            if own or COPIES not in state.values:
+                return location
+            original = original_of(location, state)
+            return location if original == location else self._follow(original, state)
+        if value[0] == "path":
             return value[1]
-        if value is not None and value[0] in ("instance", "library"):
-            return value[2]
-        return location
+        return value[2] if value[0] in ("instance", "library") else location
 
     def part(self, whole: ast.expr, name: str, state: State, function: Function) -> str | None:
         """Canonical location of an attribute or entry."""
@@ -160,7 +162,7 @@ class Places:
         value = state.values.get(location)
         if value is None and isinstance(node, ast.Attribute):
             value = self._held(node, state, function)
-        if value is None and self._is_outside(node, state, function):
+        if value is None and self._is_outside(node, function):
             value = self._fixed_value(node, function)
         return value if value is not None else ("path", location)
 
@@ -177,8 +179,14 @@ class Places:
             self._fixed[node] = constant or fixed_list(self.program, node, function)
         return self._fixed[node]
 
-    def _is_outside(self, node: ast.expr, state: State, function: Function) -> bool:
-        """Whether a place belongs to a module, and the path has not put anything else there."""
+    def _is_outside(self, node: ast.expr, function: Function) -> bool:
+        """Whether a place belongs to a module."""
+        key = (node, function)
+        if key not in self._outside:
+            self._outside[key] = self._begins_outside(node, function)
+        return self._outside[key]
+
+    def _begins_outside(self, node: ast.expr, function: Function) -> bool:
         root = node
         while isinstance(root, (ast.Attribute, ast.Subscript)):
             root = root.value

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from amplint.flow.liveness import NONE_DEAD, Dead
 from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
 
 #: More states than this at one point are widened: guard values leave the key first.
@@ -29,7 +30,7 @@ Trail = tuple[Any, Step, int]
 
 
 class State:
-    """One abstract state; copied before it is changed.
+    """One abstract state; copied before it is changed, and not changed once it was merged.
 
     Attributes:
         typestate: ("gradient", opt) -> (tag or None, scalers);
@@ -41,7 +42,7 @@ class State:
         trail: linked list of witness steps, newest first.
     """
 
-    __slots__ = ("facts", "trail", "typestate", "values")
+    __slots__ = ("_telling", "facts", "trail", "typestate", "values")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class State:
         self.values = values if values is not None else {}
         self.facts = facts if facts is not None else {}
         self.trail = trail
+        self._telling: tuple | None = None
 
     def copy(self) -> State:
         """An independent copy that shares the witness."""
@@ -98,9 +100,26 @@ class State:
         """How many visits one with this state counts for: copies and keys cost by its size."""
         return 1 + (len(self.values) + len(self.facts) + len(self.typestate)) // LIGHT
 
-    def key(self, guard_names: frozenset[str]) -> tuple:
-        """What must agree for two states to be merged."""
-        kept: list[Any] = []
+    def key(self, guard_names: frozenset[str], dead: Dead = NONE_DEAD) -> tuple:
+        """What must agree for two states to be merged.
+
+        Args:
+            guard_names: last names of the places whose numbers and flags tell states apart.
+            dead: places that nothing reads any more.
+        """
+        if self._telling is None or self._telling[0] is not guard_names:
+            self._telling = (guard_names, *self._tell(guard_names))
+        _, guards, keyed, fixed = self._telling
+        if dead:
+            guards = [item for item in guards if dead.get(item[0], True)]
+            keyed = [item for item in keyed if item[0] not in dead]
+        return (frozenset(guards), frozenset(keyed), fixed)
+
+    def _tell(self, guard_names: frozenset[str]) -> tuple:
+        """Values of guards, values that always count, and the rest of what tells states apart."""
+        guards: list[Any] = []
+        keyed: list[Any] = []
+        switches: list[Any] = []
         for item in self.values.items():
             location, value = item
             if value is None:
@@ -108,17 +127,16 @@ class State:
             kind = value[0]
             if kind in GUARD_KINDS:
                 if last_part(location) in guard_names:
-                    kept.append(item)
+                    guards.append(item)
             elif kind in KEYED_KINDS or (kind == "unbound" and ":" not in location):
-                kept.append(item)  # of an attribute that a branch of the constructor leaves out
+                keyed.append(item)  # of an attribute that a branch of the constructor leaves out
             if location[-1:] == ">" and location.endswith(SWITCH):
                 # Whether each scaler is on: what an object is, no path takes back.
-                kept.append((location, "switch", self.facts.get(value[1], value[1])))
+                switches.append((location, self.facts.get(value[1], value[1])))
         # The last iteration never goes round again: it must not merge with others.
-        last = frozenset(
-            [atom for atom, truth in self.facts.items() if atom[0] == "last" and truth]
-        )
-        return (frozenset(self.typestate.items()), frozenset(kept), last)
+        last = [atom for atom, truth in self.facts.items() if atom[0] == "last" and truth]
+        fixed = (frozenset(self.typestate.items()), frozenset(switches), frozenset(last))
+        return guards, keyed, fixed
 
 
 @lru_cache(maxsize=65536)
@@ -133,29 +151,35 @@ def parts_of(location: str) -> list[str]:
 
 
 def merge(
-    states: Iterable[State], guard_names: frozenset[str], limit: int = STATE_LIMIT
+    states: Iterable[State],
+    guard_names: frozenset[str],
+    limit: int = STATE_LIMIT,
+    dead: Dead = NONE_DEAD,
 ) -> list[State]:
     """Merge states that agree on their key; of the rest only common knowledge survives.
 
     Args:
         limit: of states that guard values may tell apart.
+        dead: see `State.key`.
     """
     states = list(states)
     if len(states) < 2:
         return states
-    groups = _group(states, guard_names)
+    groups = _group(states, guard_names, dead)
     if len(groups) > limit:
-        groups = _group(states, frozenset())
+        groups = _group(states, frozenset(), dead)
     merged = [_join(group) for group in groups.values()]
     if len(merged) > STATE_LIMIT:
         return [widen(merged)]
     return merged
 
 
-def _group(states: list[State], guard_names: frozenset[str]) -> dict[tuple, list[State]]:
+def _group(
+    states: list[State], guard_names: frozenset[str], dead: Dead
+) -> dict[tuple, list[State]]:
     groups: dict[tuple, list[State]] = {}
     for state in states:
-        groups.setdefault(state.key(guard_names), []).append(state)
+        groups.setdefault(state.key(guard_names, dead), []).append(state)
     return groups
 
 

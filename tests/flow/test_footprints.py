@@ -1,0 +1,133 @@
+"""A call that is followed once for many states says the same as one that is followed each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplint.checker import check_paths, check_source
+from amplint.config import Settings
+from amplint.flow import footprints, interpreter
+from tests.fixtures_runner import FIXTURES
+
+#: Programs whose protocol is spread over functions, each folder a project of its own.
+PROJECTS = sorted(
+    path
+    for group in ("projects", "incidents", "silent")
+    for path in (FIXTURES / group).iterdir()
+    if path.is_dir()
+)
+
+HELPER = """
+import torch
+from torch.amp import GradScaler, autocast
+
+def note(text, table):
+    if text is None:
+        table["last"] = "nothing"
+    for word in ("a", "b"):
+        table[word] = text
+    return table["last"] is not None
+
+def finish(scaler, optimizer, cfg):
+    if cfg.clip:
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(cfg.model.parameters(), 1.0)
+    scaler.step(optimizer)
+    {update}
+
+def train(cfg, loader, optimizer, first, second, table):
+    scaler = GradScaler()
+    left = None if first else 1
+    right = None if second else 2
+    for batch in loader:
+        optimizer.zero_grad()
+        with autocast("cuda"):
+            loss = cfg.model(batch).mean()
+        scaler.scale(loss).backward()
+        if note("loss", table):
+            print(left, right)
+        if left is None:
+            print("no left")
+        if right is None:
+            print("no right")
+        finish(scaler, optimizer, cfg)
+"""
+
+
+def findings_of(path: Path) -> list[tuple]:
+    report = check_paths([str(path)], Settings(jobs=1, cache=False))
+    return [
+        (item.filename, item.code, item.severity, item.span.start.row, item.message)
+        for item in report.findings
+    ]
+
+
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_summaries_change_no_finding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = findings_of(path)
+    monkeypatch.setattr(footprints.Summaries, "find", lambda *_: None)
+    assert findings_of(path) == once
+
+
+def runs_of(name: str, source: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often a function is interpreted."""
+    ran = []
+    original = interpreter.Interpreter.run
+
+    def run(self, frame, states):
+        ran.append(frame.function.name)
+        return original(self, frame, states)
+
+    monkeypatch.setattr(interpreter.Interpreter, "run", run)
+    result = check_source("train.py", source.encode(), Settings())
+    assert result.errors == ()
+    return ran.count(name)
+
+
+def test_what_a_call_cannot_see_does_not_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = HELPER.format(update="scaler.update()")
+    plain = source.replace("left = None if first else 1", "").replace(
+        "right = None if second else 2", ""
+    )
+    with monkeypatch.context() as patch:
+        few = runs_of("finish", plain.replace("left", "first").replace("right", "second"), patch)
+    assert runs_of("finish", source, monkeypatch) <= few + 1
+
+
+def test_what_a_call_reads_through_an_argument_repeats_it() -> None:
+    """The two flags differ in the caller only, but the callee reads one through its parameter."""
+    source = """
+import torch
+from torch.amp import GradScaler
+
+def finish(scaler, optimizer, clip):
+    if clip is not None:
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+
+def train(model, loader, optimizer, wanted):
+    scaler = GradScaler()
+    clip = 1.0 if wanted else None
+    for batch in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(batch).mean()).backward()
+        if clip is None:
+            scaler.unscale_(optimizer)
+        {again}
+        finish(scaler, optimizer, clip)
+"""
+    right = check_source("train.py", source.format(again="pass").encode(), Settings())
+    wrong = check_source(
+        "train.py", source.format(again="scaler.unscale_(optimizer)").encode(), Settings()
+    )
+    assert [item.code for item in right.findings] == []
+    assert {item.code for item in wrong.findings} == {"AMP108"}
+
+
+def test_a_report_in_a_summarised_call_is_made_for_each_path() -> None:
+    source = HELPER.format(update="")
+    result = check_source("train.py", source.encode(), Settings())
+    assert "AMP105" in {item.code for item in result.findings}
