@@ -40,7 +40,7 @@ def command_line_option(
     results: list[tuple[Found, Firmness, tuple[Step, ...]]] = [
         (origins.of(value, where), Firmness.DEFAULT, ()) for value, where in stored
     ]
-    untouched = bool(call.args) and isinstance(call.args[0], ast.List) and not call.args[0].elts
+    untouched = _takes_nothing(call) and not origins.objects.outside_stores(function.module, name)
     for option in found:
         back = option_values(option)
         if untouched and option.default is not None:  # `parse_args([])`: nobody can give it
@@ -61,6 +61,12 @@ def _added_class(origins: Origins, modules: list[Module], name: str) -> Found:
             filled = Origin(site.node.args[0], site.function, from_command_line=True)
             return Found((filled,))
     return UNKNOWN
+
+
+def _takes_nothing(call: ast.Call) -> bool:
+    """`parser.parse_args([])`: nobody can give an option."""
+    given = call.args[0] if call.args else None
+    return isinstance(given, ast.List) and not given.elts
 
 
 def _declaring(

@@ -49,6 +49,38 @@ def test_nobody_gives_an_option_to_an_empty_command_line(
     assert codes(tmp_path, PARSER.format(given=given)) == expected
 
 
+@pytest.mark.parametrize("store", ["job.options.half = True", "self.options.half = True"])
+def test_an_option_that_somebody_sets_later_is_open(store: str, tmp_path: Path) -> None:
+    """The namespace is kept in an attribute, and another method turns the option on."""
+    text = f"""
+class Job:
+    def __init__(self):
+        self.options = self.read()
+        self.model = torch.nn.Linear(3, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def read(self):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--half", action="store_true", default=False)
+        return parser.parse_args([])
+
+    def turn_on(self, job):
+        {store}
+
+    def train(self, batches):
+        scaler = torch.amp.GradScaler("cuda", enabled=self.options.half)
+        with torch.autocast("cuda", enabled=self.options.half):
+            for batch in batches:
+                self.optimizer.zero_grad()
+                scaler.scale(self.model(batch).mean()).backward()
+                scaler.step(self.optimizer)
+                scaler.update()
+"""
+    assert "AMP304" in codes(tmp_path, text.replace("SWITCH", "True") + "SWITCH = False")
+    closed = text.replace(store, "pass") + "SWITCH = False"
+    assert "AMP304" not in codes(tmp_path, closed)
+
+
 @pytest.mark.parametrize(
     "path",
     [
