@@ -190,8 +190,12 @@ class ProtocolCalls:
 
         Whether it reaches them all the same, through a module that holds theirs, is not known.
         Of a plain loss from out of sight nobody knows which of several optimizers it is for.
+        That needs the modules of several optimizers in sight; of a plain one, several optimizers.
+
+        Args:
+            plain: whether the loss is not scaled.
         """
-        if len(self.parameters) < 2:
+        if len(self.parameters) < 2 and not (plain and self.transitions.several):
             return []
         mentioned = self._behind(_loss_of(call), call)
         if mentioned is None and not plain:

@@ -338,3 +338,43 @@ def test_a_plain_backward_of_a_held_part_is_not_taken_to_reach_the_others() -> N
     right = {"first": "self.of_trunk", "second": "self.of_side"}
     assert codes(SIDE.format(cut="hidden.detach()", **right)) == []
     assert codes(SIDE.format(cut="hidden", **right)) == []
+
+
+HIDDEN_OWNER = """
+import torch
+
+def tools_for(part):
+    return {{"opt": torch.optim.Adam(part.parameters()), "rate": 0.1}}
+
+class Judge(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rate = torch.nn.Linear(4, 1)
+        self.opt = tools_for(self)["opt"]
+
+    def practise(self, shown):
+        score = self.rate(shown).mean()
+        self.opt.zero_grad()
+        score.backward()
+        self.opt.step()
+
+class Duel:
+    def __init__(self, painter):
+        self.painter, self.judge = painter, Judge()
+        self.opt = torch.optim.Adam(painter.parameters())
+        self.gs = torch.amp.GradScaler("cuda")
+
+    def fit(self, scenes):
+        for scene in scenes:
+            self.opt.zero_grad()
+            shown = self.painter(scene)
+            {between}
+            self.gs.scale(shown.mean()).backward()
+            self.gs.step(self.opt)
+            self.gs.update()
+"""
+
+
+def test_a_plain_loss_of_an_optimizer_whose_modules_are_hidden_proves_nothing() -> None:
+    assert codes(HIDDEN_OWNER.format(between="self.judge.practise(shown.detach())")) == []
+    assert "AMP113" in codes(HIDDEN_OWNER.format(between="shown.sum().backward()"))
