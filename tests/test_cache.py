@@ -854,7 +854,7 @@ def test_one_note_where_the_project_is_read_only(
         write(f"train{number}.py", CLIPS)
     status, output = run("check")
     assert status == 1
-    assert output.count("AMP110") == 5
+    assert output.count("error AMP110") == 5
     assert output.count("note: results are not kept for the next run: cannot write") == 1
     assert str(error.strerror) in output
     assert "note" not in run("check", "-q")[1]
