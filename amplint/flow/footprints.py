@@ -283,10 +283,11 @@ class Followed:
                 return None
 
         def later(state: State) -> Later:
+            # In the order of the state: the order of a set differs from run to run.
             kept = State(
                 state.typestate,
-                dict(state.values.items() - values),
-                dict(state.facts.items() - facts),
+                {place: held for place, held in state.values.items() if (place, held) not in values},
+                {fact: truth for fact, truth in state.facts.items() if (fact, truth) not in facts},
             )
             return Later(kept, state.steps_since(entered))
 
