@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from amplint.code.by_name import read_by_name
 from amplint.code.imports import star_module, taken_from
-from amplint.code.tree import children
+from amplint.code.tree import COMPREHENSIONS, children
 
 #: `a = b` is followed through this many names.
 _ALIASES = 8
@@ -459,7 +459,7 @@ class _Builder:
 
     def walrus(self, node: ast.NamedExpr, scope: Scope) -> None:
         self.visit(node.value, scope)
-        while isinstance(scope.node, _COMPREHENSIONS) and scope.parent is not None:
+        while isinstance(scope.node, COMPREHENSIONS) and scope.parent is not None:
             scope = scope.parent
         self.visit(node.target, scope)
 
@@ -530,7 +530,6 @@ class _Builder:
                 self.visit(part, inner)
 
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SPECIAL: dict[type[ast.AST], Callable[..., None]] = {
     ast.Name: _Builder.name,
     ast.Constant: lambda *_: None,
@@ -544,7 +543,7 @@ _SPECIAL: dict[type[ast.AST], Callable[..., None]] = {
     ast.Lambda: _Builder.function,
     ast.ClassDef: _Builder.class_,
     ast.ExceptHandler: _Builder.handler,
-    **dict.fromkeys(_COMPREHENSIONS, _Builder.comprehension),
+    **dict.fromkeys(COMPREHENSIONS, _Builder.comprehension),
     **dict.fromkeys((ast.MatchAs, ast.MatchStar, ast.MatchMapping), _Builder.pattern),
     **dict.fromkeys((*_PLAIN_STATEMENTS, ast.With, ast.AsyncWith), _Builder.plain),
     **dict.fromkeys((ast.If, ast.For, ast.AsyncFor, ast.While, ast.Match), _Builder.sometimes),

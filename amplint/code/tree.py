@@ -12,6 +12,12 @@ MARKS = frozenset(
 )
 #: Nodes without other nodes below them.
 LEAVES = frozenset({ast.Name, ast.Constant})
+#: Code that does not run where it stands.
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+#: Expressions with names of their own.
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+#: `try` statements; those with `except*` came with Python 3.11.
+TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 
 
 def children(node: ast.AST) -> list[ast.AST]:

@@ -286,7 +286,11 @@ class Followed:
             # In the order of the state: the order of a set differs from run to run.
             kept = State(
                 state.typestate,
-                {place: held for place, held in state.values.items() if (place, held) not in values},
+                {
+                    place: held
+                    for place, held in state.values.items()
+                    if (place, held) not in values
+                },
                 {fact: truth for fact, truth in state.facts.items() if (fact, truth) not in facts},
             )
             return Later(kept, state.steps_since(entered))

@@ -14,6 +14,7 @@ from amplint.code.dataflow import bindings_of
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
+from amplint.code.tree import TRIES
 from amplint.flow.call import Call, Frame
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
@@ -299,14 +300,10 @@ def _assigned_in_branches(function: Function, program: Program) -> Iterator[str]
         if all(
             isinstance(each, ast.Assign)
             and id(each) in kept - top
-            and not any(isinstance(outer, _TRIES) for outer in layout.ancestors(each))
+            and not any(isinstance(outer, TRIES) for outer in layout.ancestors(each))
             for each in statements
         ):
             yield name
-
-
-#: What may leave a block half-way: whether it has bound a name nobody knows.
-_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 
 
 def _bound_elsewhere(function: Function) -> set[str]:

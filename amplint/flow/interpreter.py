@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 
 from amplint.code.by_name import written_by_name
 from amplint.code.module import Function
+from amplint.code.tree import TRIES
+from amplint.flow.assignments import Assignments
 from amplint.flow.budget import BudgetExceeded
-from amplint.flow.call import Frame, callee_name
-from amplint.flow.conditions import advanced, assume, evaluate, forget
+from amplint.flow.call import Frame
+from amplint.flow.conditions import assume, evaluate
 from amplint.flow.events import Report, Transitions
-from amplint.flow.expressions import Expressions, Valued
+from amplint.flow.expressions import Valued
 from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
-from amplint.flow.loops import HOOKS, inner_iterable
-from amplint.flow.markers import Markers, is_repeated
-from amplint.flow.places import item_location
+from amplint.flow.loops import inner_iterable
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.flow.slice import REORDERS, fills_container, uncalled_backward, updates_container
+from amplint.flow.slice import fills_container, uncalled_backward, updates_container
 from amplint.flow.state import EVERY, STATE_LIMIT, State, merge
-from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, NONE, POSITIVE, ZERO, Value, kind_of
+from amplint.flow.values import NONE, kind_of
 from amplint.flow.witness import steps_of
 
 #: Interpreting an entry stops after this many statement visits; what was found is kept.
@@ -38,8 +38,6 @@ BESIDE_LIMIT = 3_000
 #: From this many visits on, guard values tell no more states apart than `COARSE_LIMIT`.
 FINE_VISITS = 4_000
 COARSE_LIMIT = 8
-#: Kinds of values that a dict display is known to hold.
-_ENTRIES = frozenset({"path", "const", "formula", "none", "scaler", "function", "event", "keeper"})
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
 
@@ -64,7 +62,7 @@ class Outcome:
         self.returns += other.returns
 
 
-class Interpreter(Expressions):
+class Interpreter(Assignments):
     """Follows the paths of functions of one program.
 
     Args:
@@ -81,7 +79,6 @@ class Interpreter(Expressions):
         crowded: frozenset[int | None] = frozenset(),
     ) -> None:
         super().__init__(reader, transitions, self._run_callee)
-        self.markers = Markers(reader.program)
         self.visits = 0
         self._beside = False
         self._visits_beside = 0
@@ -160,12 +157,17 @@ class Interpreter(Expressions):
     def _expression_statement(self, node: ast.Expr, states: list[State], frame: Frame) -> Outcome:
         if fills_container(node) and isinstance(node.value, ast.Call):
             return Outcome(
-                normal=[after for state in states for after in self._fill(node.value, state, frame)]
+                normal=[
+                    after
+                    for state in states
+                    for after in self.fill_container(node.value, state, frame)
+                ]
             )
         written = written_by_name(node.value)
         if written is not None:
             target, value = written
-            return self._assign(ast.copy_location(ast.Assign([target], value), node), states, frame)
+            assignment = ast.copy_location(ast.Assign([target], value), node)
+            return Outcome(normal=self.assign(assignment, states, frame))
         normal = [after for state in states for after in self._run(node, state, frame)]
         if updates_container(node):
             normal = [after.copy() for after in normal]
@@ -182,116 +184,6 @@ class Interpreter(Expressions):
                 after = after.copy()
                 after.note("drop", node, frame.function, None)
             yield after
-
-    def _assign(
-        self, node: ast.Assign | ast.AnnAssign, states: list[State], frame: Frame
-    ) -> Outcome:
-        if node.value is None:
-            return Outcome(normal=states)
-        if isinstance(node, ast.Assign) and self.markers.set_by(node, frame.function):
-            return self._mark(node, states, frame)
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        normal = []
-        for state in states:
-            for after, value in self.expression(node.value, state, frame, binding=True):
-                after = after.copy()
-                for target in targets:
-                    self.bind(target, value, after, frame)
-                    if isinstance(node.value, ast.Dict):
-                        self._bind_items(target, node.value, after, frame)
-                normal.append(after)
-        return Outcome(normal=normal)
-
-    def _mark(self, node: ast.Assign, states: list[State], frame: Frame) -> Outcome:
-        """`pending = SETTINGS.done`: if nobody knows the value, the tests of it tell nothing."""
-        value = self.markers.value(node, frame.function)
-        normal = [state.copy() for state in states]
-        for state in normal:
-            self.bind(node.targets[0], value, state, frame)
-            if value is None and is_repeated(node, frame.function):
-                self.transitions.havoc(state)
-        return Outcome(normal=normal)
-
-    def _fill(self, call: ast.Call, state: State, frame: Frame) -> list[State]:
-        """`pending.append(x)`: the container is not empty any more."""
-        place = call.func.value  # type: ignore[attr-defined]
-        appends = callee_name(call) == "append" and len(call.args) == 1
-        part = call.args[0] if appends else call
-        filled = []
-        for after, item in self.expression(part, state, frame, binding=True):
-            location = self.reader.locate(place, after, frame.function)
-            known = after.values.get(location) if location is not None else None
-            if appends and known is None and self.calls.escapes.leads(item, after):
-                after = after.copy()
-                after.values[HANDED] = KEEPER
-            if location is not None and known is not None:
-                after = after.copy()
-                if callee_name(call) in REORDERS:
-                    forget(location, after)
-                    if callee_name(call) == "insert" and known in (ZERO, POSITIVE):
-                        after.values[location] = POSITIVE
-                else:
-                    _put_into(location, known, item if appends else None, after)
-            filled.append(after)
-        return filled
-
-    def _bind_items(self, target: ast.expr, node: ast.Dict, state: State, frame: Frame) -> None:
-        """Remember what a dict display holds under constant keys."""
-        location = self._target_location(target, state, frame)
-        for key, item in zip(node.keys, node.values, strict=True):
-            if location is None or not isinstance(key, ast.Constant):
-                continue
-            value = self.reader.binding(item, state, frame.function)
-            if value is not None and value[0] in _ENTRIES:
-                state.values[item_location(location, key)] = value
-
-    def _augmented(self, node: ast.AugAssign, states: list[State], frame: Frame) -> Outcome:
-        normal = []
-        for state in states:
-            old = (
-                self.reader.raw(node.target, state, frame.function)
-                if isinstance(node.target, (ast.Name, ast.Attribute))
-                else None
-            )
-            for after, value in self.expression(node.value, state, frame):
-                after = after.copy()
-                shifted = self._shifted(node, after, frame)
-                self.bind(node.target, _added(node.op, old, value), after, frame)
-                if isinstance(node.target, ast.Attribute):
-                    self.calls.edit_gradient(node, after)
-                after.facts.update(shifted[0])
-                after.values.update(shifted[1])
-                normal.append(after)
-        return Outcome(normal=normal)
-
-    def _shifted(self, node: ast.AugAssign, state: State, frame: Frame) -> tuple[dict, dict]:
-        """Facts and values after `i += 1`: what held for i + 1 holds for i now."""
-        step = node.value
-        if not (
-            isinstance(node.op, ast.Add) and isinstance(step, ast.Constant) and step.value == 1
-        ):
-            return {}, {}
-        location = self._target_location(node.target, state, frame)
-        if location is None:
-            return {}, {}
-        facts = {
-            now: truth for atom, truth in state.facts.items() if (now := advanced(atom, location))
-        }
-        values = {
-            place: ("formula", now)
-            for place, value in state.values.items()
-            if value is not None and value[0] == "formula" and (now := advanced(value[1], location))
-        }
-        return facts, values
-
-    def _delete(self, node: ast.Delete, states: list[State], frame: Frame) -> Outcome:
-        normal = [state.copy() for state in states]
-        for state in normal:
-            for target in node.targets:
-                location = self._target_location(target, state, frame)
-                if location:
-                    forget(location, state)
-        return Outcome(normal=normal)
 
     def _if(self, node: ast.If, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
@@ -595,15 +487,6 @@ def silent_interpreter(program: Program, function: Function) -> Interpreter:
     return interpreter_for(program, function, lambda *_: None, frozenset())
 
 
-def _put_into(location: str, known: Value, item: Value, state: State) -> None:
-    """Put something into a container, in place; a list of functions keeps its order."""
-    assert known is not None
-    held = known[1] if known[0] == "tuple" else ()
-    if known in (ZERO, POSITIVE) or all(kind_of(part) in CALLABLE_KINDS for part in held):
-        extends = kind_of(item) in CALLABLE_KINDS and known != POSITIVE and len(held) < HOOKS
-        state.values[location] = ("tuple", (*held, item)) if extends else POSITIVE
-
-
 def _is_new(state: State, guards: frozenset[str], dead: Dead, seen: set[tuple]) -> bool:
     key = (state.key(guards, dead), frozenset(state.facts.items()))
     if key in seen:
@@ -621,24 +504,6 @@ def _after_training(state: State, node: ast.stmt, frame: Frame) -> State:
     state.typestate[("flag", "after")] = True
     state.note("leave", node, frame.function, None)
     return state
-
-
-def _added(operator: ast.operator, old: Value, value: Value) -> Value:
-    """The value of `x op= value`: sums of non-negative numbers are positive afterwards."""
-    for part in (old, value):
-        if part is not None and part[0] in ("scaled", "opaque"):
-            return part
-    if not isinstance(operator, ast.Add) or old is None:
-        return None
-    counts = old[0] == "positive" or (
-        old[0] == "const" and isinstance(old[1], (int, float)) and old[1] >= 0
-    )
-    grows = (
-        value is None
-        or value[0] in ("path", "positive")
-        or (value[0] == "const" and isinstance(value[1], (int, float)) and value[1] > 0)
-    )
-    return POSITIVE if counts and grows else None
 
 
 def _pattern_test(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
@@ -660,19 +525,24 @@ def _catches_all(case: ast.match_case) -> bool:
     return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None
 
 
+def _going_on(change: Callable[..., list[State]]) -> Callable[..., Outcome]:
+    """A statement behind which every path goes on."""
+    return lambda self, node, states, frame: Outcome(normal=change(self, node, states, frame))
+
+
 _HANDLERS: dict[type[ast.stmt], Callable[..., Outcome]] = {
     ast.Expr: Interpreter._expression_statement,
-    ast.Assign: Interpreter._assign,
-    ast.AnnAssign: Interpreter._assign,
-    ast.AugAssign: Interpreter._augmented,
-    ast.Delete: Interpreter._delete,
+    ast.Assign: _going_on(Interpreter.assign),
+    ast.AnnAssign: _going_on(Interpreter.assign),
+    ast.AugAssign: _going_on(Interpreter.augmented),
+    ast.Delete: _going_on(Interpreter.delete),
     ast.If: Interpreter._if,
     ast.While: Interpreter._while,
     ast.For: Interpreter._for,
     ast.AsyncFor: Interpreter._for,
     ast.With: Interpreter._with,
     ast.AsyncWith: Interpreter._with,
-    ast.Try: Interpreter._try,
+    **dict.fromkeys(TRIES, Interpreter._try),
     ast.Match: Interpreter._match,
     ast.Return: Interpreter._return,
     ast.Assert: Interpreter._assert,
@@ -680,5 +550,3 @@ _HANDLERS: dict[type[ast.stmt], Callable[..., Outcome]] = {
     ast.Break: lambda self, node, states, frame: Outcome(breaks=states),
     ast.Continue: lambda self, node, states, frame: Outcome(continues=states),
 }
-if hasattr(ast, "TryStar"):  # Python 3.11
-    _HANDLERS[ast.TryStar] = Interpreter._try

@@ -13,15 +13,13 @@ from types import MappingProxyType
 
 from amplint.code.arguments import parameters
 from amplint.code.module import Function, walk
+from amplint.code.tree import COMPREHENSIONS, NESTED, TRIES
 
 Names = frozenset[str]
 NOTHING: Names = frozenset()
 #: Dead places; of one that is True another place may hold the same, and speak of it.
 Dead = Mapping[str, bool]
 NONE_DEAD: Dead = MappingProxyType({})
-_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def _own_names(function: Function) -> Names:
             isinstance(node, ast.Name) and node.id in ("locals", "vars", "eval", "exec")
         ):
             return NOTHING
-        elif isinstance(node, (*_NESTED, *_COMPREHENSIONS)):
+        elif isinstance(node, (*NESTED, *COMPREHENSIONS)):
             inside = (each for each in walk(node) if isinstance(each, ast.Name))
             seen.update(each.id for each in inside)
     return frozenset(bound - seen)
@@ -145,7 +143,7 @@ class _Backward:
             for item in reversed(node.items):
                 inner = (inner - _bound([item.optional_vars])) | self._reads(item)
             return inner
-        if isinstance(node, _TRIES):
+        if isinstance(node, TRIES):
             return self._try(node, live, exits)
         if isinstance(node, ast.Match):
             cases = (self.block(case.body, live, exits) for case in node.cases)

@@ -23,6 +23,7 @@ from amplint.code.project import Project
 from amplint.code.records import fields_of, is_record
 from amplint.code.registries import Request, registered_in, registries_of, request_of
 from amplint.code.tables import Table, registered, tables_of
+from amplint.code.tree import NESTED
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
 from amplint.flow.budget import Budget
 from amplint.flow.call import callee_name
@@ -33,7 +34,7 @@ from amplint.flow.facts import (
     facts_of_lambda,
     is_stub,
 )
-from amplint.flow.slice import NESTED, SUSPECT, Slice, Slicer, tested_beside_events
+from amplint.flow.slice import SUSPECT, Slice, Slicer, tested_beside_events
 from amplint.flow.values import NONE, Value
 from amplint.source.screen import mentions_amp
 from amplint.values.kinds import Targets

@@ -21,6 +21,7 @@ from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
 from amplint.code.registries import request_of
+from amplint.code.tree import NESTED
 from amplint.flow.call import callee_name
 from amplint.flow.carriers import ASKS, carriers, passed_parts
 from amplint.flow.facts import is_gradient, protocol_word
@@ -41,7 +42,6 @@ CLIP_HELPER = re.compile(r"^_?clip_?grad")
 FILLS = frozenset({"append", "add", "extend", "appendleft", "setdefault"})
 REORDERS = frozenset({"insert", "remove", "pop", "clear", "sort", "reverse"})
 EXITS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
-NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 VALUE_FORMS = (
     ast.Name,
     ast.Attribute,
