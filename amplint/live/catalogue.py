@@ -6,6 +6,8 @@ the device knows) is left out.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -156,3 +158,13 @@ def _figure(value: Any) -> str:
 def reaches(level: str, threshold: str) -> bool:
     """Whether a level is at or above another one."""
     return LEVELS.index(level) >= LEVELS.index(threshold)
+
+
+def place(file: str, row: int) -> str:
+    """A place, relative to the working directory where it lies below."""
+    if not file:
+        return "no line of yours"
+    with contextlib.suppress(OSError, ValueError):
+        relative = os.path.relpath(file)
+        file = file if relative.startswith(os.pardir) else relative
+    return f"{file}:{row}"

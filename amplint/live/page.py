@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from amplint.live import curve, report
+from amplint.live.catalogue import place
 from amplint.live.merge import Process, Run, Seen
 from amplint.live.ranks import disagreements
 from amplint.rules import TABLE
@@ -70,7 +71,7 @@ def _finding(found: Seen, processes: int) -> Iterator[str]:
     yield (
         f'<section><h3><span class="level {found.level}">{found.level}</span> '
         f"{escape(f'{found.code} {rule}'.strip())} at "
-        f"<code>{escape(report.place(found.file, found.row))}</code></h3>"
+        f"<code>{escape(place(found.file, found.row))}</code></h3>"
         f"<p>{escape(found.words)}.</p>"
     )
     seen = list(report.finding_lines(found, processes))[1].strip()
@@ -78,7 +79,7 @@ def _finding(found: Seen, processes: int) -> Iterator[str]:
     if found.trail:
         yield "<details><summary>The calls before it</summary><ol>"
         for kind, file, row in found.trail:
-            yield f"<li>{escape(kind)} at <code>{escape(report.place(file, row))}</code></li>"
+            yield f"<li>{escape(kind)} at <code>{escape(place(file, row))}</code></li>"
         yield "</ol></details>"
     yield "</section>"
 

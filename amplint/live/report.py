@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from amplint.live.catalogue import LEVELS
+from amplint.live.catalogue import LEVELS, place
 from amplint.live.merge import Process, Round, Run, Seen
 from amplint.live.ranks import disagreements
 from amplint.rules import TABLE
@@ -96,16 +94,6 @@ def scales(rounds: Sequence[Round]) -> str:
 def ranks(who: Sequence[str]) -> str:
     """ "rank 0, rank 1", shortened where there are many."""
     return ", ".join(who) if len(who) <= 4 else f"{who[0]} to {who[-1]} ({len(who)})"
-
-
-def place(file: str, row: int) -> str:
-    """A place, relative to the working directory where it lies below."""
-    if not file:
-        return "no line of yours"
-    with contextlib.suppress(OSError, ValueError):
-        relative = os.path.relpath(file)
-        file = file if relative.startswith(os.pardir) else relative
-    return f"{file}:{row}"
 
 
 def comparison(first: Run, second: Run) -> Iterator[str]:

@@ -19,8 +19,9 @@ from amplint.protocol import VIOLATIONS
 from amplint.rules import TABLE
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
-from amplint.runtime.observer import Finding, Misuse, Observer, Plan
+from amplint.runtime.observer import Observer
 from amplint.runtime.places import Place, Territory
+from amplint.runtime.sink import Finding, Misuse, Plan
 
 #: Seconds between two lines that say how far a program without `update()` has come.
 _BEAT = 2.0
@@ -210,18 +211,9 @@ def headline(found: Finding) -> str:
     entry = catalogue.ENTRIES[found.slug]
     rule = TABLE.get(entry.code, found.slug).replace("_", "-")
     words = catalogue.words(found.slug, found.facts)
-    return f"{shown(found.place)}: {entry.level}: {entry.code} {rule}: {words}".replace(":  ", ": ")
-
-
-def shown(place: Place) -> str:
-    """A place as people read it: relative to the working directory, where it is below."""
-    filename, row = place
-    if not filename:
-        return "no line of yours"
-    with contextlib.suppress(OSError, ValueError):
-        relative = os.path.relpath(filename)
-        filename = filename if relative.startswith(os.pardir) else relative
-    return f"{filename}:{row}"
+    return f"{catalogue.place(*found.place)}: {entry.level}: {entry.code} {rule}: {words}".replace(
+        ":  ", ": "
+    )
 
 
 def _innermost(error: BaseException) -> str:

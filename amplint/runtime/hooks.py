@@ -22,8 +22,9 @@ from torch.optim.optimizer import (
 )
 
 from amplint.protocol import Event
-from amplint.runtime.observer import Misuse, Observer
+from amplint.runtime.observer import Observer
 from amplint.runtime.patches import Patches
+from amplint.runtime.sink import Misuse
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]

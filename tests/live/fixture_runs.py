@@ -32,8 +32,9 @@ from torch.nn import functional
 
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
-from amplint.runtime.observer import Finding, Observer
+from amplint.runtime.observer import Observer
 from amplint.runtime.places import Place, Territory
+from amplint.runtime.sink import Finding
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 #: Seconds for one function.

@@ -17,9 +17,10 @@ from torch import nn
 import amplint
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
-from amplint.runtime.observer import Finding, Observer
+from amplint.runtime.observer import Observer
 from amplint.runtime.places import Owner, Place, Territory
 from amplint.runtime.regions import Regions
+from amplint.runtime.sink import Finding
 
 HERE = os.path.dirname(__file__)
 

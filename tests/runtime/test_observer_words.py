@@ -13,8 +13,9 @@ import torch
 from amplint.protocol import Event, Tracker
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
-from amplint.runtime.observer import Finding, Observer
+from amplint.runtime.observer import Observer
 from amplint.runtime.places import Place, Territory
+from amplint.runtime.sink import Finding
 from amplint.selftest.scalar_torch import ScalarTorch
 from amplint.selftest.side_by_side import (
     FIXED_SCALE_EVENTS,
