@@ -135,9 +135,9 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _direct(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
     """A wrong use of the call itself."""
-    parent = layout.parents[scaling.node]
-    if isinstance(parent, ast.Call):
-        return _handed_on(view, layout, scaling, scaling.node, parent)
+    parent, taker = layout.parents[scaling.node], layout.taker(scaling.node)
+    if taker is not None:
+        return _handed_on(view, layout, scaling, scaling.node, taker)
     if isinstance(parent, ast.Attribute) and parent.attr in READERS:
         return None if _divides(view, layout, scaling) else _wrong(view, scaling, parent, "")
     return None
@@ -152,12 +152,8 @@ def _named(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
     if not isinstance(target, ast.Name) or not _is_value(layout, scaling.node, statement):
         return None
     for read in _reads(layout, statement, target.id):
-        parent = layout.parents[read]
-        found = (
-            _handed_on(view, layout, scaling, read, parent)
-            if isinstance(parent, ast.Call)
-            else None
-        )
+        taker = layout.taker(read)
+        found = _handed_on(view, layout, scaling, read, taker) if taker is not None else None
         if found is not None:
             return found
         if _is_wrong(view, layout, scaling, statement, read):
@@ -178,9 +174,9 @@ def _handed_on(
     if helper is None or read is None:
         return None
     inner = layout_of(helper)
-    parent = inner.parents[read]
-    if isinstance(parent, ast.Call) and _scales(view, helper, parent):
-        step = view.step(parent, helper.module, f"`{helper.name}` scales what it is given")
+    taker = inner.taker(read)
+    if taker is not None and _scales(view, helper, taker):
+        step = view.step(taker, helper.module, f"`{helper.name}` scales what it is given")
         return _twice(view, scaling, call, (step,))
     divides = _divides(view, layout, scaling)
     if _use(inner, read) in READERS | SHOWS and not divides and not _minds(inner, read):

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         print(f"no fixture begins with {options.fixture}", file=sys.stderr)
         return 2
-    chosen = chosen[:: options.every]
+    chosen = chosen[options.offset :: options.every]
     styles = options.style or list(STYLES)
     if options.write:
         return _write(styles, chosen, Path(options.write))
@@ -58,6 +58,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--style", action="append", default=[], help="only this style; repeatable")
     parser.add_argument("--fixture", default="", help="only fixtures whose name begins like this")
     parser.add_argument("--every", type=int, default=1, help="only every n-th fixture")
+    parser.add_argument(
+        "--offset", type=int, default=0, help="how many fixtures --every leaves out"
+    )
     parser.add_argument("--table", action="store_true", help="print a Markdown table")
     parser.add_argument("--misses", action="store_true", help="list misses and false alarms")
     parser.add_argument("--reasons", action="store_true", help="count why styles do not apply")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from amplint.code.expressions import last_name
+from amplint.code.expressions import binder_of, callee_of, last_name
 
 if TYPE_CHECKING:
     from amplint.code.module import Function
@@ -191,6 +191,18 @@ def _decorators(function: Function) -> set[str]:
 
 
 def passed(call: ast.Call) -> Passed:
+    """What a call passes; what a `partial` has bound that it calls on the spot comes first."""
+    return _bound_by(call.func).then(written(call))
+
+
+def _bound_by(callee: ast.expr) -> Passed:
+    binder = binder_of(callee)
+    if binder is None:
+        return Passed()
+    return _bound_by(binder.args[0]).then(written(binder).after(1))
+
+
+def written(call: ast.Call) -> Passed:
     """The arguments of a call; `*(a, b)` and `**{"key": value}` count as what they hold."""
     positional: list[ast.expr] = []
     for argument in call.args:
@@ -277,18 +289,20 @@ def _doubtful(found: Bound, function: Function) -> Bound:
 
 def _names_class(call: ast.Call, function: Function) -> bool:
     """Whether a method is called as `Class.method(...)`, by the name of its own class."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != function.name:
+    callee = callee_of(call)
+    if not isinstance(callee, ast.Attribute) or callee.attr != function.name:
         return False
-    return function.owner is not None and last_name(call.func.value) == function.owner.name
+    return function.owner is not None and last_name(callee.value) == function.owner.name
 
 
 def _object_of(call: ast.Call, function: Function) -> ast.expr | None:
     """The object that a call of a method names; None for constructors, `super()` and classes."""
     if function.name == "__init__" or is_decorated(function, "classmethod"):
         return None
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != function.name:
-        return None if function.name not in ("__call__", "forward") else call.func
-    place = call.func.value
+    callee = callee_of(call)
+    if not isinstance(callee, ast.Attribute) or callee.attr != function.name:
+        return None if function.name not in ("__call__", "forward") else callee
+    place = callee.value
     is_super = isinstance(place, ast.Call) and last_name(place.func) == "super"
     return None if is_super else place
 

@@ -16,6 +16,20 @@ def last_name(expression: ast.expr) -> str:
     return expression.id if isinstance(expression, ast.Name) else ""
 
 
+def binder_of(callee: ast.expr) -> ast.Call | None:
+    """The callee `partial(f, x)` of `partial(f, x)(y)`, called on the spot; None for others."""
+    is_call = isinstance(callee, ast.Call) and callee.args and last_name(callee.func) == "partial"
+    return callee if is_call and not isinstance(callee.args[0], ast.Starred) else None
+
+
+def callee_of(call: ast.Call) -> ast.expr:
+    """What a call runs, as an expression: the `f` of `f(x)`, and of `partial(f, x)(y)`."""
+    callee = call.func
+    while (binder := binder_of(callee)) is not None:
+        callee = binder.args[0]
+    return callee
+
+
 def path_text(expression: ast.expr) -> str | None:
     """Canonical text of a name, attribute or subscript chain; None for anything else.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from amplint.code.expressions import binder_of
 from amplint.code.module import Function
 from amplint.code.tree import LEAVES, MARKS
 
@@ -88,6 +89,26 @@ class Layout:
         while node in self.parents:
             node = self.parents[node]
             yield node
+
+    def taker(self, node: ast.AST) -> ast.Call | None:
+        """The call that an expression is an argument of; None where it is none.
+
+        By position, by name, in a display that the call unpacks, or bound by `partial` for it.
+        """
+        inner, outer = node, self.parents[node]
+        if isinstance(outer, (ast.Tuple, ast.List, ast.Dict)):
+            inner, outer = outer, self.parents[outer]
+            unpacks = isinstance(outer, ast.Starred) or getattr(outer, "arg", "") is None
+            if not unpacks:
+                return None
+        if isinstance(outer, (ast.Starred, ast.keyword)):
+            inner, outer = outer, self.parents[outer]
+        if not isinstance(outer, ast.Call) or inner is outer.func:
+            return None
+        caller = self.parents[outer]
+        while isinstance(caller, ast.Call) and _hands_on(caller, outer):
+            outer, caller = caller, self.parents[caller]
+        return outer
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds `node`."""
@@ -193,6 +214,13 @@ def _forks(parent: ast.AST, first: ast.AST, second: ast.AST) -> bool:
             child in parent.finalbody for child in (first, second)
         )
     return isinstance(first, ast.match_case) and isinstance(second, ast.match_case)
+
+
+def _hands_on(caller: ast.Call, made: ast.Call) -> bool:
+    """Whether a call runs what `partial` made, or binds more to it."""
+    return binder_of(caller.func) is made or (
+        binder_of(caller) is caller and caller.args[0] is made and binder_of(made) is made
+    )
 
 
 @lru_cache(maxsize=256)

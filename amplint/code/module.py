@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
-from amplint.code.expressions import last_name
+from amplint.code.expressions import callee_of
 from amplint.code.scopes import Scopes
 from amplint.code.tree import children, walk
 
@@ -223,7 +223,7 @@ class _Indexer:
             self._enter_class(node, function, prefix)
             return
         if isinstance(node, ast.Call):
-            self.module.calls.append(CallSite(node, function, _method_name(node.func)))
+            self.module.calls.append(CallSite(node, function, _method_name(callee_of(node))))
         self.visit_body(node, function, owner, prefix)
 
     def _enter_function(
@@ -294,8 +294,6 @@ def _label(module: Module, qualname: str) -> str:
 
 
 def _method_name(callee: ast.expr) -> str:
-    if isinstance(callee, ast.Call) and callee.args and last_name(callee.func) == "partial":
-        return _method_name(callee.args[0])  # called on the spot
     if isinstance(callee, ast.Attribute):
         return callee.attr
     return callee.id if isinstance(callee, ast.Name) else ""

@@ -32,6 +32,9 @@ _IMPORT = re.compile(rb"import\b[^\n(]*(?:\([^)]*)?")
 _LONGEST_LINE = 2_000
 _DOTTED = re.compile(rb"[\w.]+")
 _IDENTIFIER = re.compile(rb"\w+")
+#: What stands before a function that `functools.partial` is given, in this many characters at most.
+_BOUND_FIRST = re.compile(rb"partial\(\s*(?:\w+\.)*$")
+_LONGEST_CHAIN = 60
 #: What stands behind the name of a class, up to the first colon; its bases, at least.
 _BASES = re.compile(rb"^[ \t]*class\s+\w+\s*\(([^:]*)", re.MULTILINE)
 
@@ -237,14 +240,17 @@ def _base(path: str, level: int) -> bytes:
 
 
 def _calls(name: bytes, text: bytes) -> bool:
-    """Whether a text calls a name, other than in its definition."""
+    """Whether a text calls a name, other than in its definition, or binds arguments to it."""
     if name not in text:
         return False
     # A pattern that starts with its letters is found several times faster than one that
     # starts with what must not stand before them.
-    for found in re.finditer(re.escape(name) + rb"\s*\(", text):
-        before = text[max(0, found.start() - 6) : found.start()]
-        if not before.endswith((b"def ", b"class ")) and not _IDENTIFIER.match(before[-1:]):
+    for found in re.finditer(re.escape(name) + rb"\s*[(,)]", text):
+        before = text[max(0, found.start() - _LONGEST_CHAIN) : found.start()]
+        if not found.group().endswith(b"("):
+            if _BOUND_FIRST.search(before):
+                return True
+        elif not before.endswith((b"def ", b"class ")) and not _IDENTIFIER.match(before[-1:]):
             return True
     return False
 

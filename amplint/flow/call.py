@@ -6,8 +6,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from amplint.code.arguments import Passed, passed
-from amplint.code.expressions import last_name
+from amplint.code.arguments import Passed, passed, written
+from amplint.code.expressions import callee_of
 from amplint.code.module import Function, Module
 from amplint.flow.state import State
 from amplint.flow.values import Value
@@ -81,7 +81,7 @@ class Call:
         """What is passed, bound arguments first."""
         positional = tuple(part for word, part, _ in self.bound if word is None)
         named = {word: part for word, part, _ in self.bound if word is not None}
-        return Passed(positional, named).then(passed(self.node))
+        return Passed(positional, named).then(written(self.node))
 
     @property
     def positional(self) -> tuple[ast.expr, ...]:
@@ -121,17 +121,24 @@ class Call:
 
 def callee_name(node: ast.Call) -> str:
     """The last name of a callee: "step" for `scaler.step(...)`, and of `partial(step, x)()`."""
-    made = node.func
-    if isinstance(made, ast.Call) and made.args and callee_name(made) == "partial":
-        return last_name(made.args[0])
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""
+    callee = callee_of(node)
+    if isinstance(callee, ast.Attribute):
+        return callee.attr
+    return callee.id if isinstance(callee, ast.Name) else ""
 
 
 def argument_expressions(node: ast.Call) -> list[ast.expr]:
-    """Positional arguments, then keyword values, in source order."""
-    return [*node.args, *(word.value for word in node.keywords)]
+    """Positional arguments, then keyword values; of `*(a, b)` and `**{"key": a}` the parts."""
+    return _parts(written(node))
+
+
+def given_to(node: ast.Call) -> list[ast.expr]:
+    """What a call hands to what it runs: its arguments, and those that `partial` has bound."""
+    return _parts(passed(node))
+
+
+def _parts(given: Passed) -> list[ast.expr]:
+    return [*given.positional, *given.named.values(), *given.spread]
 
 
 def is_super(place: ast.expr) -> bool:

@@ -116,12 +116,27 @@ class Calls:
         is_method = isinstance(call.node.func, ast.Attribute)
         done = self.libraries.call(call)
         if done is None:
+            done = self._bind(call)
+        if done is None:
             done = self._method(call) if is_method else self._plain(call)
         if done is None:
             done = self._by_values(call)
         if done is None:
             return self._unknown(call)
         return [(state, value if value is not None else self._made(call)) for state, value in done]
+
+    def _bind(self, call: Call) -> Valued | None:
+        """`partial(finish, scaler.scale(loss))`: what it is given was evaluated already."""
+        if call.name != "partial":
+            return None
+        made = self.reader.value(call.node, call.state, call.function)
+        if made is None or made[0] != "partial":
+            return None
+        bound = (
+            (word, part, call.values.get(part) if isinstance(part, ast.Call) else value)
+            for word, part, value in made[2]
+        )
+        return [(call.state, ("partial", made[1], tuple(bound)))]
 
     def _made(self, call: Call) -> Value:
         """The optimizer that a function without events builds."""

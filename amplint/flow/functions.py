@@ -300,10 +300,15 @@ def _assigned_in_branches(function: Function, program: Program) -> Iterator[str]
         if all(
             isinstance(each, ast.Assign)
             and id(each) in kept - top
-            and not any(isinstance(outer, TRIES) for outer in layout.ancestors(each))
+            and not any(_catches(outer) for outer in layout.ancestors(each))
             for each in statements
         ):
             yield name
+
+
+def _catches(statement: ast.AST) -> bool:
+    """Whether what goes wrong inside a statement may not end the path: it is handled."""
+    return isinstance(statement, TRIES) and bool(statement.handlers)
 
 
 def _bound_elsewhere(function: Function) -> set[str]:

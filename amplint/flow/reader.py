@@ -12,7 +12,7 @@ from amplint.amp.libraries import class_row
 from amplint.amp.roles import Role, optimizer_name, scaler_name
 from amplint.code.arguments import bind, fill, listed, parameters, passed, receiver_of
 from amplint.code.by_name import read_by_name
-from amplint.code.expressions import last_name
+from amplint.code.expressions import callee_of, last_name
 from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
@@ -432,13 +432,14 @@ class Reader(Windows):
     def _predicate_called(
         self, node: ast.Call, state: State, function: Function
     ) -> tuple[Function, Value] | None:
-        if isinstance(node.func, ast.Name):
-            callee = self.program.find_function(node.func, function)
+        place = callee_of(node)
+        if isinstance(place, ast.Name):
+            callee = self.program.find_function(place, function)
             return (callee, None) if callee is not None else None
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            instance = self.raw(node.func.value, state, function)
+        if isinstance(place, ast.Attribute) and isinstance(place.value, ast.Name):
+            instance = self.raw(place.value, state, function)
             if instance is not None and instance[0] == "instance":
-                method = self.program.find_method(instance[1], node.func.attr)
+                method = self.program.find_method(instance[1], place.attr)
                 return (method, instance) if method is not None else None
         return None
 

@@ -22,7 +22,7 @@ from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
 from amplint.code.registries import request_of
 from amplint.code.tree import NESTED
-from amplint.flow.call import callee_name
+from amplint.flow.call import argument_expressions, callee_name, given_to
 from amplint.flow.carriers import ASKS, carriers, passed_parts
 from amplint.flow.facts import is_gradient, protocol_word
 
@@ -167,8 +167,7 @@ class Slicer:
             return True
         if self._may_use_scaler(call) or self.models_in(call):
             return True
-        arguments = (*call.args, *(keyword.value for keyword in call.keywords))
-        return any(self._is_participant(argument, function) for argument in arguments)
+        return any(self._is_participant(item, function) for item in argument_expressions(call))
 
     def _may_use_scaler(self, call: ast.Call) -> bool:
         """Whether unknown code gets a scaler by a call, or has got one, judged by names."""
@@ -178,7 +177,7 @@ class Slicer:
             return True
         return any(
             last_name(part) in known or last_name(part) == "self"
-            for argument in (*call.args, *(word.value for word in call.keywords))
+            for argument in argument_expressions(call)
             for part in passed_parts(argument)
         )
 
@@ -187,7 +186,7 @@ class Slicer:
 
         A model is what parameters are asked of anywhere in the file.
         """
-        given = [*call.args, *(word.value for word in call.keywords)]
+        given = argument_expressions(call)
         found = [
             part
             for part in given
@@ -305,7 +304,7 @@ class _Work:
 
     def _read_arguments(self, call: ast.Call) -> None:
         """What a function of the program is given may decide a test in it."""
-        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+        for argument in given_to(call):
             if isinstance(argument, (ast.Name, ast.Attribute)):
                 self.guards.update(names_in(argument))
                 self.relevant.update(names_in(argument))

@@ -16,7 +16,7 @@ from amplint.code.arguments import Bound, bind, parameters
 from amplint.code.classes import Ancestries, classes_of, method_of
 from amplint.code.dataflow import Binding, bindings_of, outside_stores, scopes, values_read
 from amplint.code.definitions import class_fields, returned
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import callee_of, path_text
 from amplint.code.module import CallSite, Class, Function, Module
 from amplint.code.project import Project
 from amplint.values.kinds import (
@@ -259,13 +259,10 @@ class Objects:
 
     def bind(self, call: ast.Call, caller: Function, function: Function) -> Bound:
         """How a call in `caller`, which runs `function`, fills its parameters."""
-        place = call.func.value if isinstance(call.func, ast.Attribute) else None
+        callee = callee_of(call)
+        place = callee.value if isinstance(callee, ast.Attribute) else None
         on_object = None
-        if (
-            place is not None
-            and function.owner is not None
-            and last_name(call.func) == function.name
-        ):
+        if place is not None and function.owner is not None and callee.attr == function.name:
             on_object = not isinstance(self.symbol(place, caller), Class)
         return bind(call, function, on_object=on_object)
 

@@ -177,10 +177,12 @@ def test_partial_agrees(first: Program, second: Program) -> None:
         run = None
     function = function_of(f"def f({first.definition}): pass\n", "f")
     found = bind(passed(call_of(first.call)).then(passed(call_of(f"f({again}"))), function)
-    if found.refused:
-        assert run is None
-    if run is not None:
-        judge(found, run, {**first.stars, **second.stars})
+    on_the_spot = bind(call_of(f"{text}({again}"), function)
+    for answer in (found, on_the_spot):
+        if answer.refused:
+            assert run is None
+        if run is not None:
+            judge(answer, run, {**first.stars, **second.stars})
 
 
 METHODS = """

@@ -51,6 +51,9 @@ def importing(folder: Path, text: str, name: str = "finish") -> bool:
         ("from .steps import finish\nfinish(1)\n", False),
         ("from other.steps import finish\nfinish(1)\n", False),
         ("from lib.footsteps import finish\nfinish(1)\n", False),
+        ("import lib.steps\npartial(\n    lib.steps.finish, 1)(2)\n", True),
+        ("from lib.steps import finish\nfunctools.partial(finish)()\n", True),
+        ("from lib.steps import finish\npartial(run, finish)(2)\n", False),
         # Imported, but not called.
         ("from lib.steps import finish\nrun(finish)\n", False),
         ("from lib.steps import finish\ndef finish(x): pass\n", False),
