@@ -73,6 +73,7 @@ TABLE: dict[str, str] = {
     "AMP604": "fsdp_plain_scaler",
     "AMP605": "both_half_precisions",
     "AMP606": "fused_optimizer_semantics",
+    "AMP609": "accelerate_plain_clip",
     "AMP801": "deprecated_amp_api",
     "AMP802": "apex_amp",
     "AMP900": "unused_suppression",

@@ -73,13 +73,14 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.accelerators import ACCELERATOR, precisions_of
 from amplint.amp.library_objects import calls_on
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import bindings_of
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -91,7 +92,6 @@ RULE = Rule(
     effect="crash/silent",
     summary="a hand-made `GradScaler` beside `accelerator.backward` or prepared objects",
 )
-ACCELERATOR = "accelerate.Accelerator"
 
 SCALED = "the loss of `{backward}` is scaled by hand, and `{step}` does not unscale ({scale})"
 NEVER_SCALED = (
@@ -170,14 +170,5 @@ def _steps_after(view: FileView, backward: CallSite) -> Iterator[CallSite]:
 
 def _is_fp16(view: FileView, backward: CallSite) -> bool:
     accelerator = backward.node.func.value  # type: ignore[attr-defined]
-    return _precision(view, accelerator, backward.function) == "fp16"
-
-
-def _precision(view: FileView, accelerator: ast.expr, function: Function) -> object:
-    for item in view.objects.bindings(accelerator, function) or []:
-        if not isinstance(item.value, ast.Call) or last_name(item.value.func) != "Accelerator":
-            continue
-        for word in item.value.keywords:
-            if word.arg == "mixed_precision" and isinstance(word.value, ast.Constant):
-                return word.value.value
-    return None
+    settings = precisions_of(view, accelerator, backward.function)
+    return any(item.possible.only() == "fp16" for item in settings)
