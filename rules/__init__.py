@@ -74,6 +74,7 @@ TABLE: dict[str, str] = {
     "AMP605": "both_half_precisions",
     "AMP606": "fused_optimizer_semantics",
     "AMP609": "accelerate_plain_clip",
+    "AMP611": "accelerate_clip_each_micro_batch",
     "AMP801": "deprecated_amp_api",
     "AMP802": "apex_amp",
     "AMP900": "unused_suppression",

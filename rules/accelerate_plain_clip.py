@@ -79,17 +79,15 @@ import math
 from collections.abc import Iterator
 
 from amplint.amp import links, names
-from amplint.amp.accelerators import ACCELERATOR, Setting, precisions_of
+from amplint.amp.accelerators import ACCELERATOR, half_precision, precisions_of
 from amplint.amp.library_objects import calls_on
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.code.tree import walk
-from amplint.findings import Finding, Link, PathStep, Severity, Standing
+from amplint.findings import Finding, Severity
 from amplint.rule import Rule
-from amplint.values.provenance import Firmness
-from amplint.values.values import Value
 from amplint.view import FileView
 
 RULE = Rule(
@@ -122,10 +120,10 @@ def check(view: FileView) -> Iterator[Finding]:
         backward = _backward_before(clip, backwards)
         if backward is None or _is_meant(view, clip, backward):
             continue
-        precision = _fp16(view, backward)
+        accelerator = _accelerator(backward)
+        precision = half_precision(view, accelerator, backward.function)
         if precision is not None:
             link, path = precision
-            accelerator = _accelerator(backward)
             rests = (
                 links.library_object(view, accelerator, backward.function),
                 link,
@@ -191,7 +189,7 @@ def _is_meant(view: FileView, clip: CallSite, backward: CallSite) -> bool:
 def _tests_precision(view: FileView, clip: CallSite, backward: CallSite) -> bool:
     """Whether a test around a clip reads the precision, or the accelerator that has it."""
     accelerator = path_text(_accelerator(backward))
-    precisions = view.once(_precisions, backward)
+    precisions = precisions_of(view, _accelerator(backward), backward.function)
     read = {path_text(item.given) for item in precisions if item.given is not None}
     tests = layout_of(clip.function).conditions(clip.node)
     parts = (node for test in tests for node in walk(test) if isinstance(node, ast.expr))
@@ -220,37 +218,3 @@ def _has_other_limit(view: FileView, clip: CallSite) -> bool:
     if dotted in ("math.inf", "torch.inf", "numpy.inf"):
         return True
     return view.values.of(limit, clip.function).only() == math.inf
-
-
-def _precisions(view: FileView, backward: CallSite) -> list[Setting]:
-    return precisions_of(view, _accelerator(backward), backward.function)
-
-
-def _fp16(view: FileView, backward: CallSite) -> tuple[Link, tuple[PathStep, ...]] | None:
-    """How firmly the precision is fp16, with the way there; None where it never is."""
-    settings = view.once(_precisions, backward)
-    for item in settings:
-        for value in sorted(item.possible.values, key=lambda value: -value.firmness):
-            if value.content == "fp16" and item.given is not None:
-                steps = (*value.steps, *item.built.steps)
-                path = [view.step(step.node, step.module, step.words) for step in steps]
-                return _held(value, item.given), tuple(dict.fromkeys(path))
-    if settings and all(_is_known(item) for item in settings):
-        return None
-    return Link("value", Standing.GUESS, "mixed_precision", "is fp16: nothing in sight says so"), ()
-
-
-def _held(value: Value, given: ast.expr) -> Link:
-    """That the precision is fp16: by a test in sight, or by what an option is."""
-    test: ast.expr = given
-    if value.origin.conditions:
-        test = value.origin.conditions[0].test
-    elif value.firmness is Firmness.CHOICE:
-        test = ast.Compare(given, [ast.Eq()], [ast.Constant("fp16")])
-    return links.held(value.firmness, " ".join(ast.unparse(test).split()), "makes it fp16")
-
-
-def _is_known(setting: Setting) -> bool:
-    """Whether nobody but the code in sight decides: where it says None, the launcher does."""
-    contents = [value.content for value in setting.possible.values]
-    return setting.possible.complete and bool(contents) and None not in contents

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.libraries import class_row
+from amplint.amp.links import held
 from amplint.amp.view import AmpView
 from amplint.code.module import Function
-from amplint.values.provenance import Origin
-from amplint.values.values import Possible
+from amplint.findings import Link, PathStep, Standing
+from amplint.values.provenance import Firmness, Origin
+from amplint.values.values import Possible, Value
 
 ACCELERATOR = "accelerate.Accelerator"
 
@@ -58,3 +60,40 @@ def settings_of(
 def precisions_of(view: AmpView, accelerator: ast.expr, function: Function) -> list[Setting]:
     """What is said about `mixed_precision`; left out, `accelerate launch` decides."""
     return list(settings_of(view, accelerator, function, "mixed_precision", 2))
+
+
+def half_precision(
+    view: AmpView, accelerator: ast.expr, function: Function
+) -> tuple[Link, tuple[PathStep, ...]] | None:
+    """How firmly an accelerator trains in fp16, with the way there; None where it never does."""
+    settings = precisions_of(view, accelerator, function)
+    for item in settings:
+        for value in sorted(item.possible.values, key=lambda value: -value.firmness):
+            if value.content == "fp16" and item.given is not None:
+                link = set_to(value, item.given, ast.Eq(), "fp16")
+                return link, path_of(view, item, value)
+    if settings and all(_is_known(item) for item in settings):
+        return None
+    return Link("value", Standing.GUESS, "mixed_precision", "is fp16: nothing in sight says so"), ()
+
+
+def path_of(view: AmpView, setting: Setting, value: Value) -> tuple[PathStep, ...]:
+    """From where a setting's value is written to the accelerator's use."""
+    steps = (*value.steps, *setting.built.steps)
+    return tuple(dict.fromkeys(view.step(item.node, item.module, item.words) for item in steps))
+
+
+def set_to(value: Value, given: ast.expr, compared: ast.cmpop, content: object) -> Link:
+    """That a setting is what a finding says: by a test in sight, or by what an option is."""
+    test: ast.expr = given
+    if value.origin.conditions:
+        test = value.origin.conditions[0].test
+    elif value.firmness is Firmness.CHOICE:
+        test = ast.Compare(given, [compared], [ast.Constant(content)])
+    return held(value.firmness, " ".join(ast.unparse(test).split()), "sets it so")
+
+
+def _is_known(setting: Setting) -> bool:
+    """Whether nobody but the code in sight decides: where it says None, the launcher does."""
+    contents = [value.content for value in setting.possible.values]
+    return setting.possible.complete and bool(contents) and None not in contents

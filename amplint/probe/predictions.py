@@ -237,6 +237,7 @@ NOT_PROBED: dict[str, str] = {
     "AMP605": _IN_A_LIBRARY,
     "AMP606": "it needs a fused optimizer on a GPU",
     "AMP609": _IN_A_LIBRARY,
+    "AMP611": _IN_A_LIBRARY,
     "AMP801": _NOTHING_TO_RUN,
     "AMP802": _NOTHING_TO_RUN,
     "AMP900": "it is about a comment",

@@ -53,3 +53,10 @@ def test_a_plain_clip_all_but_stops_the_training() -> None:
     assert bad.error is None
     assert good.error is None
     assert 0 < update_ratio(bad, good) < 1e-4
+
+
+def test_a_clip_on_each_micro_batch_unscales_twice() -> None:
+    bad, good = both("AMP611")
+    assert str(bad.error).startswith("unscale_() has already been called on this optimizer")
+    assert good.error is None
+    assert good.update > 0
