@@ -145,8 +145,8 @@ class Observer:
         self._findings.clear()
 
     def is_by_library(self) -> bool:
-        """Whether the running call was made by a library, not by the user's own code."""
-        caller, _ = self._territory.caller()
+        """Whether the region that is entered is a library's, not the user's own."""
+        caller, _ = self._territory.caller(entering=True)
         return self._territory.owner(caller) is not Owner.USER
 
     def scaler(self, scaler: Any) -> ScalerRecord:

@@ -7,12 +7,14 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable
 from enum import Enum
+from inspect import CO_GENERATOR
 
 #: File and 1-based row; "", 0 if there is none.
 Place = tuple[str, int]
 NOWHERE: Place = ("", 0)
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CELL = "<ipython-input-"
+_ENTERS = ("__enter__", "__aenter__", "enter_context")
 
 
 def user_place(is_user: Callable[[str], bool]) -> Callable[[], Place]:
@@ -81,13 +83,19 @@ class Territory:
             return Owner.LIBRARY
         return Owner.NOBODY if path.startswith(self._standard) else Owner.USER
 
-    def caller(self) -> Place:
-        """The innermost line that somebody has decided to run: the user's or a library's."""
+    def caller(self, *, entering: bool = False) -> Place:
+        """The innermost line that somebody has decided to run: the user's or a library's.
+
+        Args:
+            entering: a context manager is being entered. A library's `__enter__`, and a generator
+                behind one, do it for whoever wrote the `with`.
+        """
         frame = sys._getframe(1)
         while frame is not None:
-            filename = frame.f_code.co_filename
-            if self.owner(filename) is not Owner.NOBODY:
-                return filename, frame.f_lineno or 0
+            code = frame.f_code
+            is_for_another = entering and (code.co_flags & CO_GENERATOR or code.co_name in _ENTERS)
+            if not is_for_another and self.owner(code.co_filename) is not Owner.NOBODY:
+                return code.co_filename, frame.f_lineno or 0
             frame = frame.f_back  # type: ignore[assignment]
         return NOWHERE
 

@@ -19,7 +19,7 @@ import os
 import re
 import signal
 import sys
-import types
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -28,18 +28,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Observer
 from amplint.runtime.places import Place, Territory
 from amplint.runtime.sink import Finding
+from tests.live.fixture_arguments import BATCHES, From, World
+from tests.live.fixture_arguments import own as arguments_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 #: Seconds for one function.
 _LIMIT = 60
-_BATCHES = 6
+#: A method of a trainer is called for each batch.
+_CALLS = 3
 _CODES = re.compile(r"#\s*((?:AMP\d{3}\s*)+)")
 
 
@@ -48,18 +50,18 @@ class Outcome:
     """What came of one function.
 
     Args:
-        expected: codes and rows that the fixture names inside the function.
         told: codes, rows and names of the findings.
         failed: why it ended early, "" if it did not.
+        row: the fixture's row at which it did, 0 if that was none of its rows.
     """
 
     file: str
     function: str
-    expected: list[tuple[str, int]]
     told: list[tuple[str, int, str]]
     updates: int = 0
     steps: int = 0
     failed: str = ""
+    row: int = 0
     defects: tuple[str, ...] = ()
 
 
@@ -83,122 +85,15 @@ class Told:
         self.steps += 1
 
 
-# -- arguments by name ---------------------------------------------------------------------------
-
-
-class Net(nn.Module):
-    """Takes and gives rows of eight numbers, of whatever it is given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 8)
-
-    def forward(self, x: Any, *_args: Any, **_kwargs: Any) -> Any:
-        return self.second(functional.relu(self.first(x.float())))
-
-
-class World:
-    """The objects of one call: models by their part of the name, optimizers over them.
-
-    Args:
-        names: the parameters of the function.
-        widths: how many values a batch of a loader has where a loop takes it apart, by its name.
-    """
-
-    #: A word in a parameter's name, and the model that it belongs to.
-    _PARTS = (
-        ("gen", r"gen|(?<![a-z])g(?![a-z])|actor"),
-        ("disc", r"disc|(?<![a-z])d(?![a-z])|critic"),
-        ("teacher", r"teacher|ema"),
-        ("backbone", r"backbone|encoder|features"),
-        ("head", r"head|decoder"),
-        ("first", r"first"),
-        ("second", r"second"),
-    )
-
-    def __init__(self, names: list[str], widths: dict[str, int]) -> None:
-        self._models: dict[str, Net] = {}
-        self._widths = widths
-        models = [n for n in names if re.search(_MODEL, n) and "opt" not in n]
-        self._parts = {self._part(name) for name in models}
-        self._optimizers = [name for name in names if re.search(r"opt", name)]
-
-    def _part(self, name: str) -> str:
-        return next((part for part, words in self._PARTS if re.search(words, name)), "net")
-
-    def model(self, name: str) -> Net:
-        return self._models.setdefault(self._part(name), Net())
-
-    def optimizer(self, name: str) -> torch.optim.Optimizer:
-        """Over the model that its name speaks of, if the function has that; else over a share."""
-        if self._part(name) in self._parts - {"net"}:
-            return torch.optim.SGD(self.model(name).parameters(), 0.01)
-        net = self.model("net" if "net" in self._parts or not self._parts else min(self._parts))
-        alike = [n for n in self._optimizers if self._part(n) not in self._parts - {"net"}]
-        if len(alike) == 1:
-            return torch.optim.SGD(net.parameters(), 0.01)
-        half = net.second if alike.index(name) % 2 else net.first
-        return torch.optim.SGD(half.parameters(), 0.01)
-
-    def halves(self) -> list[torch.optim.Optimizer]:
-        net = self.model("net")
-        return [torch.optim.SGD(half.parameters(), 0.01) for half in (net.first, net.second)]
-
-    def batches(self, name: str) -> list[Any]:
-        made = torch.Generator().manual_seed(0)
-        width = self._widths.get(name, 1)
-        many = [[torch.randn(4, 8, generator=made) for _ in range(width)] for _ in range(_BATCHES)]
-        return [tuple(each) if width > 1 else each[0] for each in many]
-
-    def value(self, name: str) -> Any:
-        """An argument for a parameter with this name.
-
-        Raises:
-            LookupError: no idea.
-        """
-        for words, make in _VALUES:
-            if re.search(words, name):
-                return make(self, name)
-        raise LookupError(name)
-
-
-_MODEL = r"model|net|module|coder|backbone|head|policy|gen|disc|teacher|student|critic|actor|base"
-_VALUES: tuple[tuple[str, Callable[[World, str], Any]], ...] = (
-    (r"^optimizers$|^opts$", lambda w, _: w.halves()),
-    (r"sched", lambda w, n: torch.optim.lr_scheduler.StepLR(w.optimizer(n), 100)),
-    (r"opt", lambda w, n: w.optimizer(n)),
-    (r"scaler", lambda _w, _n: torch.amp.GradScaler("cpu", init_scale=1024.0)),
-    (
-        r"loader|batches|data|iterator|dataset|samples|pages|recordings|sounds|held_out",
-        lambda w, n: w.batches(n),
-    ),
-    (
-        _MODEL,
-        lambda w, n: w.model(n),
-    ),
-    (r"batch$|^x$|input|image|^real|target|^y$|label", lambda _w, _n: torch.randn(4, 8)),
-    (r"criterion|loss_f|objective", lambda _w, _n: functional.mse_loss),
-    (r"epoch|accum|every|interval|^k$|^n$|window|micro|steps|count", lambda _w, _n: 2),
-    (r"max_norm|clip|limit|threshold|grad_norm", lambda _w, _n: 1.0),
-    (r"device", lambda _w, _n: "cpu"),
-    (r"dtype", lambda _w, _n: torch.float16),
-    (r"amp|fp16|enabled|mixed|half|use_|is_", lambda _w, _n: True),
-    (r"lr|rate|weight|alpha|lambda|eps|scale", lambda _w, _n: 0.1),
-    (r"param", lambda w, n: list(w.model(n).parameters())),
-    (
-        r"log|writer",
-        lambda _w, _n: types.SimpleNamespace(
-            info=lambda *_a: None, log=lambda *_a, **_k: None, add_scalar=lambda *_a: None
-        ),
-    ),
-)
-
-
 def on_the_cpu() -> None:
-    """Have "cuda" mean the CPU, for scalers, regions, modules and tensors."""
+    """Have "cuda" mean the CPU, for scalers, regions, modules and tensors.
+
+    A scaler doubles its scale at the end of a loader, so that an old scale is a wrong one.
+    """
     scaler, region = torch.amp.GradScaler.__init__, torch.amp.autocast_mode.autocast.__init__
 
     def make_scaler(self: Any, device: Any = "cuda", *args: Any, **kwargs: Any) -> None:
+        kwargs = {"growth_interval": BATCHES, **kwargs} if len(args) < 4 else kwargs
         scaler(self, "cpu" if isinstance(device, str) else device, *args, **kwargs)
 
     def make_region(self: Any, device_type: str, dtype: Any = None, *a: Any, **k: Any) -> None:
@@ -232,64 +127,78 @@ def _without_device(plain: Callable[..., Any]) -> Callable[..., Any]:
 # -- running -------------------------------------------------------------------------------------
 
 
-def functions(which: str) -> Iterator[tuple[Path, ast.FunctionDef, str]]:
-    """The functions at the top of fixtures that train, with their source."""
+@dataclass(frozen=True)
+class Entry:
+    """What can be called: a function at the top of a fixture, or a method of a class there."""
+
+    path: Path
+    name: str
+    node: ast.FunctionDef
+
+    @property
+    def file(self) -> str:
+        """The fixture, below the folder of all."""
+        return self.path.relative_to(FIXTURES).as_posix()
+
+
+def entries(which: str) -> Iterator[Entry]:
+    """The public functions of fixtures, and the public methods of their classes."""
     for path in sorted(FIXTURES.glob(f"AMP*/{which}_*.py")):
-        text = path.read_text("utf-8", "replace")
-        for node in ast.parse(text).body:
-            if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
-                continue
-            source = ast.get_source_segment(text, node) or ""
-            if re.search(r"backward|\.step\(|autocast", source):
-                yield path, node, text
+        for node in ast.parse(path.read_text("utf-8", "replace")).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                yield Entry(path, node.name, node)
+            elif isinstance(node, ast.ClassDef):
+                for each in node.body:
+                    if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
+                        yield Entry(path, f"{node.name}.{each.name}", each)
 
 
-def run(path: Path, node: ast.FunctionDef, text: str) -> Outcome:
+def marks(path: Path) -> list[tuple[str, int]]:
+    """Code and row of each mistake that a fixture names."""
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return [
+        (code, row)
+        for row, line in enumerate(lines, 1)
+        for match in _CODES.finditer(line)
+        for code in match[1].split()
+    ]
+
+
+def run(entry: Entry) -> Outcome:
     """Call one function, in this process."""
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     signal.alarm(_LIMIT)
-    sys.path.insert(0, str(path.parent))
-    rows = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    lines = text.splitlines()
-    expected = [
-        (code, row)
-        for row in rows
-        for match in _CODES.finditer(lines[row - 1])
-        for code in match[1].split()
-    ]
+    sys.path.insert(0, str(entry.path.parent))
+    sys.argv[1:] = []
     told, defects = Told(), []
     nobody = (os.path.dirname(torch.__file__), str(FIXTURES.parent / "amplint"))
     territory = Territory(nobody, (str(FIXTURES),))
     on_the_cpu()
     Hooks(Observer(told, territory), Switch(lambda error: defects.append(repr(error))))
-    failed = ""
+    failed, row = "", 0
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            spec = importlib.util.spec_from_file_location("fixture", path)
+            spec = importlib.util.spec_from_file_location("fixture", entry.path)
             module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
             spec.loader.exec_module(module)  # type: ignore[union-attr]
-            own = OWN.get(path.relative_to(FIXTURES).as_posix(), {})
-            _call(getattr(module, node.name), _widths(node), own)
+            _call(module, entry)
     except BaseException as error:  # noqa: BLE001 - it is the outcome
-        failed = f"{type(error).__name__}: {str(error)[:100]}"
-    found = [(f.slug, f.place[1], f.slug) for f in told.findings.values()]
+        failed, row = f"{type(error).__name__}: {str(error)[:100]}", _row_of(error, entry.path)
+    found = [(_code(f.slug), f.place[1], f.slug) for f in told.findings.values()]
     return Outcome(
-        path.relative_to(FIXTURES).as_posix(),
-        node.name,
-        expected,
-        [(_code(slug), row, slug) for slug, row, _ in found],
-        told.updates,
-        told.steps,
-        failed,
-        tuple(defects),
+        entry.file, entry.name, found, told.updates, told.steps, failed, row, tuple(defects)
     )
 
 
-#: Arguments that a function needs to be what it says: it is right for bfloat16, or on a CPU.
-OWN: dict[str, dict[str, Any]] = {
-    "AMP204/good_bfloat16.py": {"dtype": torch.bfloat16},
-}
+def _row_of(error: BaseException, path: Path) -> int:
+    """The innermost row of a fixture that an exception has come through, 0 for none."""
+    rows = [
+        each.lineno
+        for each in traceback.extract_tb(error.__traceback__)
+        if each.filename == str(path)
+    ]
+    return rows[-1] or 0 if rows else 0
 
 
 def _widths(node: ast.FunctionDef) -> dict[str, int]:
@@ -309,19 +218,36 @@ def _widths(node: ast.FunctionDef) -> dict[str, int]:
     return found
 
 
-def _call(function: Callable[..., Any], widths: dict[str, int], own: dict[str, Any]) -> None:
-    wanted = [
+def _call(module: Any, entry: Entry) -> None:
+    """Build the class, if it is a method, and call the function."""
+    owner, _, method = entry.name.rpartition(".")
+    functions = [getattr(module, owner)] if owner else []
+    plain = getattr(functions[0], method) if owner else getattr(module, entry.name)
+    wanted = [name for each in functions for name in _wanted(each)]
+    last = [name for name in _wanted(plain) if not owner or name != "self"]
+    world = World([name.lower() for name in (*wanted, *last)], _widths(entry.node))
+    own = {
+        name: value.make(world) if isinstance(value, From) else value
+        for name, value in arguments_of(entry.file, entry.name).items()
+    }
+    give = lambda names: {n: own[n] if n in own else world.value(n.lower()) for n in names}
+    if owner:
+        plain = getattr(functions[0](**give(wanted)), method)
+    given = give(last)
+    for _ in range(_CALLS if owner else 1):
+        result = plain(**given)
+        if inspect.isgenerator(result):
+            list(result)
+
+
+def _wanted(function: Any) -> list[str]:
+    """The names of parameters that a call has to give."""
+    return [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    world = World([name.lower() for name in wanted], widths)
-    given = {name: world.value(name.lower()) for name in wanted}
-    given |= {name: value for name, value in own.items() if name in wanted}
-    result = function(**given)
-    if inspect.isgenerator(result):
-        list(result)
 
 
 def _code(slug: str) -> str:
@@ -330,21 +256,24 @@ def _code(slug: str) -> str:
     return ENTRIES[slug].code
 
 
-def in_child(path: Path, node: ast.FunctionDef, text: str) -> Outcome:
+def in_child(entry: Entry) -> Outcome:
     """The same in a process that ends with it."""
+    import torch._dynamo
+
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
+        torch.set_num_threads(1)
         with os.fdopen(writer, "w") as stream:
-            json.dump(asdict(run(path, node, text)), stream)
+            json.dump(asdict(run(entry)), stream)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as stream:
         answer = stream.read()
     os.waitpid(child, 0)
     if not answer:
-        return Outcome(path.relative_to(FIXTURES).as_posix(), node.name, [], [], failed="died")
+        return Outcome(entry.file, entry.name, [], failed="died")
     return Outcome(**json.loads(answer))
 
 
@@ -353,59 +282,105 @@ def in_child(path: Path, node: ast.FunctionDef, text: str) -> Outcome:
 TABLE = Path(__file__).with_name("observable.tsv")
 #: Why a run does not tell what a rule says, where it is not that it did not happen here.
 WHY_NOT = {
+    "AMP107/bad_two_optimizers.py:19": "the program has changed the gradients by itself: unknown",
     "AMP111": "what a program does with a norm or a gradient is no event",
     "AMP115": "what a program does with the value of a loss is no event",
     "AMP119": "the new scaler begins where the old one was: nothing is lost here",
+    "AMP120": "what a program saves under which name is no event",
     "AMP121": "schedulers are not followed",
     "AMP122": "the exception that is swallowed does not come here",
     "AMP126": "what a program concludes from the loss scale is no event",
+    "AMP128": "reading and writing attributes of a scaler is no event",
     "AMP201": "the guards agree as they are set here",
     "AMP202": "the guard is set as the code needs it here",
     "AMP203": "a switch of the program",
+    "AMP204": "a switch of the program",
     "AMP205": "one device is at hand here",
+    "AMP206/bad_one_branch.py": "the backward outside the region runs in float32: nothing is lost",
     "AMP207": "no region is what a float32 program has, too",
+    "AMP208": "how an argument is given is no event",
     "AMP301": "grad modes of modules are not followed",
     "AMP403": "dtypes inside a forward are not followed",
     "AMP404": "dtypes inside a loss are not followed",
+    "AMP405": "casts of modules are not followed",
+    "AMP501/bad_in_block.py:53": "cuda means the CPU here, and its region inside is off",
+    "AMP502": "dtypes inside a loss are not followed",
+    "AMP503": "dtypes inside a forward are not followed",
+    "AMP504": "numbers of an optimizer are not looked at",
+    "AMP505": "dtypes inside a forward are not followed",
     "AMP506": "threads of DataParallel need several devices",
     "AMP601": "the library's own scaler is off here",
+    "AMP603": "transformers is no part of the tests",
+    "AMP606": "what hooks of an optimizer do is no event",
     "AMP801": "the age of a name is no event",
+    "AMP802": "the age of a library is no event",
 }
 
 
-def verdict(outcome: Outcome, code: str, row: int) -> str:
-    """What a run says about one mark of a fixture, in the words of the table."""
-    at_row = sorted({told for told, where, _ in outcome.told if where == row})
+def verdict(outcome: Outcome, code: str, row: int) -> tuple[int, str]:
+    """What one run says about one mark of a fixture: how much it is worth, and the words."""
+    at_row = sorted({told or slug for told, where, slug in outcome.told if where == row})
     if code in at_row:
-        return "told"
+        return 0, "told"
     if at_row:
-        return f"told as {' '.join(at_row) or 'no rule'}"
-    elsewhere = sorted({(where, told) for told, where, _ in outcome.told})
-    if elsewhere:
-        return "told " + " ".join(f"at {where} as {told or 'no rule'}" for where, told in elsewhere)
-    if outcome.failed and not outcome.updates and not outcome.steps:
-        return "not run: " + outcome.failed.partition(":")[0]
-    return "not told: " + WHY_NOT.get(code, "it does not happen with these arguments")
+        return 1, f"told as {' '.join(at_row)}"
+    kind = outcome.failed.partition(":")[0]
+    if outcome.row == row:
+        return 2, f"the program stops there: {kind}"
+    has_run = outcome.updates or outcome.steps or outcome.told
+    first = min(((where, told or slug) for told, where, slug in outcome.told), default=None)
+    if first is not None:
+        return 3, f"told at {first[0]} as {first[1]}"
+    if outcome.row and kind not in _OUTSIDE:
+        return 4, f"the program stops at {outcome.row}: {kind}"
+    if outcome.failed and not has_run:
+        return 6, "not run: " + (outcome.failed if kind in _OUTSIDE else kind)
+    return 5, "not told"
 
 
-def rows() -> Iterator[tuple[str, str, str, str]]:
-    """The table: file, function, code with row, verdict."""
-    for path, node, text in functions("bad"):
-        outcome = in_child(path, node, text)
-        for code, row in outcome.expected:
-            yield outcome.file, outcome.function, f"{code}:{row}", verdict(outcome, code, row)
+#: Rules about names: what else happens at the line has nothing to do with them.
+_STYLE = ("AMP801", "AMP802")
+#: It was not the program that stopped.
+_OUTSIDE = ("LookupError", "ModuleNotFoundError")
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    """The table: file, code with row, and the best that any function of the file says of it."""
+    outcomes: dict[Path, list[tuple[Entry, Outcome]]] = {}
+    for entry in entries("bad"):
+        outcomes.setdefault(entry.path, []).append((entry, in_child(entry)))
+    for path, pairs in outcomes.items():
+        for code, row in marks(path):
+            found = min((_of(entry, outcome, code, row) for entry, outcome in pairs), default=None)
+            if found is not None:
+                is_style = code in _STYLE and found[0] > 0
+                reason = why_not(path, code, row) if is_style or found[0] >= 5 else ""
+                words = f"not told: {reason}" if reason else found[1]
+                yield path.relative_to(FIXTURES).as_posix(), f"{code}:{row}", words
+
+
+def _of(entry: Entry, outcome: Outcome, code: str, row: int) -> tuple[int, str]:
+    """The verdict of an entry; what is said elsewhere counts only for its own rows."""
+    worth, words = verdict(outcome, code, row)
+    is_own = entry.node.lineno <= row <= (entry.node.end_lineno or row)
+    return (worth, words) if is_own or worth < 3 else (7, "not run: no function leads there")
+
+
+def why_not(path: Path, code: str, row: int) -> str:
+    """Why a run does not tell a mark, "" if nobody has said so."""
+    name = path.relative_to(FIXTURES).as_posix()
+    return next((WHY_NOT[key] for key in (f"{name}:{row}", name, code) if key in WHY_NOT), "")
 
 
 def main() -> None:
     """One JSON object for each function; `table` writes the table anew."""
     which, *part = sys.argv[1:]
-    torch.set_num_threads(1)
     if which == "table":
         TABLE.write_text("".join("\t".join(row) + "\n" for row in rows()), "utf-8")
         return
-    for path, node, text in functions(which):
-        if not part or part[0] in str(path):
-            print(json.dumps(asdict(in_child(path, node, text))), flush=True)
+    for entry in entries(which):
+        if not part or part[0] in str(entry.path):
+            print(json.dumps(asdict(in_child(entry))), flush=True)
 
 
 if __name__ == "__main__":

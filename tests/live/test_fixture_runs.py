@@ -1,0 +1,44 @@
+"""What a run tells of the fixtures: the mistakes of the table, and nothing of good programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.live.fixture_runs import TABLE, entries, in_child, rows
+
+#: Good functions of which a run has something to say here, and why that is so.
+TOLD_HERE = {
+    # It never clears its gradients: true, and another rule's business.
+    ("AMP501/good_outside.py", "behind_the_block"): {"step-on-piled"},
+    # "cuda" means the CPU here, where these programs and libraries switch their scaler off.
+    ("AMP204/good_device.py", "train"): {"float16-without-scaler"},
+    ("AMP206/good_library.py", "train"): {"float16-without-scaler"},
+}
+#: Torch's own words where a part of a program, a step without its backward, is called alone.
+_PART = "_scale is None"
+
+
+def test_what_is_told_shrinks_only_on_purpose() -> None:
+    """Write it anew with `python -m tests.live.fixture_runs table`, and read the difference."""
+    assert ["\t".join(row) for row in rows()] == TABLE.read_text("utf-8").splitlines()
+
+
+def test_good_functions_are_silent() -> None:
+    trained = 0
+    for entry in entries("good"):
+        outcome = in_child(entry)
+        assert outcome.defects == [], entry.name
+        trained += outcome.updates > 0
+        if _PART in outcome.failed:
+            continue
+        told = {slug for _, _, slug in outcome.told}
+        assert told == TOLD_HERE.get((entry.file, entry.name), set()), (entry.file, entry.name)
+    assert trained >= 160
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _processes_can_be_forked() -> None:
+    import os
+
+    if not hasattr(os, "fork"):
+        pytest.skip("functions run in forked processes")
