@@ -130,6 +130,13 @@ _VALUES: tuple[tuple[str, Callable[[World, str], Any]], ...] = (
 # -- arguments of single functions ---------------------------------------------------------------
 
 
+_RANDOM = torch.Generator().manual_seed(0)
+
+
+def _some(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=_RANDOM)
+
+
 class From:
     """An argument that is made of the other objects of the call."""
 
@@ -138,11 +145,13 @@ class From:
 
 
 def _pairs(count: int = BATCHES, width: int = 8, targets: int = 8) -> list[Any]:
-    return [(torch.randn(4, width), torch.randn(4, targets)) for _ in range(count)]
+    return [(_some(4, width), _some(4, targets)) for _ in range(count)]
 
 
 def _classes(classes: int = 2) -> list[Any]:
-    return [(torch.randn(4, 8), torch.randint(0, classes, (4,))) for _ in range(BATCHES)]
+    return [
+        (_some(4, 8), torch.randint(0, classes, (4,), generator=_RANDOM)) for _ in range(BATCHES)
+    ]
 
 
 def _broken(value: float) -> list[Any]:
@@ -209,7 +218,7 @@ OWN: dict[str, dict[str, Any]] = {
         "callback": functional.mse_loss,
         "listener": lambda _loss: "step",
     },
-    "AMP105/bad_entry_by_batch.py": {"tables": [torch.randn(4, 8)] * 3, "keys": range(3)},
+    "AMP105/bad_entry_by_batch.py": {"tables": [_some(4, 8)] * 3, "keys": range(3)},
     "AMP105/bad_guarded_update.py": {"verbose": False},
     "AMP106/bad_switches.py": {
         "body": _over("model"),
@@ -232,13 +241,13 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "AMP108/bad_dropped_batch.py": {"loader": _broken(float("inf"))},
     "AMP110/bad_guarded.py": {"config": _options(fp16=True, clip_norm=1.0)},
-    "AMP111/bad_penalty.py": {"fake": torch.randn(4, 8)},
+    "AMP111/bad_penalty.py": {"fake": _some(4, 8)},
     "AMP112/bad_branch.py": {"distributed_backend": "ring"},
     "AMP112/bad_gradient_shared.py": {
         "body": From(lambda world: world.model("body")),
-        "labels": torch.randint(0, 4, (4,)),
+        "labels": torch.randint(0, 4, (4,), generator=_RANDOM),
     },
-    "AMP114/bad_scaler_passed.py": {"tables": [torch.randn(4, 8)] * 3},
+    "AMP114/bad_scaler_passed.py": {"tables": [_some(4, 8)] * 3},
     "AMP114/bad_stored_no_call_inside.py": {
         "rule": _over("net"),
         "guard": True,
@@ -246,22 +255,22 @@ OWN: dict[str, dict[str, Any]] = {
     "AMP115/bad_next_scale.py": {"log": lambda *_words: None},
     "AMP115/bad_only_with_amp.py": {"bar": _options(set_description=lambda _words: None)},
     "AMP117/bad_recreated.py": {"unfreeze_at": 1},
-    "AMP117/bad_two_scalers.py": {"noise_loader": [torch.randn(4, 8)] * 3},
+    "AMP117/bad_two_scalers.py": {"noise_loader": [_some(4, 8)] * 3},
     "AMP118/bad_positional.py": {"model": From(_with_loss)},
     "AMP119/bad_passed_on.py": {"loader": _pairs(3)},
     "AMP121/bad_method.py": {"schedulers": []},
-    "AMP123/bad_placed_layers.py": {"scenes": [torch.randn(4, 6)]},
+    "AMP123/bad_placed_layers.py": {"scenes": [_some(4, 6)]},
     "AMP123/bad_twice.py": {"verbose": True},
-    "AMP123/bad_gan.py": {"loader": [[torch.randn(4, 8)] * 4] * 3},
+    "AMP123/bad_gan.py": {"loader": [[_some(4, 8)] * 4] * 3},
     "AMP124/bad_frozen.py": {"loader": _classes()},
     "AMP124/bad_replaced_model.py": {"width": 8},
     "AMP124/bad_unused_model.py": {"loader": _classes()},
-    "AMP125/bad_other_model.py": {"loader": [(torch.randn(4, 8), None)]},
+    "AMP125/bad_other_model.py": {"loader": [(_some(4, 8), None)]},
     "AMP125/bad_update_outside.py": {
-        "loader": [(torch.randn(4, 8), torch.randn(4, 8), torch.zeros(4, dtype=torch.bool))]
+        "loader": [(_some(4, 8), _some(4, 8), torch.zeros(4, dtype=torch.bool))]
     },
     "AMP125/bad_zeros.py": {
-        "loader": [(torch.randn(4, 8), torch.randn(4, 8), count == 0) for count in range(3)]
+        "loader": [(_some(4, 8), _some(4, 8), count == 0) for count in range(3)]
     },
     "AMP201/bad_plain_step.py": {"use_scaler": False},
     "AMP201/bad_unscale.py": {"mixed_precision": False},
@@ -295,7 +304,7 @@ OWN: dict[str, dict[str, Any]] = {
     # It is right for bfloat16.
     "AMP204/good_bfloat16.py": {"amp_dtype": torch.bfloat16},
     "AMP206/bad_one_branch.py": {
-        "loader": [(torch.randn(4, 8), torch.randint(0, 8, (4,)), torch.ones(4))] * 3
+        "loader": [(_some(4, 8), torch.randint(0, 8, (4,), generator=_RANDOM), torch.ones(4))] * 3
     },
     "AMP201/bad_flag_and_scaler.py": {"config": _options(mixed_precision=False)},
     "AMP209/bad_property.py": {"options": _options(amp_type=True, use_amp_of=True)},
@@ -305,13 +314,13 @@ OWN: dict[str, dict[str, Any]] = {
     "AMP304/bad_loop_inside.py:train_epochs": {"loader": _classes()},
     "AMP304/bad_adversarial.py": {
         "generator": From(lambda _world: torch.nn.Conv2d(3, 3, 1)),
-        "noise": torch.randn(2, 3, 8, 8),
-        "real": torch.randn(2, 3, 8, 8),
+        "noise": _some(2, 3, 8, 8),
+        "real": _some(2, 3, 8, 8),
     },
     "AMP306/bad_recursion.py": {
         "layers": [functional.relu] * 2,
         "depth": 2,
-        "x": torch.randn(2, 4),
+        "x": _some(2, 4),
     },
     "AMP401/bad_casts.py": {"loader": _pairs(6, 4, 1), "args": _options(fp16=True)},
     "AMP402/bad_by_option.py": {
