@@ -1,7 +1,8 @@
 """Runs functions of the fixtures on real torch, with real arguments, under the hooks of a run.
 
     python -m tests.live.fixture_runs good|bad [PART]     # one JSON object for each function
-    python -m tests.live.fixture_runs table               # write observable.tsv anew
+    python -m tests.live.fixture_runs rows                # the rows of observable.tsv
+    python -m tests.live.fixture_runs table               # write it anew
 
 Arguments are made by the names of parameters: small models, optimizers, loaders. "cuda" means the
 CPU here. Each function gets a forked process of its own.
@@ -376,8 +377,9 @@ def why_not(path: Path, code: str, row: int) -> str:
 def main() -> None:
     """One JSON object for each function; `table` writes the table anew."""
     which, *part = sys.argv[1:]
-    if which == "table":
-        TABLE.write_text("".join("\t".join(row) + "\n" for row in rows()), "utf-8")
+    if which in ("table", "rows"):
+        lines = "".join("\t".join(row) + "\n" for row in rows())
+        TABLE.write_text(lines, "utf-8") if which == "table" else print(lines, end="")
         return
     for entry in entries(which):
         if not part or part[0] in str(entry.path):

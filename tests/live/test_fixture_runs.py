@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
-from tests.live.fixture_runs import FIXTURES, TABLE, entries, in_child, rows
+from tests.live.fixture_runs import FIXTURES, TABLE, Outcome
+from tests.live.programs import ROOT, environment
 
 #: Good functions of which a run has something to say here, and why that is so.
 TOLD_HERE = {
@@ -23,9 +29,9 @@ def test_what_is_told_shrinks_only_on_purpose() -> None:
 
     Write it anew with `python -m tests.live.fixture_runs table`, and read the difference.
     """
-    now = {(file, mark): words for file, mark, words in rows()}
+    now = {(file, mark): words for file, mark, words in map(_fields, said("rows"))}
     lines = TABLE.read_text("utf-8").splitlines()
-    table = {(file, mark): words for file, mark, words in (line.split("\t") for line in lines)}
+    table = {(file, mark): words for file, mark, words in map(_fields, lines)}
     changed = {key: (table[key], now[key]) for key in table.keys() & now.keys()}
     assert {key: pair for key, pair in changed.items() if pair[0] != pair[1]} == {}
     gone = {file for file, _ in table.keys() - now.keys() if (FIXTURES / file).exists()}
@@ -35,20 +41,26 @@ def test_what_is_told_shrinks_only_on_purpose() -> None:
 
 def test_good_functions_are_silent() -> None:
     trained = 0
-    for entry in entries("good"):
-        outcome = in_child(entry)
-        assert outcome.defects == [], entry.name
+    for outcome in (Outcome(**json.loads(line)) for line in said("good")):
+        assert outcome.defects == [], outcome
         trained += outcome.updates > 0
         if _PART in outcome.failed:
             continue
         told = {slug for _, _, slug in outcome.told}
-        assert told == TOLD_HERE.get((entry.file, entry.name), set()), (entry.file, entry.name)
+        assert told == TOLD_HERE.get((outcome.file, outcome.function), set()), outcome
     assert trained >= 160
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _processes_can_be_forked() -> None:
-    import os
-
+def said(what: str) -> list[str]:
+    """The lines of the runs, in a process that no other test has touched."""
     if not hasattr(os, "fork"):
         pytest.skip("functions run in forked processes")
+    command = [sys.executable, "-m", "tests.live.fixture_runs", what]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t")
