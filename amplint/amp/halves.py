@@ -124,7 +124,18 @@ def halves_of(
             break
         if isinstance(place.expression, ast.Call):
             found += _built(view, place, wanted, 0)
-    return [half for half in found if not _contradictory(half.conditions)]
+    return [
+        half
+        for half in found
+        if not _contradictory(half.conditions) and not _never_holds(view, half.conditions)
+    ]
+
+
+def _never_holds(view: AmpView, conditions: Sequence[Condition]) -> bool:
+    """Whether one test always goes the other way: a switch of the class that is off."""
+    return any(
+        item.side not in view.values.truth(item.test, item.function) for item in conditions
+    )
 
 
 def _contradictory(conditions: Sequence[Condition]) -> bool:

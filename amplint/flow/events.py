@@ -158,8 +158,9 @@ class Transitions:
 
     def _feed_scaled(self, state, site, optimizer, gradient, scalers) -> None:
         ours = frozenset({site.scaler})
-        if gradient is None:
-            self._set_tag(state, optimizer, Gradient.SCALED, ours)
+        if gradient is None:  # of several optimizers, others may have scaled what this one holds
+            by = ours | {EVERY} if self.several else ours
+            self._set_tag(state, optimizer, Gradient.SCALED, by)
             return
         if gradient is Gradient.SCALED:
             self._set_tag(state, optimizer, Gradient.SCALED, scalers | ours)
@@ -175,7 +176,9 @@ class Transitions:
         if optimizer == EVERY:
             return None
         stage, carried = self.stage(state, site.scaler, optimizer)
-        if self.several or stage is None:
+        if self.several:  # the backward may be for another optimizer
+            return Gradient.UNSCALED
+        if stage is None:
             return None
         if carried:
             # unscale_ per micro-batch: the next unscale_ crashes first, and is the defect.
@@ -247,7 +250,7 @@ class Transitions:
         certain = _broken_anyway(Event.UNSCALE, stage)
         if certain:
             return certain
-        if self._foreign(site, gradient, scalers):
+        if self._foreign(state, site, gradient, scalers):
             return "foreign-scaler"
         if gradient is None:
             return None
@@ -284,7 +287,7 @@ class Transitions:
         certain = _broken_anyway(Event.STEP, stage)
         if certain:
             return certain
-        if self._foreign(site, gradient, scalers):
+        if self._foreign(state, site, gradient, scalers):
             return "foreign-scaler"
         if stage is Stage.READY and self._wrapped(state, site):
             return "other-object-unscaled"
@@ -295,9 +298,20 @@ class Transitions:
             return None
         return slug
 
-    def _foreign(self, site: Site, gradient: Gradient | None, scalers: frozenset) -> bool:
-        """Scaled by other scalers only: this one will divide by a scale of its own."""
-        return gradient is Gradient.SCALED and bool(scalers) and site.scaler not in scalers
+    def _foreign(
+        self, state: State, site: Site, gradient: Gradient | None, scalers: frozenset
+    ) -> bool:
+        """Scaled by other scalers only: this one will divide by a scale of its own.
+
+        Of several optimizers, one that such a scaler has in hand may be what it scaled for.
+        """
+        if gradient is not Gradient.SCALED or not scalers or EVERY in scalers:
+            return False
+        in_hand = (
+            key[1] in scalers and stage in (Stage.UNSCALED, Stage.STEPPED)
+            for key, (stage, _) in _stages(state)
+        )
+        return site.scaler not in scalers and not (self.several and any(in_hand))
 
     def _wrapped(self, state: State, site: Site) -> bool:
         """Whether the object inside (or around) this optimizer is the one that was unscaled."""
