@@ -124,17 +124,14 @@ def halves_of(
             break
         if isinstance(place.expression, ast.Call):
             found += _built(view, place, wanted, 0)
-    return [
-        half
-        for half in found
-        if not _contradictory(half.conditions) and not _never_holds(view, half.conditions)
-    ]
+    return [half for half in found if not _contradictory(half.conditions)]
 
 
-def _never_holds(view: AmpView, conditions: Sequence[Condition]) -> bool:
-    """Whether one test always goes the other way: a switch of the class that is off."""
+def _never_holds(view: AmpView, conditions: Sequence[Condition], place: Origin) -> bool:
+    """Whether one test always goes the other way here: a switch of the object's class is off."""
     return any(
-        item.side not in view.values.truth(item.test, item.function) for item in conditions
+        item.side not in view.values.truth(item.test, item.function, place.activation)
+        for item in conditions
     )
 
 
@@ -209,6 +206,8 @@ def _casts_here(
         if cast is None:
             continue
         conditions = conditions_at(call, place.function, place.expression)
+        if _never_holds(view, conditions, place):
+            continue
         if cast.dtype == wanted:
             yield _half(call, place, cast.value, conditions)
         if not conditions:
@@ -394,8 +393,9 @@ def _cast_inside(view: AmpView, init: Function, own: Origin, wanted: str) -> Ite
         cast = cast_of(view, node, own, wanted)
         if cast is None or cast.dtype != wanted:
             continue
-        if not _cast_later(view, init, path, node, own):
-            yield _half(node, own, cast.value, conditions_at(node, init))
+        conditions = conditions_at(node, init)
+        if not (_never_holds(view, conditions, own) or _cast_later(view, init, path, node, own)):
+            yield _half(node, own, cast.value, conditions)
 
 
 def _is_child(view: AmpView, init: Function, path: str) -> bool:

@@ -43,7 +43,19 @@ def field_of_self(
         found = field_of_new(origins, owner, made, name)
         if found is not None:
             return found
+    if activation is not None and inside and not activation.constructs:
+        owner = _receiver_class(origins, activation) or owner
     return _field(origins, owner, name, {})
+
+
+def _receiver_class(origins: Origins, activation: Activation) -> Class | None:
+    """The class of the object whose method a call runs, where it is below the method's own."""
+    callee = activation.call.func
+    if not isinstance(callee, ast.Attribute) or activation.callee.owner is None:
+        return None
+    made = origins.objects.class_of(callee.value, activation.caller)
+    is_below = made is not None and activation.callee.owner in origins.objects.ancestry(made)
+    return made if is_below else None
 
 
 def field_of_any(origins: Origins, owner: Class, name: str) -> Found:
