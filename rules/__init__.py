@@ -73,6 +73,7 @@ TABLE: dict[str, str] = {
     "AMP604": "fsdp_plain_scaler",
     "AMP605": "both_half_precisions",
     "AMP606": "fused_optimizer_semantics",
+    "AMP608": "lightning_clip_while_scaled",
     "AMP609": "accelerate_plain_clip",
     "AMP611": "accelerate_clip_each_micro_batch",
     "AMP801": "deprecated_amp_api",

@@ -79,7 +79,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.amp import links, names
+from amplint.amp import links
 from amplint.amp.accelerators import (
     ACCELERATOR,
     Setting,
@@ -88,6 +88,7 @@ from amplint.amp.accelerators import (
     set_to,
     settings_of,
 )
+from amplint.amp.clips import torch_clips
 from amplint.amp.library_objects import calls_on
 from amplint.code.dataflow import bound_in
 from amplint.code.expressions import path_text
@@ -121,7 +122,7 @@ def check(view: FileView) -> Iterator[Finding]:
     if "accumulate" not in view.module.source or "ccelerat" not in view.module.source:
         return
     own = calls_on(view.objects, view.module, ACCELERATOR, "clip_grad_norm_", "clip_grad_value_")
-    plain = [site for site in view.module.calls if site.dotted in names.CLIP_FUNCTIONS]
+    plain = torch_clips(view.module)
     clips = [*((site, True) for site in own), *((site, False) for site in plain)]
     if not clips:
         return

@@ -75,13 +75,12 @@ without a limit (`float("inf")`), and one whose limit mentions the scale are tak
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterator
 
 from amplint.amp import links, names
 from amplint.amp.accelerators import ACCELERATOR, half_precision, precisions_of
+from amplint.amp.clips import has_other_limit, torch_clips
 from amplint.amp.library_objects import calls_on
-from amplint.code.dataflow import constant_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
@@ -112,7 +111,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report each clip of torch's that follows the backward of an accelerator."""
     if "ccelerat" not in view.module.source:
         return
-    clips = [site for site in view.module.calls if site.dotted in names.CLIP_FUNCTIONS]
+    clips = torch_clips(view.module)
     if not clips:
         return
     backwards = list(calls_on(view.objects, view.module, ACCELERATOR, "backward"))
@@ -183,7 +182,7 @@ def _is_meant(view: FileView, clip: CallSite, backward: CallSite) -> bool:
             and layout.exclusive(site.node, clip.node)
         ):
             return True  # a test decides between the two
-    return _tests_precision(view, clip, backward) or _has_other_limit(view, clip)
+    return _tests_precision(view, clip, backward) or has_other_limit(view, clip)
 
 
 def _tests_precision(view: FileView, clip: CallSite, backward: CallSite) -> bool:
@@ -198,23 +197,3 @@ def _tests_precision(view: FileView, clip: CallSite, backward: CallSite) -> bool
         if path in read or (owner == accelerator and name not in _OF_STEPS):
             return True
     return False
-
-
-def _has_other_limit(view: FileView, clip: CallSite) -> bool:
-    """Whether a clip's limit is infinite, or mentions a scale."""
-    words = ("max_norm", "clip_value")
-    limit = next((item.value for item in clip.node.keywords if item.arg in words), None)
-    if limit is None and len(clip.node.args) > 1:
-        limit = clip.node.args[1]
-    if limit is None:
-        return False
-    if any(
-        "scale" in (path_text(node) or "") for node in walk(limit) if isinstance(node, ast.expr)
-    ):
-        return True
-    if isinstance(limit, ast.Call) and limit.args and constant_of(limit.args[0]) in ("inf", "Inf"):
-        return True
-    dotted = clip.function.module.resolve(limit)
-    if dotted in ("math.inf", "torch.inf", "numpy.inf"):
-        return True
-    return view.values.of(limit, clip.function).only() == math.inf

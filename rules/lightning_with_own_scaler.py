@@ -104,14 +104,13 @@ Silent where no Trainer with a known 16-bit precision is found.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
-from amplint.amp.libraries import class_row
+from amplint.amp.lightning import is_lightning_module, precision_words, scaling_trainer
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import receiver
-from amplint.code.module import CallSite, Class, Module, enclosing_class
+from amplint.code.module import enclosing_class
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -123,10 +122,6 @@ RULE = Rule(
     effect="silent",
     summary="a hand-made `GradScaler` in a LightningModule run with a mixed `precision`",
 )
-MODULE = "lightning.pytorch.LightningModule"
-TRAINER = "lightning.pytorch.Trainer"
-PRECISIONS = frozenset((16, "16", "16-mixed"))
-
 MESSAGE = (
     "the Trainer (line {row}{file}) scales by itself with {precision!r}: this loss is scaled twice"
 )
@@ -139,44 +134,23 @@ def check(view: FileView) -> Iterator[Finding]:
         return
     for site in scaler_calls(view, "scale"):
         owner = enclosing_class(site.function)
-        if owner is None or not _is_lightning(view, owner):
+        if owner is None or not is_lightning_module(view, owner):
             continue
-        found = _trainer(view, owner)
+        found = scaling_trainer(view, owner)
         if found is not None:
             trainer, precision = found
             other = trainer.function.module
             file = "" if other is view.module else f" of {other.filename}"
-            message = MESSAGE.format(row=trainer.node.lineno, file=file, precision=precision)
-            step = view.step(trainer.node, other, f"the Trainer gets precision={precision!r}")
+            content = precision.content
+            message = MESSAGE.format(row=trainer.node.lineno, file=file, precision=content)
+            step = view.step(trainer.node, other, f"the Trainer gets precision={content!r}")
             rests = (
                 links.scaler_named(view, receiver(site.node), site.function),
                 Link("object", Standing.LIBRARY, owner.name, "is a LightningModule"),
-                links.proved("value", trainer.node, "trains in 16 bits"),
+                links.held(
+                    precision.firmness,
+                    precision_words(precision, trainer.node),
+                    "trains in 16 bits",
+                ),
             )
             yield view.finding(RULE, site.node, message, HELP, path=(step,), links=rests)
-
-
-def _is_lightning(view: FileView, owner: Class) -> bool:
-    rows = map(class_row, view.objects.base_names(owner))
-    return any(row is not None and row.name == MODULE for row in rows)
-
-
-def _trainer(view: FileView, owner: Class) -> tuple[CallSite, object] | None:
-    constructor = owner.methods.get("__init__")
-    modules: list[Module] = [view.module]
-    if constructor is not None:
-        modules += view.project.users(constructor)
-    for module in modules:
-        for site in module.calls:
-            row = class_row(site.dotted)
-            precision = _precision(site.node)
-            if row is not None and row.name == TRAINER and precision in PRECISIONS:
-                return site, precision
-    return None
-
-
-def _precision(call: ast.Call) -> object:
-    for word in call.keywords:
-        if word.arg == "precision" and isinstance(word.value, ast.Constant):
-            return word.value.value
-    return None

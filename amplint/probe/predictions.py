@@ -236,6 +236,7 @@ NOT_PROBED: dict[str, str] = {
     "AMP604": "it needs several processes with a GPU each",
     "AMP605": _IN_A_LIBRARY,
     "AMP606": "it needs a fused optimizer on a GPU",
+    "AMP608": _IN_A_LIBRARY,
     "AMP609": _IN_A_LIBRARY,
     "AMP611": _IN_A_LIBRARY,
     "AMP801": _NOTHING_TO_RUN,

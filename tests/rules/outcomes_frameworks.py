@@ -24,6 +24,7 @@ OUTCOMES: dict[str, Outcome] = {
     "AMP602": Advice("lightning's own scaler exists on CUDA only"),
     "AMP604": Advice("on one rank both scalers agree: see test_fsdp_scalers.py"),
     "AMP606": Changes(1.4, 1.6, measure=_counted, reference="good"),
+    "AMP608": Advice("lightning's own scaler exists on CUDA only: see test_scaled_by_libraries.py"),
     "AMP609": Advice(
         "accelerate's own scaler exists on CUDA only: see test_scaled_by_libraries.py"
     ),

@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
+pytest.importorskip("lightning")
 
 from accelerate.state import AcceleratorState, GradientState, PartialState
 
@@ -38,11 +39,19 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     PartialState._reset_state()
 
 
+#: What `Trainer(precision="16-mixed")` makes of itself on CUDA.
+PLUGIN = (
+    "plugins=__import__('lightning.pytorch.plugins', fromlist=['x'])"
+    ".MixedPrecision('16-mixed', 'cpu'), accelerator='cpu'"
+)
+
+
 def both(code: str) -> tuple[Run, Run]:
     """The page's bad example and its good one."""
     page, runs = read_page(code), []
     for heading in ("Example", "Use instead"):
-        runs.append(execute(page.example(heading)))
+        program = page.example(heading).replace('precision="16-mixed"', PLUGIN)
+        runs.append(execute(program))
         AcceleratorState._reset_state(True)
         GradientState._reset_state()
     return runs[0], runs[1]
@@ -60,3 +69,10 @@ def test_a_clip_on_each_micro_batch_unscales_twice() -> None:
     assert str(bad.error).startswith("unscale_() has already been called on this optimizer")
     assert good.error is None
     assert good.update > 0
+
+
+def test_a_clip_before_the_plugin_unscales_all_but_stops_the_training() -> None:
+    bad, good = both("AMP608")
+    assert bad.error is None
+    assert good.error is None
+    assert 0 < update_ratio(bad, good) < 1e-4
