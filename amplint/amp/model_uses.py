@@ -184,7 +184,24 @@ def _trains(view: AmpView, path: str, function: Function, nodes: list[ast.AST]) 
     owners = view.once(_owners, function)
     if owners:
         return plain(path) in owners
-    return any(_runs(call, path) and not without_gradient(call, function) for call in calls)
+    return any(
+        _computes(view, call, function, path) and not without_gradient(call, function)
+        for call in calls
+    )
+
+
+def _computes(view: AmpView, call: ast.Call, function: Function, path: str) -> bool:
+    """Whether a call has outputs of the model: `model(x)`, or a method of a class in sight.
+
+    Tensors have methods, too, and what is called is no tensor.
+    """
+    callee = path_text(call.func)
+    if callee is not None and plain(callee.removesuffix(".forward")) == plain(path):
+        return True
+    if not _runs(call, path) or not isinstance(call.func, ast.Attribute):
+        return False
+    owner = view.objects.class_of(call.func.value, function)
+    return owner is not None and view.objects.is_module(owner)
 
 
 def _owners(view: AmpView, function: Function) -> frozenset[str]:
