@@ -10,11 +10,12 @@ import ast
 from dataclasses import dataclass, field
 
 from amplint.code.by_name import read_by_name
-from amplint.code.module import Function
+from amplint.code.module import Class, Function
 from amplint.flow.call import callee_name
 from amplint.flow.copies import original_of
 from amplint.flow.lists import fixed_list
 from amplint.flow.program import Program
+from amplint.flow.properties import field_behind
 from amplint.flow.state import State
 from amplint.flow.values import COPIES, Value
 
@@ -70,6 +71,7 @@ class Places:
     _outside: dict[tuple[ast.expr, Function], bool] = field(default_factory=dict)
     _functions: dict[tuple[ast.Name, Function], Function | None] = field(default_factory=dict)
     _fixed: dict[ast.expr, Value] = field(default_factory=dict)
+    _fields: dict[tuple[Class, str], str | None] = field(default_factory=dict)
 
     def name_location(self, name: str, function: Function) -> str:
         """Where a name of `function` lives."""
@@ -102,7 +104,9 @@ class Places:
             base = self.locate(node.value, state, function, own=own)
             if base is None:
                 return None
-            location = base if node.attr == "__dict__" else f"{base}.{node.attr}"
+            location = (
+                base if node.attr == "__dict__" else f"{base}.{self._field(node, state, function)}"
+            )
         elif isinstance(node, ast.Subscript):
             base = self.locate(node.value, state, function, own=own)
             if base is None:
@@ -136,6 +140,21 @@ class Places:
         if value[0] == "path":
             return value[1]
         return value[2] if value[0] in ("instance", "library") else location
+
+    def _field(self, node: ast.Attribute, state: State, function: Function) -> str:
+        """The path of the field that an attribute reads, behind a property that hands it on."""
+        whole = node.value
+        if isinstance(whole, ast.Name):
+            held = state.values.get(self.name_location(whole.id, function))
+        else:
+            held = self._held(whole, state, function) if isinstance(whole, ast.Attribute) else None
+        if held is None or held[0] != "instance":
+            return node.attr
+        key = (held[1], node.attr)
+        if key not in self._fields:
+            method = self.program.find_method(*key)
+            self._fields[key] = field_behind(method) if method is not None else None
+        return self._fields[key] or node.attr
 
     def part(self, whole: ast.expr, name: str, state: State, function: Function) -> str | None:
         """Canonical location of an attribute or entry."""

@@ -19,6 +19,7 @@ from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.copies import copied_by
 from amplint.flow.places import COUNTING_CALLS, item_location
+from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import SWITCH, State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none, is_truthy, kind_of
 from amplint.flow.windows import Windows, literal_of
@@ -161,7 +162,7 @@ class Reader(Windows):
         if owner[0] != "instance":
             return None
         method = self.program.find_method(owner[1], name)
-        return None if method is None or _is_property(method) else ("method", owner, method)
+        return None if method is None or is_property(method) else ("method", owner, method)
 
     def _partial(self, node: ast.Call, state: State, function: Function) -> Value:
         """`partial(finish, scaler, lr=0.1)`: the callee with the arguments that it will get."""
@@ -396,7 +397,7 @@ class Reader(Windows):
         if found is None:
             return self._lambda_formula(node, state, function)
         callee, instance = found
-        if _only_return(callee) is None:
+        if only_return(callee) is None:
             return None
         bound = bind(node, callee, on_object=instance is not None)
         given = {name: item for name, item in bound.given.items() if name != bound.receiver}
@@ -451,14 +452,14 @@ class Reader(Windows):
         if instance is None or instance[0] != "instance":
             return None
         method = self.program.find_method(instance[1], node.attr)
-        if method is None or not _is_property(method):
+        if method is None or not is_property(method):
             return None
         return self._predicate_formula(method, instance, {}, state)
 
     def _predicate_formula(
         self, callee: Function, instance: Value, given: dict[str, Value], state: State
     ) -> Formula:
-        returned = _only_return(callee)
+        returned = only_return(callee)
         if returned is None or self._depth >= PREDICATE_DEPTH:
             return None
         inner = state.copy()
@@ -633,26 +634,6 @@ def _spreads_words(node: ast.Call) -> bool:
 
 def _parts(node: ast.List | ast.Dict) -> list:
     return node.elts if isinstance(node, ast.List) else node.values
-
-
-def _is_property(method: Function) -> bool:
-    decorators = getattr(method.node, "decorator_list", [])
-    return any(
-        isinstance(item, ast.Name) and item.id in ("property", "cached_property")
-        for item in decorators
-    )
-
-
-def _only_return(function: Function) -> ast.expr | None:
-    """What a function returns that does nothing else."""
-    body = [
-        statement
-        for statement in function.body
-        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
-    ]
-    if len(body) == 1 and isinstance(body[0], ast.Return):
-        return body[0].value
-    return None
 
 
 def _asks_for_gradients(node: ast.Call) -> bool:
