@@ -65,6 +65,8 @@ in the model, which is also asked for probabilities.
 Losses that are chosen by name from a registry are not found. A loss object is flagged only if every
 definition in sight is a `BCELoss`. Silent where a condition around the call excludes autocast, or asks
 torch for it; one that speaks of mixed precision and says nothing in sight makes it `info`. A region whose device type is not known is taken for CUDA.
+Where a float16 region trains something that is not in sight, and the project builds the module around
+the loss, the finding is only `info`.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Prefer binary_cross_entropy_with_logits over
@@ -87,6 +89,7 @@ from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.callers import Callers
+from amplint.regions.float16 import may_run
 from amplint.regions.regions import Inside, Region, Regions
 from amplint.regions.training import path_to
 from amplint.rule import Rule
@@ -145,14 +148,21 @@ def check(view: FileView) -> Iterator[Finding]:
             if reach is not None and (devices is None or devices & DEVICES.keys()):
                 yield _finding(view, region, Inside(site.node, site.function, trail), reach)
                 break
+        else:
+            region = may_run(view, callers, site.node, site.function)
+            if region is not None and _reach(view, region, site) is not None:
+                reach = Link("reach", Standing.GUESS, ast.unparse(site.node.func), "runs inside")
+                place = Inside(site.node, site.function, ())
+                yield _finding(view, region, place, reach, ", if it runs this module")
 
 
-def _finding(view: FileView, region: Region, item: Inside, reach: Link) -> Finding:
+def _finding(view: FileView, region: Region, item: Inside, reach: Link, doubt: str = "") -> Finding:
     devices = region.cast.devices or DEVICES.keys()
     device = min(str(name) for name in devices if name in DEVICES)
     where = f"line {region.opened.lineno}"
     if region.function.module is not view.module:
         where += f" of `{region.function.module.filename.rpartition('/')[2]}`"
+    where += doubt
     flag = region.cast.condition
     words = {
         "call": view.source_of(item.call.func) + "(...)",

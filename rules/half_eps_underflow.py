@@ -67,7 +67,8 @@ or more, or a function made for it (`logsigmoid`, `log_softmax`, `F.normalize`).
 ## Known limits
 A tensor is taken to be float16 only where its computation is in sight. Where a float16 region trains
 something that is not in sight, and the project builds the module, the finding is only `info`. Operations that autocast
-runs in float32 on CUDA (softmax, norms, sums, exponentials) end it.
+runs in float32 on CUDA (softmax, norms, sums, exponentials) end it, unless the tensor is cast by hand
+and nothing in sight runs the function under autocast.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: CUDA Ops that can autocast to float16

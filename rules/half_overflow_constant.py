@@ -3,7 +3,7 @@
 A constant outside float16's range goes into a tensor that is float16 under autocast.
 
 ## What it does
-Flags `masked_fill`, `fill_`, `full_like`, `clamp`, `index_fill`, `pad` and their like with a finite
+Flags `masked_fill`, `fill_`, `full_like`, `full`, `clamp`, `index_fill`, `pad` and their like with a finite
 constant beyond 65504, on a tensor that autocast has computed in float16 (the result of a matrix
 product, a convolution or a linear layer, through views and products with numbers), or that is
 cast with `.half()`. The autocast may stand in the training loop of another file.
@@ -89,7 +89,7 @@ from amplint.code.module import CallSite
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import code_of, torch_in
 from amplint.fixing.verbs import Repair, Write, unsafe
-from amplint.regions.float16 import HalfTensor, half_tensor
+from amplint.regions.float16 import HalfTensor, half_dtype, half_tensor
 from amplint.rule import Rule
 from amplint.values.provenance import Step
 from amplint.values.values import Value
@@ -108,7 +108,7 @@ RULE = Rule(
 OVERFLOWS = (
     "`{constant}` does not fit: `{tensor}` is float16{why}, and `{name}` raises `RuntimeError`"
 )
-HELP = "use `torch.finfo({tensor}.dtype).{end}`, or a constant that float16 can hold"
+HELP = "use `torch.finfo({dtype}).{end}`, or a constant that float16 can hold"
 
 #: The first value that rounds to infinity.
 _FIRST_TOO_LARGE = 65520.0
@@ -136,6 +136,8 @@ _FUNCTIONS = {
     "torch.index_fill": (3,),
     "torch.nn.functional.pad": (3,),
 }
+#: Functions that make a tensor of the dtype that they are given.
+_MAKING = {"torch.full": (1,)}
 _KEYWORDS = frozenset(("value", "fill_value", "min", "max"))
 
 
@@ -150,16 +152,21 @@ def check(view: FileView) -> Iterator[Finding]:
         number, value = next((pair for pair in large if pair[1] is not None), (tensor, None))
         if value is None:
             continue
-        half = half_tensor(view, view.regions, tensor, site.function)
+        why = half_dtype if site.dotted in _MAKING else half_tensor
+        half = why(view, view.regions, tensor, site.function)
         if half is not None:
-            fix = _by_dtype(view, tensor, number, value)
+            is_made = site.dotted in _MAKING
+            fix = None if is_made else _by_dtype(view, tensor, number, value)
             yield _finding(view, site, tensor, value, half, fix)
 
 
 def _tensor_and_numbers(site: CallSite) -> tuple[ast.expr, list[ast.expr]] | None:
     call = site.node
     named = [item.value for item in call.keywords if item.arg in _KEYWORDS]
-    if site.dotted in _FUNCTIONS:
+    if site.dotted in _MAKING:
+        dtypes = [item.value for item in call.keywords if item.arg == "dtype"]
+        positions, tensor = _MAKING[site.dotted], dtypes[0] if dtypes else None
+    elif site.dotted in _FUNCTIONS:
         positions, tensor = _FUNCTIONS[site.dotted], call.args[0] if call.args else None
     elif site.method in _METHODS and isinstance(call.func, ast.Attribute) and not site.dotted:
         positions, tensor = _METHODS[site.method], call.func.value
@@ -200,7 +207,8 @@ def _finding(
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
     rests = (half.link, half.tensor(tensor), links.held(value.firmness, name, "takes the constant"))
     assert isinstance(value.content, (int, float))
-    help = HELP.format(tensor=name, end=_end(value))
+    dtype = name if site.dotted in _MAKING else f"{name}.dtype"
+    help = HELP.format(dtype=dtype, end=_end(value))
     return view.finding(RULE, site.node, message, help, path=path, links=rests, fix=fix)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amplint.amp import names
 from amplint.amp.view import AmpView
@@ -36,119 +37,175 @@ _KEEPING = frozenset(
     + ("sigmoid", "tanh", "gelu", "silu", "abs", "clamp", "clamp_", "div", "div_", "mul", "mul_")
     + ("triu", "tril", "flip", "roll", "narrow", "select", "relu_", "sigmoid_", "neg", "cuda")
 )
+#: Layers whose result has the dtype of what they get.
+_KEEPING_LAYERS = frozenset(
+    ("ReLU", "LeakyReLU", "GELU", "SiLU", "ELU", "Tanh", "Sigmoid", "Hardtanh", "ReLU6", "Mish")
+    + ("Dropout", "Dropout1d", "Dropout2d", "Identity", "Flatten", "MaxPool2d")
+)
+#: What autocast runs in float32, and what keeps the dtype where no autocast runs.
+_RAISED = frozenset(
+    ("sum", "prod", "cumsum", "cumprod", "norm", "softmax", "log_softmax", "exp", "log", "pow")
+    + ("mean", "sqrt", "rsqrt", "normalize", "layer_norm")
+)
+_CASTS = frozenset(("to", "type"))
 _NUMBERS = frozenset(("sqrt", "int", "float", "len", "size", "pow", "dim", "numel", "max", "min"))
 _DEPTH = 8
 
 
-def half_operation(view: AmpView, tensor: ast.expr, function: Function) -> ast.expr | None:
-    """The operation that makes a tensor float16, there under autocast; None where none is known."""
-    return _half_operation(view, tensor, function, _DEPTH)
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The operation that makes a tensor float16, and the function that computes it."""
+
+    node: ast.expr
+    function: Function
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether it does so without any autocast."""
+        return isinstance(self.node, ast.Call) and last_name(self.node.func) in ("half", *_CASTS)
 
 
-def is_cast(operation: ast.expr) -> bool:
-    """Whether an operation makes its result float16 without any autocast."""
-    return isinstance(operation, ast.Call) and last_name(operation.func) in ("half", "to")
+@dataclass(frozen=True, slots=True)
+class HalfReading:
+    """Reads which tensors are float16.
 
+    Args:
+        autocast: whether float16 autocast is on; without it only casts make a tensor float16, and
+            sums and norms leave it so.
+    """
 
-def _half_operation(
-    view: AmpView, tensor: ast.expr, function: Function, depth: int
-) -> ast.expr | None:
-    """The operation that a tensor's dtype comes from, if that is float16 under autocast."""
-    if not depth:
+    view: AmpView
+    autocast: bool = True
+
+    def of(self, tensor: ast.expr, function: Function, depth: int = _DEPTH) -> Source | None:
+        """The operation that a tensor's dtype comes from if that is float16, None if unknown."""
+        if not depth:
+            return None
+        if isinstance(tensor, ast.Name):
+            return self._bound(tensor, function, depth)
+        if isinstance(tensor, ast.Attribute) and tensor.attr in ("data", "T", "mT"):
+            return self.of(tensor.value, function, depth - 1)
+        if isinstance(tensor, ast.Subscript):
+            return self.of(tensor.value, function, depth - 1)
+        if isinstance(tensor, ast.UnaryOp) and isinstance(tensor.op, ast.USub):
+            return self.of(tensor.operand, function, depth - 1)
+        if isinstance(tensor, ast.BinOp):
+            return self._arithmetic(tensor, function, depth)
+        if isinstance(tensor, ast.Call):
+            return self._call(tensor, function, depth)
         return None
-    if isinstance(tensor, ast.Name):
-        return _bound_operation(view, tensor, function, depth)
-    if isinstance(tensor, ast.Attribute) and tensor.attr in ("data", "T", "mT"):
-        return _half_operation(view, tensor.value, function, depth - 1)
-    if isinstance(tensor, ast.Subscript):
-        return _half_operation(view, tensor.value, function, depth - 1)
-    if isinstance(tensor, ast.UnaryOp) and isinstance(tensor.op, ast.USub):
-        return _half_operation(view, tensor.operand, function, depth - 1)
-    if isinstance(tensor, ast.BinOp):
-        return _of_arithmetic(view, tensor, function, depth)
-    if isinstance(tensor, ast.Call):
-        return _of_call(view, tensor, function, depth)
-    return None
 
+    def of_dtype(self, dtype: ast.expr, function: Function, depth: int = _DEPTH) -> Source | None:
+        """The operation behind `x.dtype`, also where that is handed to a function."""
+        if not depth:
+            return None
+        if isinstance(dtype, ast.Attribute) and dtype.attr == "dtype":
+            return self.of(dtype.value, function, depth - 1)
+        if not isinstance(dtype, ast.Name):
+            return None
+        back = self.view.values.origins.back(dtype, function, None)
+        if back is None or not back.complete or any(place.part for place in back.places):
+            return None
+        sources = [
+            self.of_dtype(place.expression, place.function, depth - 1) for place in back.places
+        ]
+        return sources[0] if sources and all(sources) else None
 
-def _bound_operation(
-    view: AmpView, name: ast.Name, function: Function, depth: int
-) -> ast.expr | None:
-    """All bindings that reach the use have to agree; `x += y` leaves the dtype as it is."""
-    groups = reaching(bindings_of(function).get(name.id, []), name, function)
-    found = [_agreed(view, group, name, function, depth) for group in groups]
-    return found[0] if all(found) else None
+    def _bound(self, name: ast.Name, function: Function, depth: int) -> Source | None:
+        """All bindings that reach the use have to agree; `x += y` leaves the dtype as it is."""
+        groups = reaching(bindings_of(function).get(name.id, []), name, function)
+        found = [self._agreed(group, name, function, depth) for group in groups]
+        return found[0] if all(found) else None
 
-
-def _agreed(
-    view: AmpView, bindings: Sequence[Binding], use: ast.Name, function: Function, depth: int
-) -> ast.expr | None:
-    """The operation of the last binding; None unless all that may be the last one have one."""
-    for binding in reversed(bindings):
-        statement = binding.statement
-        if isinstance(statement, ast.AugAssign):
-            continue
-        value = binding.value
-        if value is None and isinstance(statement, ast.Assign):
-            value = statement.value
-        found = _half_operation(view, value, function, depth - 1) if value is not None else None
-        if found is None or not conditions_at(statement, function, use):
-            return found
-    return None
-
-
-def _of_arithmetic(
-    view: AmpView, node: ast.BinOp, function: Function, depth: int
-) -> ast.expr | None:
-    if isinstance(node.op, ast.MatMult):
-        return node
-    if not isinstance(node.op, (ast.Mult, ast.Div, ast.Add, ast.Sub)):
+    def _agreed(
+        self, bindings: Sequence[Binding], use: ast.Name, function: Function, depth: int
+    ) -> Source | None:
+        """Of the last binding; None unless all that may be the last one have one."""
+        for binding in reversed(bindings):
+            statement = binding.statement
+            if isinstance(statement, ast.AugAssign):
+                continue
+            value = binding.value
+            if value is None and isinstance(statement, ast.Assign):
+                value = statement.value
+            found = self.of(value, function, depth - 1) if value is not None else None
+            if found is None or not conditions_at(statement, function, use):
+                return found
         return None
-    if _is_number(view, node.right, function):
-        return _half_operation(view, node.left, function, depth - 1)
-    if _is_number(view, node.left, function):
-        return _half_operation(view, node.right, function, depth - 1)
-    left = _half_operation(view, node.left, function, depth - 1)
-    return left if left and _half_operation(view, node.right, function, depth - 1) else None
 
+    def _arithmetic(self, node: ast.BinOp, function: Function, depth: int) -> Source | None:
+        if isinstance(node.op, ast.MatMult):
+            return self._product(node, [node.left, node.right], function, depth)
+        if not isinstance(node.op, (ast.Mult, ast.Div, ast.Add, ast.Sub)):
+            return None
+        if _is_number(self.view, node.right, function):
+            return self.of(node.left, function, depth - 1)
+        if _is_number(self.view, node.left, function):
+            return self.of(node.right, function, depth - 1)
+        return self._both([node.left, node.right], function, depth)
 
-def _of_call(view: AmpView, call: ast.Call, function: Function, depth: int) -> ast.expr | None:
-    name = last_name(call.func)
-    dotted = function.module.resolve(call.func) or ""
-    is_torch = dotted.startswith("torch.")
-    is_method = isinstance(call.func, ast.Attribute) and not dotted
-    if name in LOWERED and (is_torch or is_method):
-        return call
-    if name == "half" and is_method:
-        return call
-    if name == "to" and is_method:
+    def _both(self, parts: Sequence[ast.expr], function: Function, depth: int) -> Source | None:
+        """Float16 only if all parts are: another dtype would promote the result."""
+        sources = [self.of(part, function, depth - 1) for part in parts]
+        return sources[0] if sources and all(sources) else None
+
+    def _product(
+        self, node: ast.expr, factors: Sequence[ast.expr], function: Function, depth: int
+    ) -> Source | None:
+        """Autocast computes it in float16 whatever the factors are."""
+        return Source(node, function) if self.autocast else self._both(factors, function, depth)
+
+    def _call(self, call: ast.Call, function: Function, depth: int) -> Source | None:
+        name = last_name(call.func)
+        dotted = function.module.resolve(call.func) or ""
+        is_torch = dotted.startswith("torch.")
+        is_method = isinstance(call.func, ast.Attribute) and not dotted
+        if not (is_torch or is_method):
+            return self._layer(call, function)
+        receiver = [call.func.value] if is_method and isinstance(call.func, ast.Attribute) else []
+        tensors = [*receiver, *call.args]
+        if name in LOWERED:
+            factors = [item for item in tensors if not isinstance(item, ast.Constant)]
+            return self._product(call, factors, function, depth)
+        if name == "half" and is_method:
+            return Source(call, function)
+        if name in _CASTS and is_method:
+            return self._cast(call, function, depth)
+        if name in _KEEPING or (name in _RAISED and not self.autocast):
+            return self.of(tensors[0], function, depth - 1) if tensors else None
+        return self._layer(call, function)
+
+    def _cast(self, call: ast.Call, function: Function, depth: int) -> Source | None:
         given = [*call.args, *(item.value for item in call.keywords)]
-        dtypes = [value.dtype for item in given for value in view.values.of(item, function).values]
-        if "float16" in dtypes and "float32" not in dtypes:
-            return call
-        return None
-    if name in _KEEPING:
-        first = call.args[0] if is_torch and call.args else None
-        if is_method:
-            assert isinstance(call.func, ast.Attribute)
-            first = call.func.value
-        return _half_operation(view, first, function, depth - 1) if first is not None else None
-    return call if _is_layer(view, call, function) else None
+        values = self.view.values
+        dtypes = [value.dtype for item in given for value in values.of(item, function).values]
+        if "float16" in dtypes:
+            return Source(call, function) if "float32" not in dtypes else None
+        sources = (self.of_dtype(item, function, depth - 1) for item in given)
+        return next((source for source in sources if source is not None), None)
+
+    def _layer(self, call: ast.Call, function: Function) -> Source | None:
+        """A call of a layer of torch that autocast runs in float16."""
+        if not self.autocast or not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return None
+        found = self.view.values.origins.of(call.func, function)
+        runs = [_is_lowered_layer(item.expression, item.function) for item in found.origins]
+        return Source(call, function) if runs and all(runs) else None
 
 
-def _is_layer(view: AmpView, call: ast.Call, function: Function) -> bool:
-    """Whether a call runs a layer of torch that autocast runs in float16."""
-    if not isinstance(call.func, (ast.Name, ast.Attribute)):
+def _is_lowered_layer(built: ast.expr, function: Function) -> bool:
+    """Whether autocast runs the layer that an expression builds, or its last part, in float16."""
+    dotted = (function.module.resolve(built.func) or "") if isinstance(built, ast.Call) else ""
+    if not isinstance(built, ast.Call) or not dotted.startswith("torch.nn."):
         return False
-    found = view.values.origins.of(call.func, function)
-    return bool(found.origins) and all(
-        isinstance(origin.expression, ast.Call)
-        and (dotted := origin.function.module.resolve(origin.expression.func) or "").startswith(
-            "torch.nn."
-        )
-        and dotted.rpartition(".")[2] in LOWERED_LAYERS
-        for origin in found.origins
-    )
+    name = dotted.rpartition(".")[2]
+    if name != "Sequential":
+        return name in LOWERED_LAYERS
+    for part in reversed(built.args):
+        dotted = (function.module.resolve(part.func) or "") if isinstance(part, ast.Call) else ""
+        if dotted.rpartition(".")[2] not in _KEEPING_LAYERS:
+            return _is_lowered_layer(part, function)
+    return False
 
 
 def _is_number(view: AmpView, node: ast.expr, function: Function, depth: int = 3) -> bool:

@@ -64,8 +64,8 @@ class Callers:
                     seen.add(caller)
                     pending.append((caller, longer))
 
-    def is_open(self, node: ast.AST, function: Function) -> bool:
-        """Whether code out of sight may call what holds a node, with an autocast of its own.
+    def open_ends(self, node: ast.AST, function: Function) -> Iterator[Class]:
+        """Modules by whose `forward` code out of sight may reach a node, in its own autocast.
 
         Nobody in sight calls the module's `forward`, or that of a module that runs it.
         """
@@ -74,10 +74,13 @@ class Callers:
             inner = pending.pop(0)
             callers = [place for call, place in self.callers(inner) if not self.is_off(call, place)]
             if not callers and inner.owner is not None and self.objects.is_module(inner.owner):
-                return True
+                yield inner.owner
             pending += (place for place in callers if place not in seen)
             seen |= set(callers)
-        return False
+
+    def is_open(self, node: ast.AST, function: Function) -> bool:
+        """Whether code out of sight may call what holds a node, with an autocast of its own."""
+        return next(self.open_ends(node, function), None) is not None
 
     def is_off(self, node: ast.AST, function: Function) -> bool:
         """Whether the innermost autocast around a node of a function is off on accelerators."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.amp.half_tensors import half_operation, is_cast, is_float16_autocast
+from amplint.amp.half_tensors import HalfReading, Source, is_float16_autocast
 from amplint.amp.scaling import evaluates
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
@@ -78,22 +78,59 @@ def half_tensor(
     view: AmpView, regions: Regions, tensor: ast.expr, function: Function
 ) -> HalfTensor | None:
     """Why a tensor is float16 where a function computes with it; None where it may not be."""
-    operation = half_operation(view, tensor, function)
-    if operation is None:
-        return None
-    if is_cast(operation):
-        return HalfTensor(operation, None)
+    source = HalfReading(view).of(tensor, function)
+    callers = Callers(regions)
+    found = _half(view, callers, tensor, function, source) if source is not None else None
+    return found or _half_without_autocast(view, callers, tensor, function)
+
+
+def half_dtype(
+    view: AmpView, regions: Regions, dtype: ast.expr, function: Function
+) -> HalfTensor | None:
+    """Why `x.dtype`, or a parameter that is given it, is float16; None where it may not be."""
+    source = HalfReading(view).of_dtype(dtype, function)
+    return _half(view, Callers(regions), dtype, function, source) if source is not None else None
+
+
+def _half(
+    view: AmpView, callers: Callers, use: ast.expr, function: Function, source: Source
+) -> HalfTensor | None:
+    if source.is_cast:
+        return HalfTensor(source.node, None)
     if _is_decorated(function):
         return None
-    callers = Callers(regions)
-    for region, trail in callers.regions_around(operation, function):
+    around = list(callers.regions_around(source.node, source.function))
+    if source.function is not function:  # what computes it and what uses it run in one region
+        using = {region.opened for region, _ in callers.regions_around(use, function)}
+        around = [(region, trail) for region, trail in around if region.opened in using]
+    for region, trail in around:
         if is_float16_autocast(view, region.cast.call, region.cast.function):
-            return HalfTensor(operation, region, trail)
+            return HalfTensor(source.node, region, trail)
+    region = may_run(view, callers, source.node, source.function)
+    return HalfTensor(source.node, region, sure=False) if region is not None else None
+
+
+def may_run(view: AmpView, callers: Callers, node: ast.expr, function: Function) -> Region | None:
+    """The float16 region that may run the module around a node, along a way out of sight."""
     owner = enclosing_class(function)
-    if owner is None or not view.objects.is_module(owner) or not _is_built(view, owner, set()):
+    is_module = owner is not None and view.objects.is_module(owner)
+    ends = callers.open_ends(node, function)
+    end = next(ends, None) if is_module or owner is None else None
+    if end is None or not _is_built(view, owner if is_module and owner else end, set()):
         return None
-    region = view.once(_open_region, regions) if callers.is_open(operation, function) else None
-    return HalfTensor(operation, region, sure=False) if region is not None else None
+    return view.once(_open_region, callers.regions)
+
+
+def _half_without_autocast(
+    view: AmpView, callers: Callers, tensor: ast.expr, function: Function
+) -> HalfTensor | None:
+    """A tensor that is cast by hand, where no autocast runs that could cast it back."""
+    source = HalfReading(view, autocast=False).of(tensor, function)
+    if source is None or _is_decorated(function) or callers.is_open(tensor, function):
+        return None
+    if next(callers.regions_around(tensor, function), None) is not None:
+        return None
+    return HalfTensor(source.node, None)
 
 
 def _is_decorated(function: Function) -> bool:

@@ -15,6 +15,7 @@ _WORDS = (b"scaler", b"autocast", b"unscale_", b"amplint", b"bceloss")
 _PAIRS = (
     (b"fp16", (b"trainingarguments", b"accelerat", b"bf16")),
     (b"masked_fill", (b"1e",)),
+    (b"torch.full(", (b"1e",)),
 )
 
 #: The word "amp" (a module, a flag), or a code such as "amp110". The look-behind comes after
