@@ -40,6 +40,12 @@ LEVELS = ("error", "warning", "info", _NEVER)
     help="Raise an exception in the training at a finding of this level; the other ranks wait "
     "for this one until their launcher ends them.",
 )
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Look closely at one step in N: gradients, weights, modules.",
+)
 @click.option("--with-check", is_flag=True, help="Say what the run confirms of `amplint check`.")
 @click.option(
     "--user",
@@ -58,6 +64,7 @@ def run(
     fail_on: str,
     quiet: bool,
     stop_on: str | None,
+    sample: int | None,
     with_check: bool,
     user: tuple[str, ...],
     python: str | None,
@@ -85,6 +92,7 @@ def run(
         "quiet": quiet,
         "user": [os.path.abspath(folder) for folder in user],
         "stop_on": stop_on or "",
+        "sample": sample or 0,
     }
     status, seen = launched(whole, out, options)
     if with_check:

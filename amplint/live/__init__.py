@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from amplint.live.watching import Watch
 
 
-def watch(folder: str | None = None, *, quiet: bool = False, stop_on: str = "") -> Watch:
+def watch(
+    folder: str | None = None, *, quiet: bool = False, stop_on: str = "", sample: int = 0
+) -> Watch:
     """Watch this process from now on; needs torch.
 
     Optimizers and scalers that exist already are followed, too; what their gradients hold is
@@ -21,8 +23,9 @@ def watch(folder: str | None = None, *, quiet: bool = False, stop_on: str = "") 
     Args:
         folder: of the record; a new one below `amplint-runs` unless given.
         quiet: say nothing before the end.
-        stop_on: "error", "warning" or "info": raise `amplint.runtime.observer.Misuse`, a
+        stop_on: "error", "warning" or "info": raise `amplint.runtime.sink.Misuse`, a
             `RuntimeError`, at a finding of this level or above.
+        sample: look closely at one step in so many; 0 for none.
 
     Returns: the watch; its `close()`, or leaving it as a context manager, takes everything back.
     """
@@ -32,4 +35,6 @@ def watch(folder: str | None = None, *, quiet: bool = False, stop_on: str = "") 
     from amplint.live.watching import Options, begin
 
     name = os.path.join("amplint-runs", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    return begin(Options(os.path.abspath(folder or name), quiet, stop_on=stop_on), late=True)
+    return begin(
+        Options(os.path.abspath(folder or name), quiet, stop_on=stop_on, sample=sample), late=True
+    )

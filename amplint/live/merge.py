@@ -10,6 +10,7 @@ from typing import Any
 
 from amplint.live import catalogue
 from amplint.live.record import SUFFIX
+from amplint.live.samples import Samples
 
 #: The file beside the records: command, versions, how the command ended.
 RUN_FILE = "run.json"
@@ -46,6 +47,7 @@ class Process:
         steps: optimizer steps without a scaler.
         ended: whether it ended by itself, so that its record is whole.
         failed: what stopped the watching before, "" for nothing.
+        samples: what sampled steps have shown.
     """
 
     rank: int | None
@@ -60,6 +62,7 @@ class Process:
     failed: str = ""
     seconds: float = 0.0
     unread: int = 0
+    samples: Samples = field(default_factory=Samples)
 
     @property
     def name(self) -> str:
@@ -172,6 +175,8 @@ def _take(process: Process, line: dict[str, Any]) -> None:
         process.steps, process.ended = line["steps"], True
     elif kind == "failed":
         process.failed = line["words"]
+    elif kind in ("sample", "kinds", "origin", "unsampled"):
+        process.samples.take(line)
 
 
 def _merged(processes: Iterable[Process]) -> Iterator[Seen]:

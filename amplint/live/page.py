@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from amplint.live import curve, report
+from amplint.live import curve, layers, report
 from amplint.live.catalogue import place
 from amplint.live.merge import Process, Run, Seen
 from amplint.live.ranks import disagreements
@@ -28,6 +28,7 @@ code{font-size:.92em}svg{width:100%;height:auto}svg text{font-size:12px;fill:var
 path.error{fill:var(--error)}path.warning{fill:var(--warning)}path.info{fill:var(--info)}
 .level{font-weight:600}.level.error{color:var(--error)}.level.warning{color:var(--warning)}
 .level.info{color:var(--info)}
+.bar{width:6rem;fill:var(--line)}h4{font-size:1rem;margin-bottom:.3rem}
 .wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .7rem .2rem 0;text-align:left;
 border-bottom:1px solid var(--faint);vertical-align:top}
 """
@@ -53,6 +54,10 @@ def render(run: Run) -> Iterator[str]:
         yield "<p>No gradient scaler was at work.</p>"
     for index, process in enumerate(run.processes):
         yield from _process(process, run, index)
+    if any(process.samples.looks for process in run.processes):
+        yield "<h2>Sampled steps</h2>"
+        for process in run.processes:
+            yield from layers.sections(process.samples, process.name)
     yield "<h2>Processes</h2><ul>"
     for process in run.processes:
         for line in report.process_lines(process):

@@ -74,6 +74,8 @@ def process_lines(process: Process) -> Iterator[str]:
         yield f"{process.name}: scaler {number}: {_count(len(rounds), 'update')}, {_count(skips, 'skip')}, {scales(rounds)}"
     if not process.rounds:
         yield f"{process.name}: {_count(process.steps, 'step')} without a scaler"
+    for line in process.samples.lines():
+        yield f"{process.name}: {line}"
     if process.failed:
         yield f"{process.name}: watching ended early by an error of amplint: {process.failed}"
     if not process.ended:
@@ -180,6 +182,7 @@ def _process(process: Process) -> dict[str, Any]:
         "seconds": process.seconds,
         "steps": process.steps,
         "scalers": scalers,
+        "samples": process.samples.as_json(),
     }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import multiprocessing.util
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
@@ -21,10 +22,14 @@ from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Observer
 from amplint.runtime.places import Place, Territory
-from amplint.runtime.sink import Finding, Misuse, Plan
+from amplint.runtime.sink import Finding, Misuse, Plan, Sample
 
 #: Seconds between two lines that say how far a program without `update()` has come.
 _BEAT = 2.0
+#: So many samples are written down module by module, and one in so many after them.
+_WHOLE_SAMPLES, _WHOLE_EVERY = 1000, 10
+#: Origins of values that were not finite, as many as anybody reads.
+_ORIGINS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class Options:
         quiet: say nothing before the end.
         user: folders that are the user's although they lie among installed packages.
         stop_on: lowest level of a finding that is raised in the training, "" for none.
-        steps, overflow: see `amplint.runtime.observer.Plan`.
+        steps, overflow: see `amplint.runtime.sink.Plan`.
+        sample: one step in so many is looked at closely; 0 for none.
     """
 
     folder: str
@@ -45,6 +51,7 @@ class Options:
     stop_on: str = ""
     steps: int = 0
     overflow: int = 0
+    sample: int = 0
 
 
 class Journal:
@@ -56,6 +63,8 @@ class Journal:
         self.recorder = Recorder(options.folder, self.say)
         self._steps = 0
         self._beat = 0.0
+        self._samples = self._origins = 0
+        self._kinds: dict[str, tuple[str, ...]] = {}
 
     def say(self, words: str) -> None:
         """One line on stderr; a process that has none is no reason to stop."""
@@ -126,6 +135,33 @@ class Journal:
             self._beat = now
             self.recorder.write(k="steps", n=self._steps, t=round(now, 3))
 
+    def sample(self, sample: Sample) -> None:
+        """What a sampled step has shown: dtypes where they are other ones, and figures."""
+        write, now = self.recorder.write, round(self.recorder.now(), 3)
+        kinds = {name: astuple(each) for name, each in sample.kinds.items()}
+        if kinds != self._kinds:
+            self._kinds = kinds
+            write(k="kinds", m=kinds, compiled=sample.is_compiled)
+        at = {"s": sample.scaler, "u": sample.update, "t": now}
+        self._samples += 1
+        is_whole = self._samples <= _WHOLE_SAMPLES or self._samples % _WHOLE_EVERY == 0
+        shares = sample.shares.items() if is_whole else ()
+        modules = {
+            name: [*astuple(each)[:4], _finite(each.top), *astuple(each)[5:]]
+            for name, each in shares
+        }
+        write(k="sample", **at, n=[_finite(sample.before), _finite(sample.after)], m=modules)
+        origin = sample.origin
+        if origin is not None and self._origins < _ORIGINS:
+            self._origins += 1
+            place = {"file": origin.place[0], "row": origin.place[1]}
+            write(k="origin", **at, way=origin.way, module=origin.module, kind=origin.kind, **place)
+
+    def unsampled(self, words: str) -> None:
+        """An error of amplint's own has ended the samples; the watching goes on."""
+        self.say(words)
+        self.recorder.write(k="unsampled", words=words)
+
     def end(self, findings: Sequence[Finding]) -> None:
         """The program has ended by itself."""
         if self.recorder.is_empty:
@@ -148,7 +184,7 @@ class Watch:
         territory = Territory((os.path.dirname(torch.__file__), own), options.user)
         self._journal = Journal(options)
         plan = Plan(options.steps, options.overflow)
-        self._observer = Observer(self._journal, territory, plan)
+        self._observer = self._make_observer(territory, plan, options.sample)
         self._switch = Switch(self._failed)
         self._pid = os.getpid()
         self._hooks = Hooks(self._observer, self._switch)
@@ -164,6 +200,14 @@ class Watch:
         """Where the record lies."""
         return self._journal.recorder.folder
 
+    def _make_observer(self, territory: Territory, plan: Plan, sample: int) -> Observer:
+        if not sample:
+            return Observer(self._journal, territory, plan)
+        from amplint.runtime.sampling import SamplingObserver
+
+        complain = self._journal.unsampled
+        return SamplingObserver(self._journal, territory, plan, every=sample, complain=complain)
+
     def adopt(self) -> None:
         """Follow what the program had made before it was watched, too."""
         self._switch.guarded(self._hooks.adopt)
@@ -177,6 +221,7 @@ class Watch:
     def close(self) -> None:
         """Take everything back, and end the record."""
         self._hooks.undo()
+        self._observer.stop()
         self._ended()
         if _Current.watch is self:
             _Current.watch = None
@@ -204,6 +249,11 @@ class Watch:
         with contextlib.suppress(Exception):
             words = f"{type(error).__name__}: {error}; {where}"
             self._journal.recorder.write(k="failed", words=words)
+
+
+def _finite(value: float | None) -> float | None:
+    """What JSON can hold, with as many digits as anybody reads."""
+    return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None
 
 
 def headline(found: Finding) -> str:

@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 )
 
 from amplint.protocol import Event
+from amplint.runtime.dynamo import keep_from_dynamo, set_eval_frame
 from amplint.runtime.observer import Observer
 from amplint.runtime.patches import Patches
 from amplint.runtime.sink import Misuse
@@ -274,7 +275,7 @@ class Hooks:
         def watched(optimizer: Any, args: Arguments, kwargs: Keywords) -> None:
             if not switch.is_on:
                 return
-            callback = _SET_EVAL_FRAME(None)
+            callback = set_eval_frame(None)
             try:
                 tell(optimizer, _has_closure(args, kwargs))
             except Misuse:
@@ -283,13 +284,13 @@ class Hooks:
                 switch.fail(error)
             finally:
                 if callback is not None:
-                    _SET_EVAL_FRAME(callback)
+                    set_eval_frame(callback)
 
         def hook(optimizer: Any, args: Arguments, kwargs: Keywords) -> None:
             if not torch.compiler.is_compiling():
                 watched(optimizer, args, kwargs)
 
-        _keep_from_dynamo(watched, hook)
+        keep_from_dynamo(watched, hook)
         return hook
 
     # -- clips
@@ -355,7 +356,7 @@ class Hooks:
             if not switch.is_on:
                 return plain(*args, **kwargs)
             args = prepare(args) if prepare is not None else args
-            callback = _SET_EVAL_FRAME(None)
+            callback = set_eval_frame(None)
             try:
                 token = before(args, kwargs)
             except Misuse:
@@ -365,7 +366,7 @@ class Hooks:
                 token = PASS
             finally:
                 if callback is not None:
-                    _SET_EVAL_FRAME(callback)
+                    set_eval_frame(callback)
             if token is PASS:
                 return plain(*args, **kwargs)
             try:
@@ -377,7 +378,7 @@ class Hooks:
             return result
 
         def quietly(token: Any, result: Any, raised: BaseException | None) -> None:
-            callback = _SET_EVAL_FRAME(None)
+            callback = set_eval_frame(None)
             try:
                 after(token, result, raised)
             except Misuse:
@@ -387,7 +388,7 @@ class Hooks:
                 switch.fail(error)
             finally:
                 if callback is not None:
-                    _SET_EVAL_FRAME(callback)
+                    set_eval_frame(callback)
 
         @functools.wraps(plain)
         def replacement(*args: Any, **kwargs: Any) -> Any:
@@ -396,7 +397,7 @@ class Hooks:
                 return plain(*args, **kwargs)
             return watched(*args, **kwargs)
 
-        _keep_from_dynamo(watched, quietly, replacement)
+        keep_from_dynamo(watched, quietly, replacement)
         if isinstance(owner, types.ModuleType):
             self._replaced[plain] = replacement
         self._patches.set(owner, name, replacement)
@@ -444,28 +445,3 @@ def _tensors(value: Any) -> Iterator[Any]:
     elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, types.GeneratorType)):
         for item in value:
             yield from _tensors(item)
-
-
-def _keep_from_dynamo(*functions: Any) -> None:
-    """Never compile these frames, nor trace into them; what they call is compiled as before."""
-    for function in functions[:-1]:
-        function._torchdynamo_disable = True
-    try:
-        from torch._C._dynamo import eval_frame
-
-        action = eval_frame._FrameAction
-        strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
-        for function in functions:
-            eval_frame.set_code_exec_strategy(function.__code__, strategy)
-    except (ImportError, AttributeError, TypeError):
-        return  # another torch: its compiled programs may see our frames
-
-
-def _no_eval_frame(_callback: Any) -> None:
-    """Where torch has no such function."""
-
-
-#: With None, no frame of amplint's is compiled; returns what was set before.
-_SET_EVAL_FRAME = getattr(
-    getattr(torch._C._dynamo, "eval_frame", None), "set_eval_frame", _no_eval_frame
-)

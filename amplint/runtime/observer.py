@@ -144,6 +144,9 @@ class Observer:
         """A forked process: what was found before it is its parent's."""
         self._findings.clear()
 
+    def stop(self) -> None:
+        """Take back what is no method of torch's: nothing here."""
+
     def is_by_library(self) -> bool:
         """Whether the region that is entered is a library's, not the user's own."""
         caller, _ = self._territory.caller(entering=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from amplint.runtime.measures import is_captured
 from amplint.runtime.places import Place
 
 #: Backwards of a line that are looked at parameter by parameter, and how often later ones are.
@@ -167,14 +168,9 @@ class GradientSet:
 
 def _few(gradient: Any) -> torch.Tensor:
     local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-    if local.layout is not torch.strided or _is_captured(local):
+    if local.layout is not torch.strided or is_captured(local):
         return torch.empty(0)  # nobody can tell
     return local.detach().reshape(-1)[:_SAMPLED].clone()
-
-
-def _is_captured(tensor: torch.Tensor) -> bool:
-    """Whether a CUDA graph is being recorded: it would run what is done to the tensor again."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _look(parameter: Any) -> tuple[Any, int]:

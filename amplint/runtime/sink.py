@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from amplint.runtime.forwards import Kinds, Origin
+from amplint.runtime.measures import Shares
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.places import NOWHERE, Place
 
@@ -32,6 +34,30 @@ class Finding:
     last: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     trail: tuple[tuple[str, Place], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a sampled step has shown.
+
+    Args:
+        scaler, update: the scaler's number (0 for none) and the update that ended the step.
+        before, after: the norm of all gradients before and after they were unscaled, None where
+            that was not seen.
+        shares: of gradients and weights, by the module that holds them.
+        kinds: dtypes of modules, by name.
+        origin: where the first value that is not finite arose.
+        is_compiled: a part of the program is compiled, so modules were not looked at.
+    """
+
+    scaler: int
+    update: int
+    before: float | None
+    after: float | None
+    shares: dict[str, Shares]
+    kinds: dict[str, Kinds]
+    origin: Origin | None = None
+    is_compiled: bool = False
 
 
 class Misuse(RuntimeError):
@@ -69,3 +95,6 @@ class Sink(Protocol):
 
     def stepped(self) -> None:
         """An optimizer has stepped without a scaler."""
+
+    def sample(self, sample: Sample) -> None:
+        """A sampled step has ended; only told where samples were asked for."""

@@ -34,7 +34,7 @@ from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Observer
 from amplint.runtime.places import Place, Territory
-from amplint.runtime.sink import Finding
+from amplint.runtime.sink import Finding, Sample
 from tests.live.fixture_arguments import BATCHES, From, World
 from tests.live.fixture_arguments import own as arguments_of
 
@@ -84,6 +84,9 @@ class Told:
 
     def stepped(self) -> None:
         self.steps += 1
+
+    def sample(self, sample: Sample) -> None:
+        """Not asked for here."""
 
 
 def on_the_cpu() -> None:

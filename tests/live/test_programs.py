@@ -74,18 +74,24 @@ for manual, more in ((False, {"gradient_clip_val": 1.0, "accumulate_grad_batches
 
 
 @pytest.mark.parametrize(
-    ("library", "body", "updates"),
-    [("accelerate", ACCELERATE, [4]), ("lightning", LIGHTNING, [4, 8])],
+    ("library", "body", "updates", "options"),
+    [
+        ("accelerate", ACCELERATE, [4], ()),
+        ("accelerate", ACCELERATE, [4], ("--sample", "2")),
+        ("lightning", LIGHTNING, [4, 8], ()),
+        ("lightning", LIGHTNING, [4, 8], ("--sample", "2")),
+    ],
 )
 def test_training_libraries_are_silent_and_unchanged(
-    tmp_path: Path, library: str, body: str, updates: list[int]
+    tmp_path: Path, library: str, body: str, updates: list[int], options: tuple[str, ...]
 ) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     (tmp_path / "train.py").write_text(body, "utf-8")
-    seen = watch(tmp_path, "train.py")
+    seen = watch(tmp_path, "train.py", options=options)
     assert seen.status == 0, seen.stderr
     assert (seen.told, seen.updates) == ([], updates)
+    assert "no samples" not in seen.stderr
     assert seen.stdout == plain(tmp_path, "train.py").stdout
 
 
@@ -121,7 +127,7 @@ os._exit(0)  # tearing gloo down aborts now and then, with amplint and without
 def test_two_ranks(tmp_path: Path, what: str) -> None:
     (tmp_path / "train.py").write_text(RANKS, "utf-8")
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
-    seen = watch(tmp_path, *launcher, "train.py", what, options=("--",))
+    seen = watch(tmp_path, *launcher, "train.py", what, options=("--sample", "3", "--"))
     assert seen.updates == [4, 4], seen.stderr
     assert [process["rank"] for process in seen.report["processes"]] == [0, 1]
     row = row_of(RANKS, "clip_grad_norm_")

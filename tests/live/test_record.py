@@ -175,8 +175,44 @@ class _Page(HTMLParser):
             self.wrong.append(tag)
 
 
+SAMPLES = (
+    {
+        "k": "kinds",
+        "m": {"a<b>": ["Linear", "torch.float32", "torch.float16", "", ""]},
+        "compiled": 0,
+    },
+    {"k": "sample", "s": 1, "u": 2, "n": [80.0, 10.0], "m": {"a<b>": [100, 5, 60, 0, 64.0, 10, 9]}},
+    {"k": "sample", "s": 1, "u": 3, "n": [None, None], "m": {"a<b>": [100, 0, 0, 7, None, 0, 0]}},
+    {
+        "k": "origin",
+        "u": 3,
+        "way": "output of",
+        "module": "a<b>",
+        "kind": "Linear",
+        "file": "",
+        "row": 0,
+    },
+)
+
+
+def test_samples_in_words() -> None:
+    made = process(0, 8.0)
+    for line in SAMPLES:
+        made.samples.take(line)
+    assert list(made.samples.lines()) == [
+        "2 samples: gradients smaller than float16 can hold exactly: 60% of a<b>",
+        "weights in half precision that a step did not move: 90% of a<b>",
+        "the first inf or NaN, before update 3: output of a<b> (Linear)",
+    ]
+    layer = made.samples.as_json()["modules"]["a<b>"]
+    assert (layer["bad"], layer["values"], layer["ran"]) == (7, 100, "torch.float16")
+    assert round(layer["headroom"], 3) == 9.999
+
+
 def test_the_page_is_whole_loads_nothing_and_can_be_read_aloud() -> None:
     made = run(process(0, 8.0, 4.0, 4.0, skipped=(2,)), process(1, 8.0), findings=(seen(),))
+    for line in SAMPLES:
+        made.processes[0].samples.take(line)
     text = "\n".join(render(made))
     page = _Page()
     page.feed(text)
@@ -184,7 +220,8 @@ def test_the_page_is_whole_loads_nothing_and_can_be_read_aloud() -> None:
     assert "script" not in page.seen
     assert "url(" not in text
     assert "train&lt;b&gt;.py" in text and "<b>" not in text
-    assert page.seen.count("svg") == 2 == text.count('role="img"')
+    assert page.seen.count("svg") == 3
+    assert text.count('role="img"') == 2
     assert text.count("<desc ") == text.count("aria-labelledby") == 2
     assert 'lang="en"' in text and "width=device-width" in text
     assert page.headings[0] == 1

@@ -1,0 +1,212 @@
+"""What modules do in one sampled step: dtypes they ran in, and where inf or NaN first arose.
+
+Forward hooks of all modules are there for that step only. Each keeps the largest value of what went
+in and came out, on its device; the gradients that arrive at an output are looked at by a hook on
+that tensor. Nothing that was compiled is seen: hooks would make its graphs other ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+
+from amplint.runtime.dynamo import has_compiled, keep_from_dynamo, set_eval_frame
+from amplint.runtime.measures import largest, numbers
+from amplint.runtime.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the first value that is not finite arose.
+
+    Args:
+        way: what it was: "input of", "output of", "loss", "scaled loss", "gradient at the output
+            of", "gradient of the weights of".
+        module: dotted name of the module, "" for none.
+        kind: class of the module.
+        place: the user's line that called it.
+    """
+
+    way: str
+    module: str
+    kind: str
+    place: Place
+
+
+@dataclass(slots=True)
+class Kinds:
+    """Dtypes of a module: of its weights, of what it gave, of gradients and of optimizer states."""
+
+    kind: str
+    parameter: str = ""
+    ran: str = ""
+    gradient: str = ""
+    state: str = ""
+
+
+class _Flag(NamedTuple):
+    """The largest value of a tensor that was seen."""
+
+    way: str
+    module: Any
+    place: Place
+    value: torch.Tensor
+
+
+class Forwards:
+    """The hooks of one sampled step.
+
+    Args:
+        find_place: the user's innermost line.
+        fail: is told about an error of amplint's own.
+    """
+
+    def __init__(
+        self, find_place: Callable[[], Place], fail: Callable[[BaseException], None]
+    ) -> None:
+        self._find_place, self._fail = find_place, fail
+        self._thread = get_ident()
+        self._flags: list[_Flag] = []
+        self._backward: list[_Flag] = []
+        self._modules: dict[int, tuple[Any, Place, str]] = {}
+        self.is_compiled = has_compiled()
+        self._handles: list[Any] = []
+        if not self.is_compiled:
+            self._handles.append(register_module_forward_hook(_as_hook(self._ran, fail)))
+
+    def remove(self) -> None:
+        """Take the hooks back, and let go of everything."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._flags.clear()
+        self._backward.clear()
+        self._modules.clear()
+
+    def losses(self, way: str, tensors: Iterable[Any]) -> None:
+        """Look at what goes backwards."""
+        place = self._find_place()
+        for tensor in tensors:
+            self._look(way, None, place, tensor)
+
+    def _ran(self, module: Any, given: Any, result: Any) -> None:
+        """A module has run."""
+        if get_ident() != self._thread or not torch.is_grad_enabled() or _is_traced():
+            return
+        place = self._find_place()
+        if next(module.children(), None) is None:
+            for tensor in _tensors(given):
+                self._look("input of", module, place, tensor)
+        kind = ""
+        for tensor in _tensors(result):
+            self._look("output of", module, place, tensor)
+            kind = kind or str(tensor.dtype)
+            if tensor.requires_grad and tensor.grad_fn is not None:
+                arrives = self._arrives(module, place)
+                self._handles.append(tensor.register_hook(_as_hook(arrives, self._fail)))
+        self._modules.setdefault(id(module), (module, place, kind))
+
+    def _arrives(self, module: Any, place: Place) -> Callable[[Any], None]:
+        def hook(gradient: Any) -> None:
+            value = largest(gradient)
+            if value is not None and self._handles:
+                way = "gradient at the output of"
+                self._backward.append(_Flag(way, module, place, value))
+
+        return hook
+
+    def _look(self, way: str, module: Any, place: Place, tensor: Any) -> None:
+        value = largest(tensor)
+        if value is not None:
+            self._flags.append(_Flag(way, module, place, value))
+
+    # -- what came of it
+
+    def names(self) -> dict[int, tuple[str, Any]]:
+        """The dotted name of each module that ran or lies below one, by its identity."""
+        found: dict[int, tuple[str, Any]] = {}
+        for module, _, _ in reversed(self._modules.values()):  # whole models end last
+            if id(module) not in found:
+                for name, each in module.named_modules():
+                    found.setdefault(id(each), (name, each))
+        return found
+
+    def kinds(self, names: dict[int, tuple[str, Any]]) -> dict[str, Kinds]:
+        """Class and dtypes of each module that has weights, or nothing below it."""
+        found = {}
+        for key, (module, _, ran) in self._modules.items():
+            weight = next(module.parameters(recurse=False), None)
+            if weight is None and next(module.children(), None) is not None:
+                continue
+            dtype = "" if weight is None else str(weight.dtype)
+            found[names[key][0]] = Kinds(type(module).__name__, dtype, ran)
+        return found
+
+    def origin(
+        self, names: dict[int, tuple[str, Any]], gradients: dict[str, float]
+    ) -> Origin | None:
+        """Where the first value that is not finite arose; None if all were finite.
+
+        Args:
+            gradients: the largest gradient of each module's weights, by name.
+        """
+        flags = [*self._flags, *self._backward]
+        values = numbers([each.value for each in flags])
+        for flag, value in zip(flags, values):
+            if not math.isfinite(value):
+                name = names.get(id(flag.module), ("", None))[0]
+                kind = "" if flag.module is None else type(flag.module).__name__
+                return Origin(flag.way, name, kind, flag.place)
+        # Backwards runs the other way: what ran last is asked first.
+        for key, (module, place, _) in reversed(self._modules.items()):
+            name = names[key][0]
+            if not math.isfinite(gradients.get(name, 0.0)):
+                return Origin("gradient of the weights of", name, type(module).__name__, place)
+        return None
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of what a module takes or gives: one, or some in plain containers."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each)
+
+
+def _is_traced() -> bool:
+    """Whether operations are recorded or transformed, so that ours would become part of that."""
+    peek = getattr(torch._C._functorch, "peek_interpreter_stack", None)
+    return torch.jit.is_tracing() or (peek is not None and peek() is not None)
+
+
+def _as_hook(
+    action: Callable[..., None], fail: Callable[[BaseException], None]
+) -> Callable[..., None]:
+    """The same as a hook of torch's: never compiled, and it never raises."""
+
+    def watched(*args: Any) -> None:
+        callback = set_eval_frame(None)
+        try:
+            action(*args)
+        except Exception as error:  # noqa: BLE001 - never the user's
+            fail(error)
+        finally:
+            if callback is not None:
+                set_eval_frame(callback)
+
+    def hook(*args: Any) -> None:
+        if not torch.compiler.is_compiling():
+            watched(*args)
+
+    keep_from_dynamo(watched, hook)
+    return hook
