@@ -83,7 +83,7 @@ from amplint.amp.scaler_calls import scaler_calls, starts_over
 from amplint.amp.scalers import BuiltScaler, built_scalers
 from amplint.code.arguments import bind
 from amplint.code.dataflow import arguments, bindings_of, bound_in, names_in, receiver
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
@@ -109,6 +109,8 @@ PER_EPOCH = re.compile(
     r"|(?:one_?|run_?)epoch|epoch_?train)$",
     re.IGNORECASE,
 )
+#: Calls that lead to the construction are followed through this many functions.
+_DEPTH = 3
 MESSAGE = "each {where} builds a new GradScaler: the loss scale is searched for again"
 
 
@@ -146,7 +148,7 @@ def _once(built: BuiltScaler) -> Repair | None:
 
 def _standing(view: FileView, built: BuiltScaler) -> Standing:
     """How it is known that the construction is repeated: a loop, one step's use, or a name."""
-    if layout_of(built.function).loops(built.call):
+    if view.objects.loops(built.call, built.function):
         return Standing.CODE
     optimizers = _outside_optimizers(view, built)
     if _call_in_loop(view, built.function, optimizers):
@@ -157,7 +159,7 @@ def _standing(view: FileView, built: BuiltScaler) -> Standing:
 def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
     """The loop of another file that repeats the construction, and the factory of another file."""
     steps = []
-    if not layout_of(built.function).loops(built.call):
+    if not view.objects.loops(built.call, built.function):
         optimizers = _outside_optimizers(view, built)
         site = _call_in_loop(view, built.function, optimizers)
         if site is not None:
@@ -186,7 +188,7 @@ def _is_candidate(view: FileView, built: BuiltScaler) -> bool:
 def _repeated(view: FileView, built: BuiltScaler) -> str:
     """What repeats the construction, in words, or ""."""
     layout = layout_of(built.function)
-    loops = layout.loops(built.call)
+    loops = view.objects.loops(built.call, built.function)
     if loops:
         header = getattr(loops[0], "test", None)
         tests = [test for test in layout.conditions(built.call) if test is not header]
@@ -215,7 +217,7 @@ def _is_one_step(view: FileView, built: BuiltScaler, optimizers: set[str]) -> bo
         return False
     layout = layout_of(function)
     calls = [call for word in ("scale", "step") for call in _own_calls(view, built, word)]
-    if any(call.function is not function or layout.loops(call.node) for call in calls):
+    if any(call.function is not function or _is_repeated(view, call) for call in calls):
         return False
     return any(isinstance(node, ast.Call) and _clears(node) for node in layout.nodes)
 
@@ -293,33 +295,51 @@ def _outside_optimizers(view: FileView, built: BuiltScaler) -> set[str]:
     return roots
 
 
-def _call_in_loop(view: FileView, function: Function, optimizers: set[str]) -> CallSite | None:
-    """A call of the function, in whatever file, that a loop repeats with the same optimizers."""
-    sites = view.objects.calls_of(function)
-    return next(
-        (
-            site
-            for site in sites
-            if site.node in layout_of(site.function) and _runs_per_epoch(site, function, optimizers)
-        ),
-        None,
-    )
+def _is_repeated(view: FileView, call: ScalerCall) -> bool:
+    return bool(view.objects.loops(call.node, call.function))
 
 
-def _runs_per_epoch(site: CallSite, function: Function, optimizers: set[str]) -> bool:
-    """Whether a loop calls the function again and again with the same optimizers."""
-    layout = layout_of(site.function)
-    loops = layout.loops(site.node)
-    if not loops or any(starts_over(layout, loop) for loop in loops):
-        return False
-    bound = bound_in(site.function, loops[0])
-    if isinstance(site.node.func, ast.Attribute) and bound & names_in(site.node.func):
-        return False
+def _call_in_loop(
+    view: FileView, function: Function, optimizers: set[str], depth: int = _DEPTH
+) -> CallSite | None:
+    """A call that leads to the function, which a loop repeats with the same optimizers."""
+    for site in view.objects.calls_of(function):
+        if site.node not in layout_of(site.function):
+            continue
+        loops = view.objects.loops(site.node, site.function)
+        outer = _passed(site, function, optimizers)
+        if loops and _runs_per_epoch(site, loops, outer):
+            return site
+        if loops or not depth or outer & _built_in(site.function):
+            continue
+        found = _call_in_loop(view, site.function, outer, depth - 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _passed(site: CallSite, function: Function, optimizers: set[str]) -> set[str]:
+    """The names that the optimizers of a function have where it is called."""
+    given = bind(site.node, function).given
+    callee, found = callee_of(site.node), set()
+    if "self" in optimizers and isinstance(callee, ast.Attribute):
+        found = names_in(callee.value)
     for name in optimizers - {"self"}:
-        passed = bind(site.node, function).given.get(name)
-        if bound & (names_in(passed) if passed is not None else {name}):
-            return False
-    return True
+        found |= names_in(given[name]) if name in given else {name}
+    return found
+
+
+def _built_in(function: Function) -> set[str]:
+    """Names that a function binds: another call of it has other objects under them."""
+    return {path.partition(".")[0] for path in bindings_of(function)} - {"self"}
+
+
+def _runs_per_epoch(site: CallSite, loops: list[ast.AST], optimizers: set[str]) -> bool:
+    """Whether the loops around a call repeat it with the same optimizers."""
+    layout = layout_of(site.function)
+    if any(starts_over(layout, loop) for loop in loops):
+        return False
+    return not bound_in(site.function, loops[0]) & optimizers
 
 
 def _loops_over_epochs(layout: Layout) -> bool:

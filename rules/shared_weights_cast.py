@@ -193,7 +193,7 @@ def _loops(
 ) -> Iterator[_Training]:
     """The loops around a node that train the model round after round, and never cast it back."""
     layout = layout_of(function)
-    for loop in layout.loops(node) if node in layout else ():
+    for loop in view.objects.loops(node, function):
         if any(layout.holds(loop, statement) for statement in renewals(path, function)):
             return
         nodes = layout.inside(loop)

@@ -11,14 +11,10 @@ from amplint.flow.expressions import Expressions
 from amplint.flow.functions import Run
 from amplint.flow.loops import HOOKS
 from amplint.flow.markers import Markers, is_repeated
-from amplint.flow.places import item_location
 from amplint.flow.reader import Reader
 from amplint.flow.slice import REORDERS
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, POSITIVE, ZERO, Value, kind_of
-
-#: Kinds of values that a dict display is known to hold.
-_ENTRIES = frozenset({"path", "const", "formula", "none", "scaler", "function", "event", "keeper"})
 
 
 class Assignments(Expressions):
@@ -49,8 +45,6 @@ class Assignments(Expressions):
                 after = after.copy()
                 for target in targets:
                     self.bind(target, value, after, frame)
-                    if isinstance(node.value, ast.Dict):
-                        self._bind_items(target, node.value, after, frame)
                 normal.append(after)
         return normal
 
@@ -67,7 +61,7 @@ class Assignments(Expressions):
     def fill_container(self, call: ast.Call, state: State, frame: Frame) -> list[State]:
         """`pending.append(x)`: the container is not empty any more."""
         place = call.func.value  # type: ignore[attr-defined]
-        appends = callee_name(call) == "append" and len(call.args) == 1
+        appends = callee_name(call) in ("append", "add") and len(call.args) == 1
         part = call.args[0] if appends else call
         filled = []
         for after, item in self.expression(part, state, frame, binding=True):
@@ -76,6 +70,8 @@ class Assignments(Expressions):
             if appends and known is None and self.calls.escapes.leads(item, after):
                 after = after.copy()
                 after.values[HANDED] = KEEPER
+                if location is not None:
+                    after.values[location] = KEEPER
             if location is not None and known is not None:
                 after = after.copy()
                 if callee_name(call) in REORDERS:
@@ -86,16 +82,6 @@ class Assignments(Expressions):
                     _put_into(location, known, item if appends else None, after)
             filled.append(after)
         return filled
-
-    def _bind_items(self, target: ast.expr, node: ast.Dict, state: State, frame: Frame) -> None:
-        """Remember what a dict display holds under constant keys."""
-        location = self._target_location(target, state, frame)
-        for key, item in zip(node.keys, node.values, strict=True):
-            if location is None or not isinstance(key, ast.Constant):
-                continue
-            value = self.reader.binding(item, state, frame.function)
-            if value is not None and value[0] in _ENTRIES:
-                state.values[item_location(location, key)] = value
 
     def augmented(self, node: ast.AugAssign, states: list[State], frame: Frame) -> list[State]:
         """`x += value`."""

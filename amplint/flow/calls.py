@@ -14,7 +14,7 @@ from dataclasses import replace
 from amplint.amp import names
 from amplint.amp.roles import Role
 from amplint.code.arguments import is_decorated, parameters
-from amplint.code.expressions import last_name
+from amplint.code.expressions import callee_of, last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
@@ -396,7 +396,7 @@ class Calls:
 
     def _is_own(self, call: Call) -> bool:
         """Whether a method is called on the object that some entry is about: a subclass decides."""
-        if is_own_call(call.node.func):
+        if is_own_call(callee_of(call.node)):
             return True
         receiver = call.receiver
         return receiver is not None and receiver[0] == "instance" and "@" not in receiver[2]
@@ -441,8 +441,12 @@ class Calls:
         """The value of an operation on evaluated operands; mixes of losses are reported."""
         if isinstance(node, (ast.Tuple, ast.List)):
             return ("tuple", values)
+        if isinstance(node, ast.Dict):
+            known = dict(zip(operands, values))
+            called = {item: known[item] for item in node.values if isinstance(item, ast.Call)}
+            return self.reader.display(node, called, state, frame.function)
         scaled = [value for value in values if kind_of(value) in ("scaled", "opaque")]
-        if not scaled or isinstance(node, (ast.Dict, ast.Compare)):
+        if not scaled or isinstance(node, ast.Compare):
             return None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             self._report_mixed_losses(node, operands, values, state, frame)

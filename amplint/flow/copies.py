@@ -1,5 +1,7 @@
 """Copies of objects: new objects whose fields are those of the original until somebody assigns one.
 
+A dict display is a copy of nothing: `{"scaler": scaler}` has the fields that stand in it.
+
 `config = copy.deepcopy(config)`, `dataclasses.replace(options, lr=0.1)`, `dict(table, amp=True)`:
 a flag of the copy is the same fact as the flag of the original. That a place holds a copy stands
 in the state beside it, under `ORIGINAL`; a field that is assigned is a place of its own.
@@ -16,6 +18,8 @@ from amplint.flow.conditions import forget, is_under
 from amplint.flow.state import State
 from amplint.flow.values import COPIES, NONE, ORIGINAL, Value, kind_of
 
+#: What a dict display is a copy of.
+NOTHING = ""
 #: Functions that copy their first argument, by dotted name; keywords are fields of the copy.
 _FUNCTIONS = frozenset(
     {
@@ -54,6 +58,11 @@ def copied_by(node: ast.expr, resolve: Callable[[ast.expr], str | None]) -> Copi
             return None
         fields |= given
     return (originals[0], {**fields, **words}) if originals else None
+
+
+def displayed(node: ast.expr) -> dict[str, ast.expr | None]:
+    """The fields of a dict display; none where not all of its keys are in sight."""
+    return _display_fields(node) or {}
 
 
 def _display(node: ast.Dict) -> Copied | None:
@@ -113,7 +122,7 @@ def original_of(location: str, state: State) -> str:
     whole = next(each for each in _wholes(location) if each + ORIGINAL in state.values)
     copied = state.values[whole + ORIGINAL]
     assert copied is not None
-    return copied[1] + location[len(whole) :]
+    return location if copied[1] == NOTHING else copied[1] + location[len(whole) :]
 
 
 def is_part_of_copy(location: str, state: State) -> bool:

@@ -8,6 +8,7 @@ protocol work, whatever it is called.
 from __future__ import annotations
 
 import ast
+import re
 
 from amplint.amp.roles import Role
 from amplint.code.expressions import last_name
@@ -44,7 +45,7 @@ class Escapes:
         """Whether an unknown callee, or the object it belongs to, has a scaler already."""
         if ASKS.search(call.name) or kind_of(call.receiver) == "" and self._is_forward(call):
             return False
-        if last_name(call.place) in self._listeners(call.function.module):
+        if self._listens(call):
             return True
         value = call.receiver
         if not isinstance(call.node.func, ast.Attribute) or self._is_stored(call):
@@ -53,6 +54,15 @@ class Escapes:
                 place = place.value
             value = self.reader.raw(place, call.state, call.function)
         return kind_of(value) in ("keeper", "path", "instance") and self.leads(value, call.state)
+
+    def _listens(self, call: Call) -> bool:
+        """Whether a function that reaches the protocol is decorated by the object, by name."""
+        if last_name(call.place) in self._listeners(call.function.module):
+            return True
+        if kind_of(call.receiver) != "path":
+            return False
+        given = re.split(r"[.:]", call.receiver[1])[-1]
+        return given in self._listeners(call.frame.entry)
 
     def _is_forward(self, call: Call) -> bool:
         """`self(inputs)` in a module whose `__call__` is torch's."""

@@ -62,7 +62,14 @@ class Expressions:
             return
         if value is not None and value[0] == "copy":
             place_copy(value, location, state)
+            for name, held in value[2]:
+                if kind_of(held) in ("scaler", "optimizer"):
+                    self._place(location + name, held, state)
             return
+        self._place(location, value, state)
+
+    def _place(self, location: str, value: Value, state: State) -> None:
+        """Put a value into a place, in place; what was built for it gets its name from it."""
         value = settle(value, location, state)
         enabled = (
             value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
 from amplint.code.classes import method_of
-from amplint.code.dataflow import bindings_of
+from amplint.code.dataflow import bindings_of, fills_of
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
@@ -261,7 +262,11 @@ class Functions:
         first = receiver_of(function)
         if first:
             state.values[f"{function.label}:{first}"] = _itself(function, instance)
-        bound = {name: self._actual(value, call) for name, value in found.given.items()}
+        filled = fills_of(function)
+        bound = {
+            name: self._shared(value, call) if name in filled else self._actual(value, call)
+            for name, value in found.given.items()
+        }
         for name, default in found.defaults.items():
             bound[name] = self.reader.value(default, state, function) if default else None
         for name, value in bound.items():
@@ -276,6 +281,13 @@ class Functions:
         """Whether a call is given something to be called later."""
         given = (self._actual(argument, call) for argument in call.values)
         return any(kind_of(value) in CALLABLE_KINDS for value in given)
+
+    def _shared(self, argument: ast.expr, call: Call) -> Value:
+        """A container that the callee fills: it is the caller's, whatever that knows of it."""
+        location = None
+        if not call.is_bound(argument):
+            location = self.reader.locate(argument, call.state, call.function)
+        return self._actual(argument, call) if location is None else ("path", location)
 
     def _actual(self, argument: ast.expr, call: Call) -> Value:
         """An unknown place is passed as an alias: its role alone proves nothing."""
@@ -375,7 +387,7 @@ def _outlived(value: Value, prefix: str, state: State) -> Value:
     if value[0] in ("path", "instance"):
         return value
     if value[0] == "copy":
-        return None if value[1].startswith(prefix) else value
+        return None if value[1].startswith(prefix) else _copy_outlived(value, prefix, state)
     if value[0] == "tuple":
         return ("tuple", tuple(_outlived(item, prefix, state) for item in value[1]))
     if value[0] == "partial":
@@ -384,6 +396,12 @@ def _outlived(value: Value, prefix: str, state: State) -> Value:
     if not _mentions_local(value[1], prefix):
         return value
     return settled(value, state)
+
+
+def _copy_outlived(value: tuple[Any, ...], prefix: str, state: State) -> Value:
+    kind, original, fields, owner = value
+    left = ((name, _outlived(item, prefix, state)) for name, item in fields)
+    return (kind, original, tuple(left), owner)
 
 
 def _mentions_local(formula: tuple, prefix: str) -> bool:

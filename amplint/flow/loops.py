@@ -86,10 +86,20 @@ class LoopReader:
         if isinstance(node, (ast.For, ast.AsyncFor)):
             targets = _target_names(node.target)
         for call in _calls_in(node.body):
-            words |= self.program.reach(call, function) | self._words(call, function)
+            words |= self._reach(call, function) | self._words(call, function)
         trains = BACKWARD in words
         container = bool(targets) and self._concerns(node.body, targets, function, CALLS)
         return Shape(trains, trains and bool(words & {STEP, PLAIN_STEP, UNSCALE}), container)
+
+    def _reach(self, call: ast.Call, function: Function) -> frozenset[str]:
+        """Protocol words that a call may reach; by name only where nobody knows what it runs."""
+        by_name = self.program.reach(call, function)
+        if BACKWARD not in by_name:
+            return by_name
+        found = self.program.targets(call, function)
+        if found.unknown or not found.functions:
+            return by_name
+        return frozenset().union(*map(self.program.reach_of, found.functions))
 
     def _concerns(
         self, body: list[ast.stmt], names: set[str], function: Function, depth: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import ge, gt, le, lt
 
@@ -17,7 +18,7 @@ from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
-from amplint.flow.copies import copied_by
+from amplint.flow.copies import NOTHING, copied_by, displayed
 from amplint.flow.places import COUNTING_CALLS, item_location
 from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import SWITCH, State
@@ -41,6 +42,11 @@ BOOLEAN_CALLS = frozenset(
         "isinstance",
         "startswith",
     }
+)
+#: Kinds of values that a dict display is known to hold.
+_ENTRIES = frozenset(
+    {"path", "const", "formula", "none", "scaler", "optimizer", "function", "event", "keeper"}
+    | {"scaled", "instance", "method", "partial", "class"}
 )
 #: A callee of this name may scale a loss; what it returns is nobody's plain loss.
 SCALE_NAME = re.compile(r"(?:^|_)scale(?:_|$)", re.IGNORECASE)
@@ -90,7 +96,7 @@ class Reader(Windows):
         if isinstance(node, (ast.List, ast.Dict)) and not _parts(node):
             return ZERO  # an empty container is falsy until something is put into it
         if isinstance(node, ast.Dict):
-            return self._copy(node, state, function)
+            return self._copy(node, state, function) or self.display(node, {}, state, function)
         if isinstance(node, (ast.Tuple, ast.List)):
             return ("tuple", tuple(self._item(item, state, function) for item in node.elts))
         if isinstance(node, ast.BinOp):
@@ -282,6 +288,26 @@ class Reader(Windows):
             for name, item in found[1].items()
         )
         return ("copy", location, fields, held[1] if kind_of(held) == "instance" else None)
+
+    def display(
+        self, node: ast.Dict, known: Mapping[ast.expr, Value], state: State, function: Function
+    ) -> Value:
+        """What a dict display with constant keys holds.
+
+        Args:
+            known: the values of calls in it, which were evaluated.
+        """
+        found = (
+            (name, known[item] if item in known else self.binding(item, state, function))
+            for name, item in displayed(node).items()
+            if item is not None
+        )
+        fields = tuple(
+            (item_location("", ast.Constant(name)), value)
+            for name, value in found
+            if kind_of(value) in _ENTRIES
+        )
+        return ("copy", NOTHING, fields, None) if fields else None
 
     def _item(self, node: ast.expr, state: State, function: Function) -> Value:
         """An element of a display: functions and methods as such, else its value."""

@@ -17,8 +17,8 @@ from amplint.amp.roles import Role, Roles, scaler_name
 from amplint.amp.uses import uses_of
 from amplint.code.arguments import parameters
 from amplint.code.by_name import written_by_name
-from amplint.code.dataflow import bindings_of
-from amplint.code.expressions import last_name
+from amplint.code.dataflow import bindings_of, fills_of
+from amplint.code.expressions import callee_of, last_name
 from amplint.code.module import Function, walk
 from amplint.code.registries import request_of
 from amplint.code.tree import NESTED
@@ -140,12 +140,13 @@ class Slicer:
         kept = frozenset(work.keep(function.body))
         scalers = {name for name in work.relevant if scaler_name(name)}
         scalers |= self.tested | self.lasting_names
-        guards = frozenset(work.guards | scalers)
+        filled = fills_of(function).keys() & parameters(function).keys()  # a caller may test them
+        guards = frozenset(work.guards | scalers | filled)
         return Slice(kept, frozenset(work.calls), frozenset(work.wanted), guards)
 
     def matters(self, call: ast.Call, function: Function) -> bool:
         """Whether a call may change a protocol state."""
-        callee = call.func
+        callee = callee_of(call)
         name = callee_name(call)
         if name in self.interesting or name in RUNNERS or name == "__init__":
             return True  # a base class's constructor may build the scaler
@@ -167,7 +168,7 @@ class Slicer:
             return True
         if self._may_use_scaler(call) or self.models_in(call):
             return True
-        return any(self._is_participant(item, function) for item in argument_expressions(call))
+        return any(self._gives_participant(item, function) for item in argument_expressions(call))
 
     def _may_use_scaler(self, call: ast.Call) -> bool:
         """Whether unknown code gets a scaler by a call, or has got one, judged by names."""
@@ -211,7 +212,13 @@ class Slicer:
                 return True
             suspect = name in self.handed or SUSPECT.search(name) is not None
             return suspect and name in parameters(function)
-        return name in self.handed
+        return name in self.handed or _runs_parameter(call, function)
+
+    def _gives_participant(self, argument: ast.expr, function: Function) -> bool:
+        """A scaler or an optimizer, or a lambda that runs one."""
+        if isinstance(argument, ast.Lambda):
+            return any(self._is_participant(part, function) for part in passed_parts(argument))
+        return self._is_participant(argument, function)
 
     def _is_participant(self, expression: ast.expr, function: Function) -> bool:
         if not isinstance(expression, (ast.Name, ast.Attribute, ast.Subscript)):
@@ -363,7 +370,8 @@ class _Work:
             return True
         if fills_container(statement):
             place = statement.value.func.value  # type: ignore[attr-defined]
-            return _is_own(place) or bool(names_in(place) & self.relevant)
+            reached = _is_own(place) or _root(place) in parameters(self.function)
+            return reached or bool(names_in(place) & self.relevant)
         if updates_container(statement):
             return bool(names_in(statement.value.func.value) & self.relevant)  # type: ignore[attr-defined]
         if isinstance(statement, ast.Assert):
@@ -413,10 +421,14 @@ def _is_method_call(statement: ast.stmt, names: frozenset[str]) -> bool:
 
 def _is_own(place: ast.expr) -> bool:
     """`self.callbacks`, `self.table[name]`: another method may run what is put in there."""
-    root = place
-    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
-        root = root.func if isinstance(root, ast.Call) else root.value
-    return root is not place and isinstance(root, ast.Name) and root.id == "self"
+    return not isinstance(place, ast.Name) and _root(place) == "self"
+
+
+def _root(place: ast.expr) -> str:
+    """The name that a place begins with; "" if it begins with something else."""
+    while isinstance(place, (ast.Attribute, ast.Subscript, ast.Call)):
+        place = place.func if isinstance(place, ast.Call) else place.value
+    return place.id if isinstance(place, ast.Name) else ""
 
 
 def is_for_effect(call: ast.Call, function: Function) -> bool:
@@ -428,6 +440,15 @@ def is_for_effect(call: ast.Call, function: Function) -> bool:
 def _effects_of(function: Function) -> frozenset[int]:
     statements = (node.value for node in function.nodes if isinstance(node, ast.Expr))
     return frozenset(id(value) for value in statements if isinstance(value, ast.Call))
+
+
+def _runs_parameter(call: ast.Call, function: Function) -> bool:
+    """`stepper.finish()`, for its effect: a caller may have given a scaler to the parameter."""
+    place = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not isinstance(place, ast.Name) or place.id not in parameters(function):
+        return False
+    name = callee_name(call)
+    return is_for_effect(call, function) and not ASKS.search(name) and place.id != "self"
 
 
 def _is_variable(name: str, function: Function) -> bool:

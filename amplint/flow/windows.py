@@ -11,6 +11,7 @@ from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, negate
 from amplint.flow.places import Places
 from amplint.flow.state import State
+from amplint.flow.values import kind_of
 
 _TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
 
@@ -54,7 +55,7 @@ class Windows(Places):
     def _modulo(
         self, left: ast.BinOp, operator, right, state: State, function: Function
     ) -> Formula:
-        period = self.text(left.right, state, function)
+        period = self._period(left.right, state, function)
         if period is None:
             return None
         place, end = self._window_counter(left.left, state, function)
@@ -70,12 +71,19 @@ class Windows(Places):
                 and isinstance(right.op, ast.Sub)
                 and isinstance(operator, (ast.Eq, ast.NotEq))
             )
-            and self.text(right.left, state, function) == period
+            and self._period(right.left, state, function) == period
             and literal_of(right.right) == 1
         ):
             atom = ("boundary", place, period, True)
             return atom if isinstance(operator, ast.Eq) else negate(atom)
         return None
+
+    def _period(self, node: ast.expr, state: State, function: Function) -> str | None:
+        """The length of a window: its number where a path knows it, under whatever name."""
+        known = self.raw(node, state, function)
+        if kind_of(known) == "const":
+            return repr(known[1])
+        return self.text(node, state, function)
 
     def _window_counter(
         self, node: ast.expr, state: State, function: Function

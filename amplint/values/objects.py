@@ -17,8 +17,10 @@ from amplint.code.classes import Ancestries, classes_of, method_of
 from amplint.code.dataflow import Binding, bindings_of, outside_stores, scopes, values_read
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import callee_of, path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, Module
 from amplint.code.project import Project
+from amplint.values.displays import runs_once
 from amplint.values.kinds import (
     Kinds,
     Targets,
@@ -225,6 +227,12 @@ class Objects:
                     if found.unknown and function not in found.functions:
                         return True
         return False
+
+    def loops(self, node: ast.AST, function: Function) -> list[ast.AST]:
+        """The loops that may run a node of a function more than once, innermost first."""
+        layout = layout_of(function)
+        found = layout.loops(node) if node in layout else []
+        return [loop for loop in found if not runs_once(self.origins, loop, function)]
 
     def is_replaced(self, function: Function, caller: Function) -> bool:
         """Whether some file stores another value under the name of a global function."""

@@ -1,0 +1,51 @@
+"""Lists at the top of a module that nothing changes: `HOOKS = [Clip(), log_loss]`."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.code.dataflow import fills_of
+from amplint.code.expressions import path_text
+from amplint.code.module import Function
+from amplint.values.provenance import Firmness, Origin
+
+if TYPE_CHECKING:
+    from amplint.values.origins import Origins
+
+
+def fixed_display(origins: Origins, node: ast.expr, function: Function) -> Origin | None:
+    """The list or tuple display that a place holds whenever `function` reads it."""
+    found = origins.of(node, function)
+    if len(found.origins) != 1 or not found.complete:
+        return None
+    (origin,) = found.origins
+    is_display = isinstance(origin.expression, (ast.List, ast.Tuple))
+    return origin if is_display and not _may_change(origin) else None
+
+
+def runs_once(origins: Origins, loop: ast.AST, function: Function) -> bool:
+    """Whether a loop takes the only element out of a list: nothing in it is repeated."""
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return False
+    display: ast.expr | None = loop.iter
+    if isinstance(display, (ast.Name, ast.Attribute)):
+        origin = fixed_display(origins, display, function)
+        display = None if origin is None else origin.expression
+    if not isinstance(display, (ast.List, ast.Tuple)) or len(display.elts) != 1:
+        return False
+    return not isinstance(display.elts[0], ast.Starred)
+
+
+def _may_change(origin: Origin) -> bool:
+    """Whether a list is one of several, or some function of its file fills one at a place."""
+    module = origin.function.module
+    if origin.firmness is not Firmness.FIXED or origin.function is not module.body:
+        return True
+    names = {
+        path_text(target)
+        for statement in module.tree.body
+        if isinstance(statement, ast.Assign) and statement.value is origin.expression
+        for target in statement.targets
+    }
+    return not names or any(names & fills_of(other).keys() for other in module.functions)
