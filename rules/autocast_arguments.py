@@ -129,7 +129,7 @@ def check(view: FileView) -> Iterator[Finding]:
         is_known = site.dotted in names.AUTOCASTS and view.module.scopes.imported_once(
             site.node.func
         )
-        if is_known and not expects_error(site):
+        if is_known and not expects_error(view, site):
             for node, message, help, flag in _complaints(view, site):
                 rests = (
                     links.proved("object", site.node.func, "is torch's autocast"),

@@ -138,9 +138,11 @@ def check(view: FileView) -> Iterator[Finding]:
     regions = view.regions
     callers = Callers(regions)
     for site in view.module.calls:
-        if site.node not in layout_of(site.function) or expects_error(site):
+        if site.node not in layout_of(site.function):
             continue
         if not _is_plain_entropy(regions, site.node.func, site.function):
+            continue
+        if expects_error(view, site):
             continue
         for region, trail in callers.regions_around(site.node, site.function):
             devices = region.cast.devices

@@ -81,6 +81,7 @@ from amplint.amp.library_objects import imports_library
 from amplint.amp.roles import Role, roles_of
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.uses import uses_of
+from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
@@ -217,7 +218,7 @@ def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Cal
         for other in layout.nodes:
             if not isinstance(other, ast.Call) or name is None or path_text(other.func) != name:
                 continue
-            if not layout.exclusive(first, other) or _is_cast(layout, other):
+            if not layout.exclusive(first, other) or _is_meant(layout, other, region.function):
                 continue
             if not _may_be_model(view, first, region.function):
                 continue
@@ -233,14 +234,20 @@ def _may_be_model(view: FileView, call: ast.Call, function: Function) -> bool:
     return not is_known and bool(call.args)
 
 
-def _is_cast(layout: Layout, call: ast.Call) -> bool:
-    """Whether a call is meant as it is: under a context of its own, or a test about AMP."""
+def _is_meant(layout: Layout, call: ast.Call, function: Function) -> bool:
+    """Whether a call is meant as it is: under a context of its own, or behind a switch.
+
+    A switch is a test about AMP, or of a parameter that stays the same for the whole call.
+    """
     blocks = (
         node for node in layout.ancestors(call) if isinstance(node, (ast.With, ast.AsyncWith))
     )
     contexts = [item.context_expr for block in blocks for item in block.items]
-    tests = " ".join(ast.unparse(test) for test in layout.conditions(call))
-    return bool(contexts) or SWITCH.search(tests) is not None
+    tests = layout.conditions(call)
+    words = " ".join(map(ast.unparse, tests))
+    fixed = parameters(function).keys() - bindings_of(function).keys()
+    switched = any(isinstance(test, ast.Name) and test.id in fixed for test in tests)
+    return bool(contexts) or switched or SWITCH.search(words) is not None
 
 
 def _without_gradients(node: ast.AST, function: Function) -> bool:

@@ -86,7 +86,7 @@ from amplint.amp.roles import Role
 from amplint.amp.scaled_losses import Scaling, scalings
 from amplint.amp.scaler_calls import SHOWS
 from amplint.amp.scaling import scale_words
-from amplint.code.dataflow import bindings_of, names_in
+from amplint.code.dataflow import bindings_of, names_in, parameters
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
@@ -288,7 +288,21 @@ def _divides(view: FileView, layout: Layout, scaling: Scaling) -> bool:
     """
     reads = _scale_reads(layout)
     updates = _updates_after(view, layout, scaling) if reads else []
+    if any(_is_scale_given(view, name, scaling.function) for name in parameters(scaling.function)):
+        return True
     return any(not any(layout.reaches(update, read) for update in updates) for read in reads)
+
+
+def _is_scale_given(view: FileView, name: str, function: Function) -> bool:
+    """Whether callers pass the scale for a parameter: they have read it before the round."""
+    given = view.objects.arguments(function, name).given
+    found = (
+        view.values.origins.of(value, site.function)
+        for value, site in given
+        if isinstance(value, ast.Name)
+    )
+    made = [item.expression for each in found for item in each.origins]
+    return any(isinstance(item, ast.Call) and last_name(item.func) == "get_scale" for item in made)
 
 
 def _scale_reads(layout: Layout) -> list[ast.AST]:

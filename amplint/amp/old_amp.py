@@ -145,7 +145,7 @@ def is_fallback(
         asks_version: whether a test surely asks for the version of torch. Code under one is
             written for more than one torch, whether or not the file knows the newer interface.
     """
-    knows_newer = bool(_NEWER.search(source))
+    knows_newer = bool(_NEWER.search(_named(source, scopes)))
     inner = node
     for outer in scopes.ancestors(node):
         if isinstance(outer, (ast.If, ast.IfExp)) and inner is not outer.test:
@@ -154,12 +154,12 @@ def is_fallback(
             test = ast.unparse(outer.test)
             others = [part for part in _branches(outer) if not _holds(part, inner)]
             if knows_newer and (
-                _VERSION_TEST.search(test) or _mention_newer([*others, [outer.test]])
+                _VERSION_TEST.search(test) or _mention_newer([*others, [outer.test]], scopes)
             ):
                 return True
         elif knows_newer and isinstance(outer, ast.Try):
             others = [part for part in _branches(outer) if not _holds(part, inner)]
-            if inner not in outer.finalbody and _mention_newer(others):
+            if inner not in outer.finalbody and _mention_newer(others, scopes):
                 return True
         if knows_newer and isinstance(inner, ast.stmt) and _follows_version_exit(outer, inner):
             return True
@@ -198,12 +198,12 @@ def _mentions(node: ast.AST, name: str) -> bool:
 
 def asks_version(objects: Objects, test: ast.expr, function: Function, depth: int = 3) -> bool:
     """Whether a test reads torch's version in the end, through names and functions of the project."""
-    if _reads_version(test):
+    if _reads_version(test, function.module.scopes):
         return True
     for node in ast.walk(test) if depth else ():
         if isinstance(node, ast.Call):
             helper = objects.callee(node, function)
-            if helper is not None and _reads_version(helper.node):
+            if helper is not None and _reads_version(helper.node, helper.module.scopes):
                 return True
         elif isinstance(node, ast.Name):
             bound = objects.bindings(node, function) or []
@@ -213,8 +213,8 @@ def asks_version(objects: Objects, test: ast.expr, function: Function, depth: in
     return False
 
 
-def _reads_version(node: ast.AST) -> bool:
-    text = ast.unparse(node)
+def _reads_version(node: ast.AST, scopes: Scopes) -> bool:
+    text = _named(ast.unparse(node), scopes)
     if _READS_VERSION.search(text):
         return True
     return "'torch'" in text and _READS_METADATA.search(text) is not None
@@ -232,8 +232,17 @@ def _holds(part: list[ast.AST], node: ast.AST) -> bool:
     return any(node is item for item in part)
 
 
-def _mention_newer(parts: list[list[ast.AST]]) -> bool:
-    return any(_NEWER.search(ast.unparse(item)) for part in parts for item in part)
+def _mention_newer(parts: list[list[ast.AST]], scopes: Scopes) -> bool:
+    texts = (_named(ast.unparse(item), scopes) for part in parts for item in part)
+    return any(map(_NEWER.search, texts))
+
+
+def _named(text: str, scopes: Scopes) -> str:
+    """Code in which torch has its own name, under whatever name it is imported."""
+    others = [name for name, dotted in scopes.aliases.items() if dotted == "torch" != name]
+    if not others:
+        return text
+    return re.sub(rf"\b(?:{'|'.join(map(re.escape, others))})\b", "torch", text)
 
 
 def _follows_version_exit(outer: ast.AST, inner: ast.stmt) -> bool:

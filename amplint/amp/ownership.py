@@ -20,6 +20,8 @@ from amplint.code.module import Function, Module, enclosing_class, walk
 from amplint.values.provenance import Activation, Found, Origin
 
 _DEPTH = 6
+#: What freezes one parameter is looked for this many calls deep.
+_CALLS = 2
 _PARAMETER_METHODS = frozenset(("parameters", "named_parameters"))
 #: Calls that hand on what they are given.
 _PASS_ON = frozenset(("list", "tuple", "chain", "sorted", "iter", "from_iterable", "filter"))
@@ -171,8 +173,8 @@ def trained_modules(view: AmpView, function: Function) -> list[str]:
     on purpose, and a name like "teacher" or a call that freezes says so of all.
     """
     paths = (path for optimizer in _stepped(function) for path in _owned(view, optimizer, function))
-    kept = (path for path in paths if not _FIXED.search(path) and not _is_frozen(path, function))
-    return list(dict.fromkeys(kept))
+    kept = (path for path in paths if not _FIXED.search(path))
+    return [path for path in dict.fromkeys(kept) if not _is_frozen(view, path, function)]
 
 
 def _stepped(function: Function) -> Iterator[ast.expr]:
@@ -280,22 +282,39 @@ def _as_parameter(view: AmpView, path: str, owned: Owned, function: Function) ->
     return None
 
 
-def _is_frozen(path: str, function: Function) -> bool:
-    """Whether the file freezes a module of this name, by whatever means."""
-    name = re.split(r"[.\[]", path)[-1].strip("]'\"")
-    return name in function.module.once(_frozen_names)
+def _is_frozen(view: AmpView, path: str, function: Function) -> bool:
+    """Whether the file, or a caller of the function, freezes a module of this name."""
+    if _is_frozen_in(view, path, function.module):
+        return True
+    root = path.partition(".")[0].partition("[")[0]
+    if root not in parameters(function):
+        return False
+    return any(
+        _is_frozen_in(view, as_caller_writes(path, function, site.node), site.function.module)
+        for site in view.objects.calls_of(function)
+    )
 
 
-def _frozen_names(module: Module) -> frozenset[object]:
+def _is_frozen_in(view: AmpView, path: str, module: Module) -> bool:
+    known = view.once(_frozen_names)
+    if module not in known:
+        known[module] = frozenset(_find_frozen(view, module))
+    return re.split(r"[.\[]", path)[-1].strip("]'\"") in known[module]
+
+
+def _frozen_names(view: AmpView) -> dict[Module, frozenset[object]]:
+    """The names of each module that was asked about."""
+    return {}
+
+
+def _find_frozen(view: AmpView, module: Module) -> Iterator[object]:
     """Names and constants in calls that freeze something, and in what freezing loops run over."""
-    found: set[object] = set()
     for function in module.functions:
         for node in function.nodes:
             if isinstance(node, ast.Call) and _freezes(node):
-                found |= _words_in(node)
-            elif isinstance(node, ast.For) and _clears(node):
-                found |= _words_in(node.iter)
-    return frozenset(found)
+                yield from _words_in(node)
+            elif isinstance(node, ast.For) and _clears(view, node, function):
+                yield from _words_in(node.iter)
 
 
 def _freezes(call: ast.Call) -> bool:
@@ -304,13 +323,39 @@ def _freezes(call: ast.Call) -> bool:
     return "freeze" in name or ("requires_grad" in name and sets_false)
 
 
-def _clears(loop: ast.For) -> bool:
+def _clears(view: AmpView, loop: ast.For, function: Function) -> bool:
+    """Whether a loop freezes what it runs over, itself or by what it calls with it."""
+    nodes = walk(loop)
+    if _stores_requirement(nodes):
+        return True
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    if any(map(_freezes, calls)):
+        return True
+    if "parameters" not in _words_in(loop.iter):
+        return False
+    return any(_is_cleared_by(view, call, function, _CALLS) for call in calls)
+
+
+def _is_cleared_by(view: AmpView, call: ast.Call, function: Function, depth: int) -> bool:
+    callees = view.objects.targets(call, function).functions if depth else ()
+    return any(
+        _stores_requirement(callee.nodes)
+        or any(
+            _is_cleared_by(view, node, callee, depth - 1)
+            for node in callee.nodes
+            if isinstance(node, ast.Call)
+        )
+        for callee in callees
+    )
+
+
+def _stores_requirement(nodes: list[ast.AST]) -> bool:
     return any(
         isinstance(target, ast.Attribute) and target.attr == "requires_grad"
-        for node in walk(loop)
+        for node in nodes
         if isinstance(node, ast.Assign)
         for target in node.targets
-    ) or any(isinstance(node, ast.Call) and _freezes(node) for node in walk(loop))
+    )
 
 
 def _words_in(node: ast.AST) -> set[object]:

@@ -73,14 +73,27 @@ def _scaler_calls(view: AmpView) -> dict[Function | None, list[CallSite]]:
         is_statement = site.node in layout_of(site.function)  # not in a class body or a decorator
         if not is_statement or not view.roles.is_scaler(callee.value, site.function):
             continue
-        if not expects_error(site):
+        if not expects_error(view, site):
             found[None].append(site)
             found.setdefault(site.function, []).append(site)
     return found
 
 
-def expects_error(site: CallSite) -> bool:
-    """Whether a call stands in `with pytest.raises(...)` or `with self.assertRaises(...)`."""
+def expects_error(view: AmpView, site: CallSite, depth: int = 2) -> bool:
+    """Whether a call stands in `with pytest.raises(...)`, or all calls of its function do.
+
+    Args:
+        depth: how many callers up this is looked for.
+    """
+    if _is_expected(site):
+        return True
+    if site.function is site.function.module.body or not depth:
+        return False
+    callers = view.objects.calls_of(site.function)
+    return bool(callers) and all(expects_error(view, item, depth - 1) for item in callers)
+
+
+def _is_expected(site: CallSite) -> bool:
     layout = layout_of(site.function)
     return any(
         isinstance(item.context_expr, ast.Call)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
 from amplint.code.definitions import class_fields
-from amplint.code.module import Class, Function, Module
+from amplint.code.module import Class, Function, Module, walk
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
@@ -75,7 +75,9 @@ def _takes_its_loss(step: Step) -> bool:
         return False
     callee = step[1].func if isinstance(step[1], ast.Call) else None
     loss = callee.value if isinstance(callee, ast.Attribute) else None
-    return isinstance(loss, ast.Name) and loss.id in parameters(step[2])
+    operands = walk(loss) if isinstance(loss, (ast.Name, ast.BinOp)) else []
+    given = parameters(step[2])
+    return any(isinstance(node, ast.Name) and node.id in given for node in operands)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

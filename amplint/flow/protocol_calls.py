@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name
-from amplint.code.module import Function, walk, walk_function
+from amplint.code.module import Function, walk
 from amplint.flow.call import Call, callee_name, keeps_zeros
 from amplint.flow.conditions import assume, evaluate, is_under
 from amplint.flow.events import Site, Transitions
@@ -261,6 +262,9 @@ class ProtocolCalls:
     def zero_grad(self, call: Call) -> Valued:
         """`optimizer.zero_grad()`; on anything else every optimizer is cleared."""
         state = call.state.copy()
+        if _is_only_cleared(call):
+            self.transitions.doubt_all(state)
+            return [(state, None)]
         receiver = call.receiver
         optimizer = EVERY
         if receiver is not None and receiver[0] == "optimizer":
@@ -295,10 +299,21 @@ class ProtocolCalls:
         # `optimizer.clip_grad_norm(threshold)` has no parameters before the threshold.
         first = [word for word in node.args[:1] if "param" not in ast.unparse(word)]
         for threshold in (*first, *node.args[1:2], *named):
-            texts = [ast.unparse(threshold), *_definitions(threshold, function)]
+            texts = [ast.unparse(threshold), *self._definitions(threshold, function)]
             if any(SCALE_MENTION.search(text) or UNBOUNDED.search(text) for text in texts):
                 return True
         return False
+
+    def _definitions(self, place: ast.expr, function: Function) -> Iterator[str]:
+        """Texts of what the names in an expression are, here or by what callers pass."""
+        for name in walk(place):
+            if isinstance(name, ast.Name):
+                for binding in bindings_of(function).get(name.id, ()):
+                    yield ast.unparse(binding.value) if binding.value is not None else ""
+                if name.id in parameters(function):
+                    found = self.reader.program.objects.origins.of(name, function)
+                    made = (item.expression for item in found.origins)
+                    yield from (ast.unparse(item) for item in made if isinstance(item, ast.Call))
 
     def _optimizers_over(self, call: Call) -> frozenset[str] | None:
         """Optimizers that own the clipped module's parameters, if that is known."""
@@ -363,6 +378,24 @@ def _is_name_of(part: ast.AST, given: AbstractSet[str]) -> bool:
     return isinstance(value, ast.Name) and value.id in given
 
 
+def _is_only_cleared(call: Call) -> bool:
+    """Whether a parameter is an optimizer or a model, for all that its function does with it."""
+    place = call.place
+    if kind_of(call.receiver) != "path" or not isinstance(place, ast.Name):
+        return False
+    if place.id not in parameters(call.function):
+        return False
+    reads = sum(isinstance(node, ast.Name) and node.id == place.id for node in call.function.nodes)
+    cleared = sum(
+        isinstance(node, ast.Attribute)
+        and node.attr == "zero_grad"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == place.id
+        for node in call.function.nodes
+    )
+    return reads == cleared
+
+
 def _loss_of(call: Call) -> ast.expr:
     """What a backward starts from: `loss` of `scaler.scale(loss).backward()`, too."""
     place = call.place
@@ -374,15 +407,3 @@ def _loss_of(call: Call) -> ast.expr:
 def _related(one: str, two: str) -> bool:
     """Whether two places are the same, or one is a part of the other."""
     return is_under(one, two) or is_under(two, one)
-
-
-def _definitions(place: ast.expr, function: Function) -> list[str]:
-    """Texts of what a local name is assigned in its function."""
-    if not isinstance(place, ast.Name):
-        return []
-    return [
-        ast.unparse(statement.value)
-        for statement in walk_function(function)
-        if isinstance(statement, ast.Assign)
-        and any(isinstance(item, ast.Name) and item.id == place.id for item in statement.targets)
-    ]
