@@ -16,7 +16,7 @@ def fixed_list(program: Program, node: ast.expr, function: Function) -> Value:
     Args:
         node: a place outside of all functions, read in `function`.
     """
-    origin = fixed_display(program.objects.origins, node, function)
+    origin = fixed_display(program.objects.origins.of(node, function))
     if origin is None:
         return None
     items = tuple(_item(program, item, origin.function) for item in origin.expression.elts)

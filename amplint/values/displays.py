@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from amplint.code.dataflow import fills_of
 from amplint.code.expressions import path_text
-from amplint.code.module import Function
-from amplint.values.provenance import Firmness, Origin
-
-if TYPE_CHECKING:
-    from amplint.values.origins import Origins
+from amplint.values.provenance import Firmness, Found, Origin
 
 
-def fixed_display(origins: Origins, node: ast.expr, function: Function) -> Origin | None:
-    """The list or tuple display that a place holds whenever `function` reads it."""
-    found = origins.of(node, function)
+def fixed_display(found: Found) -> Origin | None:
+    """The list or tuple display that a place always holds, by where its values come from."""
     if len(found.origins) != 1 or not found.complete:
         return None
     (origin,) = found.origins
@@ -24,13 +19,13 @@ def fixed_display(origins: Origins, node: ast.expr, function: Function) -> Origi
     return origin if is_display and not _may_change(origin) else None
 
 
-def runs_once(origins: Origins, loop: ast.AST, function: Function) -> bool:
+def runs_once(loop: ast.AST, origins_of: Callable[[ast.expr], Found]) -> bool:
     """Whether a loop takes the only element out of a list: nothing in it is repeated."""
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return False
     display: ast.expr | None = loop.iter
     if isinstance(display, (ast.Name, ast.Attribute)):
-        origin = fixed_display(origins, display, function)
+        origin = fixed_display(origins_of(display))
         display = None if origin is None else origin.expression
     if not isinstance(display, (ast.List, ast.Tuple)) or len(display.elts) != 1:
         return False

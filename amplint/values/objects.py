@@ -30,7 +30,7 @@ from amplint.values.kinds import (
     targets_of,
 )
 from amplint.values.origins import Origins
-from amplint.values.provenance import Firmness
+from amplint.values.provenance import Firmness, Found
 from amplint.values.wrappers import MODULE_BASES
 
 #: Definitions are followed through this many names, calls and attributes.
@@ -232,7 +232,11 @@ class Objects:
         """The loops that may run a node of a function more than once, innermost first."""
         layout = layout_of(function)
         found = layout.loops(node) if node in layout else []
-        return [loop for loop in found if not runs_once(self.origins, loop, function)]
+
+        def origins_of(node: ast.expr) -> Found:
+            return self.origins.of(node, function)
+
+        return [loop for loop in found if not runs_once(loop, origins_of)]
 
     def is_replaced(self, function: Function, caller: Function) -> bool:
         """Whether some file stores another value under the name of a global function."""
