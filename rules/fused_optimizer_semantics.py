@@ -86,11 +86,12 @@ from amplint.amp import links
 from amplint.amp.libraries import supports_amp_scaling
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import constant_of, receiver
+from amplint.code.dataflow import receiver
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity
 from amplint.rule import Rule
+from amplint.values.provenance import Origin
 from amplint.view import FileView
 
 RULE = Rule(
@@ -129,27 +130,38 @@ def check(view: FileView) -> Iterator[Finding]:
         if site.method not in HOOKS or not isinstance(site.node.func, ast.Attribute):
             continue
         optimizer = path_text(site.node.func.value)
-        if optimizer in stepped and _is_fused(view, site):
+        fused = _fused(view, site) if optimizer in stepped else None
+        if fused is not None:
             message = MESSAGES[site.method].format(optimizer=optimizer)
             help = HELP.format(scaler=stepped[optimizer])
             rests = (
                 links.participant(view, site.node.func.value, site.function, Role.OPTIMIZER),
                 links.proved("effect", site.node, "is called for skipped steps, too"),
+                *fused,
             )
             yield view.finding(RULE, site.node, message, help, links=rests)
 
 
-def _is_fused(view: FileView, site: CallSite) -> bool:
+def _fused(view: FileView, site: CallSite) -> tuple[Link, ...] | None:
+    """That every optimizer which a hook may be registered on is fused; None where one may not be."""
     optimizer = site.node.func.value  # type: ignore[attr-defined]
-    found = view.objects.bindings(optimizer, site.function) or []
-    return bool(found) and all(
-        isinstance(item.value, ast.Call)
-        and supports_amp_scaling(
-            item.function.module.resolve(item.value.func), fused=_asks_fused(item.value)
-        )
-        for item in found
-    )
+    found = view.values.origins.of(optimizer, site.function)
+    rests = [_asked(view, origin) for origin in found.origins]
+    if not found.complete or not rests or None in rests:
+        return None
+    return tuple(link for link in rests if link is not None)
 
 
-def _asks_fused(call: ast.Call) -> bool:
-    return any(word.arg == "fused" and constant_of(word.value) is True for word in call.keywords)
+def _asked(view: FileView, origin: Origin) -> Link | None:
+    """That an optimizer was asked to be fused, and can be."""
+    call = origin.expression
+    if not isinstance(call, ast.Call):
+        return None
+    given = next((word.value for word in call.keywords if word.arg == "fused"), None)
+    if given is None:
+        return None
+    values = view.values.of(given, origin.function, origin.activation).by_default()
+    dotted = origin.function.module.resolve(call.func)
+    if {item.content for item in values} != {True} or not supports_amp_scaling(dotted, fused=True):
+        return None
+    return links.held(values[0].firmness, ast.unparse(given), "makes it fused")

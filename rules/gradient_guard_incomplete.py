@@ -76,14 +76,15 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
-from amplint.amp.gradient_tests import GuardedStep, guarded_steps, owner_of
+from amplint.amp.gradient_tests import GuardedStep, guarded_steps
+from amplint.amp.ownership import owned_modules
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import definitions, names_in, receiver
-from amplint.code.expressions import path_text
+from amplint.code.dataflow import arguments, names_in, receiver
 from amplint.code.layout import EXITS, Layout, layout_of
-from amplint.code.module import CallSite
+from amplint.code.module import CallSite, walk
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
+from amplint.values.provenance import Origin
 from amplint.view import FileView
 
 RULE = Rule(
@@ -140,21 +141,50 @@ def _judge(view: FileView, guard: GuardedStep) -> Iterator[Finding]:
 def _other_model(view: FileView, guard: GuardedStep) -> tuple[str, str] | None:
     """The model that the test looks at and the one that the optimizer owns, if unrelated."""
     site, seen = guard.site, guard.model
-    built = definitions(view.module, site.node.args[0], site.function) or []
-    arguments = getattr(built[0].value, "args", []) if len(built) == 1 else []
-    owned = owner_of(arguments[0]) if arguments else None
-    if seen is None or owned is None:
+    owned = list(owned_modules(view, site.node.args[0], site.function))
+    if seen is None or not owned or any(item.selected for item in owned):
         return None
-    names = path_text(seen) or "", path_text(owned) or ""
-    if names[0].startswith(names[1]) or names[1].startswith(names[0]):
+    looked = _parts(view, Origin(seen, site.function))
+    held = [_parts(view, item.module) for item in owned]
+    if not looked or not all(held) or any(_related(view, looked, parts) for parts in held):
         return None
-    made = [definitions(view.module, model, site.function) or [] for model in (seen, owned)]
-    if any(len(bindings) != 1 for bindings in made):
-        return None
-    texts = [ast.unparse(bindings[0].value) for bindings in made if bindings[0].value]
-    calls = all(isinstance(bindings[0].value, ast.Call) for bindings in made)
-    related = any(name in text for name in names for text in texts)
-    return None if related or not calls else names
+    return view.source_of(seen), ast.unparse(owned[0].module.expression)
+
+
+def _parts(view: FileView, model: Origin) -> list[Origin]:
+    """The calls that built a model and what it is a part of; none where one is not known."""
+    found: list[Origin] = []
+    place: ast.expr | None = model.expression
+    while place is not None:
+        made = view.values.origins.of(place, model.function, model.activation)
+        known = made.complete and len(made.origins) == 1
+        if not known or not isinstance(made.origins[0].expression, ast.Call):
+            return []
+        found.append(made.origins[0])
+        place = place.value if isinstance(place, (ast.Attribute, ast.Subscript)) else None
+    return found
+
+
+def _related(view: FileView, looked: list[Origin], held: list[Origin]) -> bool:
+    """Whether one model is a part of the other, or was built from it."""
+    one, other = ({origin.expression for origin in each} for each in (looked, held))
+    if looked[0].expression in other or held[0].expression in one:
+        return True
+    return _is_given(view, looked[0], other) or _is_given(view, held[0], one)
+
+
+def _is_given(view: FileView, built: Origin, others: set[ast.expr]) -> bool:
+    """Whether a call that builds a model is given one of others."""
+    assert isinstance(built.expression, ast.Call)
+    if not others.isdisjoint(walk(built.expression)):
+        return True
+    return any(
+        origin.expression in others
+        for argument in arguments(built.expression)
+        for item in walk(argument)
+        if isinstance(item, (ast.Name, ast.Attribute))
+        for origin in view.values.origins.of(item, built.function, built.activation).origins
+    )
 
 
 def _is_one_of_several(layout: Layout, optimizer: ast.expr) -> bool:
