@@ -106,7 +106,12 @@ def cast_of(view: AmpView, call: ast.Call, place: Origin, wanted: str = "float16
 
 
 def halves_of(
-    view: AmpView, module: Origin, uses: Sequence[ast.AST] = (), wanted: str = "float16"
+    view: AmpView,
+    module: Origin,
+    uses: Sequence[ast.AST] = (),
+    wanted: str = "float16",
+    *,
+    frozen: bool = False,
 ) -> list[Half]:
     """Why parameters of a module are half where `module.expression` is evaluated.
 
@@ -114,13 +119,14 @@ def halves_of(
 
     Args:
         uses: later places that see casts in place, too: the parameters stay the same objects.
+        frozen: whether parameters that do not train count as well.
     """
     found: list[Half] = []
     for place in view.values.origins.aliases(module.expression, module.function, module.activation):
-        if _adapted(place):
+        if not frozen and _adapted(place):
             return []
         found += _casts_here(view, place, wanted, uses)
-        if _recast(view, place):
+        if _recast(view, place, wanted):
             break
         if isinstance(place.expression, ast.Call):
             found += _built(view, place, wanted, 0)
@@ -209,17 +215,17 @@ def _casts_here(
         if _never_holds(view, conditions, place):
             continue
         if cast.dtype == wanted:
-            yield _half(call, place, cast.value, conditions)
+            yield _half(call, place, cast.value, wanted, conditions)
         if not conditions:
             return
 
 
-def _recast(view: AmpView, place: Origin) -> bool:
+def _recast(view: AmpView, place: Origin, wanted: str) -> bool:
     """Whether everything before this place is overwritten by a cast to another dtype."""
     node = place.expression
     if isinstance(node, ast.Call):
-        cast = cast_of(view, node, place)
-        return cast is not None and cast.dtype not in ("", "float16")
+        cast = cast_of(view, node, place, wanted)
+        return cast is not None and cast.dtype not in ("", wanted)
     path = path_text(node)
     layout = layout_of(place.function)
     if path is None or node not in layout:
@@ -227,8 +233,8 @@ def _recast(view: AmpView, place: Origin) -> bool:
     for call in place.function.once(_methods_called).get(path, ()):
         if not layout.reaches(call, node):
             continue
-        cast = cast_of(view, call, place)
-        if cast is not None and cast.dtype != "float16":
+        cast = cast_of(view, call, place, wanted)
+        if cast is not None and cast.dtype != wanted:
             return True
     return False
 
@@ -248,6 +254,7 @@ def _half(
     node: ast.AST,
     place: Origin,
     value: Value | None,
+    wanted: str,
     conditions: tuple[Condition, ...] = (),
 ) -> Half:
     firmness = place.firmness
@@ -256,7 +263,7 @@ def _half(
         firmness = min(firmness, value.firmness)
         conditions = (*conditions, *value.origin.conditions)
         steps = value.steps
-    words = "its parameters become float16"
+    words = f"its parameters become {wanted}"
     steps = (*steps, Step(node, place.function.module, words), *place.steps)
     return Half(node, place.function, value, (*conditions, *place.conditions), firmness, steps)
 
@@ -269,7 +276,7 @@ def _built(view: AmpView, place: Origin, wanted: str, depth: int) -> Iterator[Ha
     cast = cast_of(view, call, place, wanted)
     if cast is not None:
         if cast.dtype == wanted:
-            yield _half(call, place, cast.value)
+            yield _half(call, place, cast.value, wanted)
         return
     name = last_name(call.func)
     if name in WRAPPERS:
@@ -299,7 +306,7 @@ def _dtype_argument(view: AmpView, call: ast.Call, place: Origin, wanted: str) -
         possible = view.values.of(item.value, place.function, place.activation)
         found = sorted(possible.with_dtype(wanted), key=lambda value: -value.firmness)
         if found:
-            yield _half(call, place, found[0])
+            yield _half(call, place, found[0], wanted)
 
 
 def _contained(
@@ -323,7 +330,7 @@ def _child(view: AmpView, item: ast.expr, place: Origin, wanted: str, depth: int
         if _adapted(source):
             return
         halves = [*_casts_here(view, source, wanted)]
-        if not halves and _recast(view, source):
+        if not halves and _recast(view, source, wanted):
             return
         halves += _built(view, source, wanted, depth + 1)
         for half in halves:
@@ -395,7 +402,7 @@ def _cast_inside(view: AmpView, init: Function, own: Origin, wanted: str) -> Ite
             continue
         conditions = conditions_at(node, init)
         if not (_never_holds(view, conditions, own) or _cast_later(view, init, path, node, own)):
-            yield _half(node, own, cast.value, conditions)
+            yield _half(node, own, cast.value, wanted, conditions)
 
 
 def _is_child(view: AmpView, init: Function, path: str) -> bool:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from .page_examples import Changes, Elsewhere, Outcome, Raises
+import torch
+
+from .page_examples import Changes, Elsewhere, Outcome, Raises, Run
+
+
+def _averages_moved(run: Run, reference: Run) -> float:
+    """How far an average went the way that the reference went, of which it is a share."""
+    moved = []
+    for one in (run, reference):
+        pairs = zip(one.names["average"].parameters(), one.before.values())
+        steps = [(new.float() - old.to(new.dtype).float()).detach() for new, old in pairs]
+        moved.append(torch.cat([step.flatten() for step in steps]))
+    return (moved[0] @ moved[1] / moved[1].square().sum()).item()
+
 
 OUTCOMES: dict[str, Outcome] = {
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
@@ -10,6 +23,7 @@ OUTCOMES: dict[str, Outcome] = {
     "AMP403": Changes(0.0, 1e-9, reference="good"),
     "AMP405": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP404": Raises("RuntimeError", "expected target dtype to be Long or Byte, but got Float"),
+    "AMP407": Changes(0.0, 0.1, measure=_averages_moved, reference="good"),
     "AMP503": Raises(
         "RuntimeError", "value cannot be converted to type c10::Half without overflow"
     ),

@@ -1,0 +1,171 @@
+"""Averages of weights: where a program keeps one, how slowly it follows, and in which module."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amplint.amp.view import AmpView
+from amplint.code.dataflow import arguments, bindings_of
+from amplint.code.expressions import last_name
+from amplint.code.module import CallSite, Function, Module
+from amplint.values.provenance import Origin
+
+_AVERAGED_MODEL = "torch.optim.swa_utils.AveragedModel"
+#: Make the function of an `AveragedModel` that keeps an exponential average; torch's own default.
+_EXPONENTIAL = ("get_ema_multi_avg_fn", "get_ema_avg_fn")
+_DEFAULT_DECAY = 0.999
+_PARAMETERS = frozenset(("parameters", "named_parameters"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Average:
+    """One place that moves an exponential average of weights a little, or builds what does.
+
+    Args:
+        node: the call or assignment that moves it.
+        module: the expression of the module that is the average, or that it is a copy of.
+        share: how much of the difference one update takes over; None where nothing says so.
+    """
+
+    node: ast.AST
+    module: Origin
+    share: float | None
+
+
+def averages_of(view: AmpView) -> Iterator[Average]:
+    """The averages that the functions of a file keep."""
+    for site in view.module.calls:
+        if site.dotted == _AVERAGED_MODEL and site.node.args:
+            share = _share_of_function(view, site)
+            if share is not None:
+                yield Average(site.node, Origin(site.node.args[0], site.function), share)
+    for loop, function in view.module.once(_pairwise_loops):
+        yield from _updates(view, loop, function)
+
+
+def _share_of_function(view: AmpView, site: CallSite) -> float | None:
+    for given in arguments(site.node):
+        if isinstance(given, ast.Call) and last_name(given.func) in _EXPONENTIAL:
+            decays = arguments(given)
+            return _rest(view, decays[0], site.function) if decays else 1 - _DEFAULT_DECAY
+    return None
+
+
+def _pairwise_loops(module: Module) -> list[tuple[ast.For, Function]]:
+    """Loops over the parameters of two modules at once."""
+    return [
+        (node, function)
+        for function in module.functions
+        for node in function.nodes
+        if isinstance(node, ast.For)
+        and isinstance(node.iter, ast.Call)
+        and last_name(node.iter.func) == "zip"
+        and any(_owner(item) is not None for item in node.iter.args)
+    ]
+
+
+def _owner(iterable: ast.expr) -> ast.expr | None:
+    """`model` of `model.parameters()`."""
+    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
+        return iterable.func.value if iterable.func.attr in _PARAMETERS else None
+    return None
+
+
+def _updates(view: AmpView, loop: ast.For, function: Function) -> Iterator[Average]:
+    assert isinstance(loop.iter, ast.Call)
+    targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+    owners = {
+        _element(target): owner
+        for target, item in zip(targets, loop.iter.args, strict=False)
+        if (owner := _owner(item)) is not None
+    }
+    for statement in loop.body:
+        for node in ast.walk(statement):
+            moved = _moved(view, node, function)
+            if moved is None:
+                continue
+            target, share = moved
+            name = _root(_behind_names(target, function))
+            if name in owners:
+                yield Average(node, Origin(owners[name], function), share)
+
+
+def _element(target: ast.expr) -> str:
+    """The name of a parameter in a loop's target: `p`, or `(name, p)`."""
+    if isinstance(target, ast.Tuple) and len(target.elts) == 2:
+        target = target.elts[1]
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _root(expression: ast.expr) -> str:
+    """`p` of `p`, `p.data` and `p.detach()`."""
+    while True:
+        if isinstance(expression, ast.Call) and last_name(expression.func) == "detach":
+            expression = expression.func
+        if not isinstance(expression, ast.Attribute) or expression.attr not in ("data", "detach"):
+            return expression.id if isinstance(expression, ast.Name) else ""
+        expression = expression.value
+
+
+def _behind_names(target: ast.expr, function: Function) -> ast.expr:
+    """What a name is bound to, if to one thing alone: `old = p.data`."""
+    if isinstance(target, ast.Name):
+        found = bindings_of(function).get(target.id, [])
+        if len(found) == 1 and found[0].value is not None:
+            return found[0].value
+    return target
+
+
+def _moved(
+    view: AmpView, node: ast.AST, function: Function
+) -> tuple[ast.expr, float | None] | None:
+    """The tensor that a node moves in place towards another, and by which share."""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        return _mixed(view, node.targets[0], node.value, function)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    target, given = node.func.value, arguments(node)
+    if node.func.attr == "copy_" and given:
+        return _mixed(view, target, given[0], function)
+    if node.func.attr == "lerp_" and len(given) == 2:
+        return target, _number(view, given[1], function)
+    if (
+        node.func.attr == "add_"
+        and isinstance(target, ast.Call)
+        and isinstance(target.func, ast.Attribute)
+        and target.func.attr == "mul_"
+        and target.args
+    ):
+        return target.func.value, _rest(view, target.args[0], function)
+    return None
+
+
+def _mixed(
+    view: AmpView, target: ast.expr, value: ast.expr, function: Function
+) -> tuple[ast.expr, float | None] | None:
+    """`average = decay * average + (1 - decay) * new`, in whatever order."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return None
+    root = _root(target)
+    for side in (value.left, value.right):
+        if not isinstance(side, ast.BinOp) or not isinstance(side.op, ast.Mult):
+            continue
+        for kept, decay in ((side.left, side.right), (side.right, side.left)):
+            if root and _root(kept) == root and isinstance(target, ast.Attribute | ast.Name):
+                return target, _rest(view, decay, function)
+    return None
+
+
+def _rest(view: AmpView, decay: ast.expr, function: Function) -> float | None:
+    known = _number(view, decay, function)
+    return None if known is None else 1 - known
+
+
+def _number(view: AmpView, expression: ast.expr, function: Function) -> float | None:
+    """The number that an expression is, or is by default."""
+    for value in view.values.of(expression, function).by_default():
+        if isinstance(value.content, (int, float)) and not isinstance(value.content, bool):
+            return float(value.content)
+    return None
