@@ -11,13 +11,14 @@ _WORDS = (b"scaler", b"autocast", b"unscale_", b"amplint", b"bceloss")
 
 #: Or two of these together: training arguments and Accelerate with their own scaler (AMP401,
 #: AMP603, AMP605), models that fill with a large constant (AMP503), averages of weights (AMP407).
-#: Lower case.
+#: Clips beside a library that scales (AMP608, AMP609, AMP611). Lower case.
 _PAIRS = (
     (b"fp16", (b"trainingarguments", b"accelerat", b"bf16")),
     (b"masked_fill", (b"1e",)),
     (b"torch.full(", (b"1e",)),
     (b".parameters()", (b".mul_(", b".lerp_(")),
     (b"averagedmodel", (b"half", b"float16")),
+    (b"clip_grad", (b"lightning", b"accelerat")),
 )
 
 #: The word "amp" (a module, a flag), or a code such as "amp110". The look-behind comes after
