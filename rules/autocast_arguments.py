@@ -126,9 +126,7 @@ Complaint = tuple[ast.AST, str, str, ast.expr | None]
 def check(view: FileView) -> Iterator[Finding]:
     """Report autocast calls that raise, and autocast classes used without a call."""
     for site in view.module.calls:
-        is_known = site.dotted in names.AUTOCASTS and view.module.scopes.imported_once(
-            site.node.func
-        )
+        is_known = site.dotted in names.AUTOCASTS and view.module.imported_once(site.node.func)
         if is_known and not expects_error(view, site):
             for node, message, help, flag in _complaints(view, site):
                 rests = (
@@ -267,7 +265,7 @@ def _is_device(view: FileView, expression: ast.expr, function: Function) -> bool
 def _uncalled(view: FileView) -> Iterator[Finding]:
     for place, is_block in _entered(view.module):
         dotted = view.module.resolve(place)
-        if dotted in names.AUTOCASTS and view.module.scopes.imported_once(place):
+        if dotted in names.AUTOCASTS and view.module.imported_once(place):
             yield _not_called(view, place, dotted in names.DEVICE_AUTOCASTS, is_block)
 
 

@@ -171,12 +171,17 @@ def check(view: FileView) -> Iterator[Finding]:
     scopes = view.module.scopes
     imports = [imported for imported in scopes.imports if is_old(imported)]
     stars = [node for node in scopes.parents if _is_star(node)]
-    if not imports and not stars:
+    handed_on = list(_handed_on(view, imports))
+    if not imports and not stars and not handed_on:
         return
     target = target_torch(view.project, view.module)
     older = _Interface(view, scopes, target, imports)
     for imported in imports:
         yield from _judge(view, older, imported)
+    for use in handed_on:
+        if older.is_wrong(use):
+            call = SHORT[use.old.name].format(device=use.old.device)
+            yield _finding(view, use.node, use.old, call, None, older.kind(use))
     if target is None or target >= max(SINCE.values()):
         for star in stars:
             yield view.finding(RULE, star, STAR.format(module=star.module), HELP_STAR)
@@ -195,6 +200,18 @@ def _judge(view: FileView, older: _Interface, imported: Imported) -> Iterator[Fi
     if old is not None and not older.is_read(imported) and older.is_available(old):
         fix = older.import_fix(imported)
         yield _finding(view, imported.alias, old, SHORT[old.name].format(device=old.device), fix)
+
+
+def _handed_on(view: FileView, imports: list[Imported]) -> Iterator[Use]:
+    """Calls of the older interface of a torch that another file of the project hands on."""
+    scopes = view.module.scopes
+    found = (item for each in imports for item in members_of(each, scopes))
+    known = {item.node for item in found if isinstance(item, Use)}
+    for site in view.module.calls:
+        callee = site.node.func
+        old = MEMBERS.get(site.dotted or "") if isinstance(callee, ast.Attribute) else None
+        if old is not None and callee not in known:
+            yield Use(callee, old)
 
 
 def _finding(
@@ -328,6 +345,8 @@ class _Interface:
 
     def fix(self, use: Use) -> Repair | None:
         """The fix of a use, together with the import and its other uses where it needs that."""
+        if use.imported is None:
+            return None
         if use.imported.dotted in MEMBERS or use.imported.dotted in MODULES:
             return self.import_fix(use.imported)
         verbs = self._verbs(use)

@@ -101,7 +101,7 @@ def check(view: FileView) -> Iterator[Finding]:
         if built.dotted not in names.GRAD_SCALERS:
             continue
         index = _flag_index(view, built)
-        if index is None or not view.module.scopes.imported_once(built.call.func):
+        if index is None or not view.module.imported_once(built.call.func):
             continue
         argument = built.call.args[index]
         flag = view.source_of(argument)

@@ -75,6 +75,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.roles import Role
+from amplint.code.arguments import passed
 from amplint.code.dataflow import Binding, bindings_of, constant_of, names_in, parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import SCOPES, Layout, layout_of
@@ -203,8 +204,7 @@ def _freezing_calls(view: FileView, layout: Layout, model: str) -> frozenset[ast
         node
         for node in layout.nodes
         if isinstance(node, ast.Call)
-        and len(node.args) == 1
-        and path_text(node.args[0]) == model
+        and list(map(path_text, passed(node).every())) == [model]
         and _freezes_its_argument(view.objects.callee(node, layout.function))
     )
 
@@ -275,7 +275,7 @@ def _only_inert(
         if not isinstance(node, ast.Name) or node.id != model or isinstance(node.ctx, ast.Store):
             continue
         parent = layout.parents[node]
-        if parent in besides:
+        if layout.taker(node) in besides:
             continue
         is_run = isinstance(parent, ast.Call) and parent.func is node
         method = parent.attr if isinstance(parent, ast.Attribute) else ""

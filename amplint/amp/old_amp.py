@@ -88,12 +88,13 @@ class Use:
     Args:
         node: the whole name, `torch.cuda.amp.autocast` or only `autocast`.
         old: what it names.
-        imported: the import that its first name comes from.
+        imported: the import that its first name comes from; None where another file of the
+            project hands torch on.
     """
 
     node: ast.expr
     old: Old
-    imported: Imported
+    imported: Imported | None = None
 
 
 def members_of(imported: Imported, scopes: Scopes) -> Iterator[Use | ast.Name]:

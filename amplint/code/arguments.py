@@ -69,6 +69,10 @@ class Passed:
     spread: tuple[ast.expr, ...] = ()
     repeated: str = ""
 
+    def every(self) -> list[ast.expr]:
+        """All arguments; those that a `*` or `**` holds as one."""
+        return [*self.positional, *self.named.values(), *self.spread]
+
     def after(self, count: int) -> Passed:
         """The same arguments without the first ones: what `partial(f, x)` binds of `f`."""
         return Passed(self.positional[count:], self.named, self.spread, self.repeated)

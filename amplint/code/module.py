@@ -174,6 +174,20 @@ class Module:
                 return found
         return None
 
+    def imported_once(self, expression: ast.expr) -> bool:
+        """Whether imports of one thing, and nothing else, bind the root of a dotted expression.
+
+        So does a star of a module of the project that is known to give the name.
+        """
+        if self.scopes.imported_once(expression):
+            return True
+        root = expression
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or self.scopes.resolve(root).bounds:
+            return False
+        return self.resolve(root) is not None
+
     def _follow(self, dotted: str) -> str:
         if dotted not in self._followed:
             assert self.beyond is not None

@@ -129,16 +129,12 @@ def callee_name(node: ast.Call) -> str:
 
 def argument_expressions(node: ast.Call) -> list[ast.expr]:
     """Positional arguments, then keyword values; of `*(a, b)` and `**{"key": a}` the parts."""
-    return _parts(written(node))
+    return written(node).every()
 
 
 def given_to(node: ast.Call) -> list[ast.expr]:
     """What a call hands to what it runs: its arguments, and those that `partial` has bound."""
-    return _parts(passed(node))
-
-
-def _parts(given: Passed) -> list[ast.expr]:
-    return [*given.positional, *given.named.values(), *given.spread]
+    return passed(node).every()
 
 
 def is_super(place: ast.expr) -> bool:
