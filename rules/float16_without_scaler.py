@@ -218,7 +218,9 @@ def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Cal
         for other in layout.nodes:
             if not isinstance(other, ast.Call) or name is None or path_text(other.func) != name:
                 continue
-            if not layout.exclusive(first, other) or _is_meant(layout, other, region.function):
+            if other in inside or not layout.exclusive(first, other):
+                continue
+            if _is_meant(layout, other, first, region.function):
                 continue
             if not _may_be_model(view, first, region.function):
                 continue
@@ -234,13 +236,16 @@ def _may_be_model(view: FileView, call: ast.Call, function: Function) -> bool:
     return not is_known and bool(call.args)
 
 
-def _is_meant(layout: Layout, call: ast.Call, function: Function) -> bool:
+def _is_meant(layout: Layout, call: ast.Call, other: ast.Call, function: Function) -> bool:
     """Whether a call is meant as it is: under a context of its own, or behind a switch.
 
-    A switch is a test about AMP, or of a parameter that stays the same for the whole call.
+    A switch is a test about AMP, or of a parameter that stays the same for the whole call. What
+    also stands around the other branch's call tells nothing.
     """
     blocks = (
-        node for node in layout.ancestors(call) if isinstance(node, (ast.With, ast.AsyncWith))
+        node
+        for node in layout.ancestors(call)
+        if isinstance(node, (ast.With, ast.AsyncWith)) and not layout.holds(node, other)
     )
     contexts = [item.context_expr for block in blocks for item in block.items]
     tests = layout.conditions(call)

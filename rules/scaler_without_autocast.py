@@ -73,6 +73,7 @@ from amplint.amp.connected import connected_files
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scalers import built_scalers
 from amplint.code.dataflow import receiver
+from amplint.code.module import mentions
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -100,16 +101,12 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report scalers that step an optimizer where everything is float32."""
     stepping = {receiver(site.node) for site in scaler_calls(view, "step")}
     scalers = [built for built in built_scalers(view) if built.target in stepping]
-    if (
-        not scalers
-        or all(built.is_off(view) for built in scalers)
-        or HALF.search(view.module.source)
-    ):
+    if not scalers or all(built.is_off(view) for built in scalers) or mentions(view.module, HALF):
         return
     training = connected_files(view.project, view.module)
     if training.unknown or not training.complete:
         return
-    if any(HALF.search(module.source) for module in training.modules):
+    if any(mentions(module, HALF) for module in training.modules):
         return
     for built in scalers:
         if not built.is_off(view):

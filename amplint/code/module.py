@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
@@ -332,6 +333,37 @@ def names_read(module: Module) -> frozenset[str]:
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             found.update(_names_in_text(node.returns))
     return frozenset(found)
+
+
+def mentions(module: Module, words: re.Pattern[str]) -> bool:
+    """Whether the code of a file holds some words; comments and docstrings do not count."""
+    return bool(words.search(module.source) and words.search(module.once(_code_text)))
+
+
+def _code_text(module: Module) -> str:
+    """The text of a file with blanks for comments, and for strings that are statements."""
+    lines = module.source.splitlines(keepends=True)
+    told = [
+        (node.lineno, len(lines[node.lineno - 1].encode()[: node.col_offset].decode()))
+        for node in walk(module.tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    try:
+        for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
+            if token.type == tokenize.COMMENT or token.start in told:
+                _blank(lines, token)
+    except (tokenize.TokenError, SyntaxError):
+        return module.source
+    return "".join(lines)
+
+
+def _blank(lines: list[str], token: tokenize.TokenInfo) -> None:
+    (first, start), (last, end) = token.start, token.end
+    for row in range(first, last + 1):
+        line = lines[row - 1]
+        until = end if row == last else len(line.rstrip("\r\n"))
+        since = start if row == first else 0
+        lines[row - 1] = line[:since] + " " * (until - since) + line[until:]
 
 
 def _names_in_text(annotation: ast.expr | None) -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from amplint.code.arguments import first_parameter
-from amplint.code.expressions import last_name
+from amplint.code.arguments import first_parameter, passed
+from amplint.code.expressions import callee_of, last_name
 from amplint.code.module import Class, Function, Module
 
 
@@ -68,7 +68,7 @@ def registered(
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         if not any(
-            _registers(item, key) and is_registrar(item.func)  # type: ignore[attr-defined]
+            isinstance(item, ast.Call) and _registers(item, key) and is_registrar(callee_of(item))
             for item in statement.decorator_list
         ):
             continue
@@ -79,10 +79,8 @@ def registered(
             yield found
 
 
-def _registers(decorator: ast.expr, key: str) -> bool:
-    if not isinstance(decorator, ast.Call):
-        return False
-    first = [*decorator.args, *(word.value for word in decorator.keywords)][:1]
+def _registers(decorator: ast.Call, key: str) -> bool:
+    first = passed(decorator).every()[:1]
     return any(isinstance(item, ast.Constant) and item.value == key for item in first)
 
 

@@ -326,7 +326,9 @@ class Interpreter:
         dotted = frame.function.module.resolve(node.func)
         kind = DETACHING.get(name) if receiver is not None else COPYING.get(dotted or name)
         if kind is not None and not isinstance(receiver, Root):
-            source = union(given) if receiver is None else flow_of(receiver)
+            # Options such as `requires_grad=flag` hold nothing that could be cut off.
+            copied = given[: len(node.args)] or given
+            source = union(copied) if receiver is None else flow_of(receiver)
             cut = base_cut(source, kind, node, frame)
             if any(item.arg == "requires_grad" for item in node.keywords):
                 return Flow(frozenset({LEAF}), cut.blocked)
