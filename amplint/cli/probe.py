@@ -220,14 +220,14 @@ def _run(command: str, target: str | None, steps: int, overflow: int, python: st
         f"running {command} for {steps} steps, with all that it does: the probe's cage is not around it"
     )
     status, seen = launched(whole, None, {"quiet": True, "steps": steps, "overflow": overflow})
-    lines, confirmed, failed = checked(seen, [target] if target else None)
+    found = checked(seen, [target] if target else None)
     updates = sum(len(rounds) for each in seen.processes for rounds in each.rounds.values())
-    write_lines(map(printable, lines), sys.stderr)
+    write_lines(map(printable, found.lines), sys.stderr)
     done = updates or sum(each.steps for each in seen.processes)
-    tell(f"{done} steps ran, {confirmed} findings confirmed; the record is in {seen.folder}")
+    tell(f"{done} steps ran, {found.confirmed} findings confirmed; the record is in {seen.folder}")
     if status:
         tell(f"the command ended with status {status}")
-    return 2 if failed else status or int(confirmed > 0)
+    return 2 if found.has_failed else status or int(found.confirmed > 0)
 
 
 def _check(path: str, settings: Settings) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from amplint.errors import UsageError
 
 if TYPE_CHECKING:
+    from amplint.live.joined import Joined
     from amplint.live.merge import Run
 
 _NEVER = "never"
@@ -46,6 +48,9 @@ LEVELS = ("error", "warning", "info", _NEVER)
     metavar="N",
     help="Look closely at one step in N: gradients, weights, modules.",
 )
+@click.option(
+    "--every", type=click.IntRange(1), metavar="N", help="Record the calls of one update in N."
+)
 @click.option("--with-check", is_flag=True, help="Say what the run confirms of `amplint check`.")
 @click.option(
     "--user",
@@ -65,6 +70,7 @@ def run(
     quiet: bool,
     stop_on: str | None,
     sample: int | None,
+    every: int | None,
     with_check: bool,
     user: tuple[str, ...],
     python: str | None,
@@ -93,22 +99,26 @@ def run(
         "user": [os.path.abspath(folder) for folder in user],
         "stop_on": stop_on or "",
         "sample": sample or 0,
+        "every": every or 0,
     }
     status, seen = launched(whole, out, options)
-    if with_check:
-        write_lines(map(printable, checked(seen)[0]), sys.stderr)
+    found = checked(seen) if with_check else None
+    if found is not None:
+        write_lines(map(printable, found.lines), sys.stderr)
     write_lines(map(printable, report.text(seen)), sys.stderr)
     if seen.processes:
         page = _page(seen, os.path.join(seen.folder, PAGE))
         write_lines([printable(f"The record is in {seen.folder}{page}")], sys.stderr)
     if json_file is not None:
-        _write(json_file, report.as_json(seen))
+        _write(json_file, report.as_json(seen, found.findings() if found is not None else None))
     ctx.exit(status or int(_fails(seen, fail_on)))
 
 
 @click.command(short_help="Show the record of a run again, or compare two.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", metavar="FILE", help="Write the page to a file.")
+@click.option("--metrics", metavar="FILE", help="Write the newest figures as OpenMetrics text.")
+@click.option("--trace", metavar="FILE", help="Write a trace that Perfetto and Chrome open.")
 @click.option("--fail-on", type=click.Choice(LEVELS), default=_NEVER, show_default=True)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.argument("other", type=click.Path(exists=True, file_okay=False), required=False)
@@ -117,12 +127,15 @@ def report(
     ctx: click.Context,
     as_json: bool,
     html: str | None,
+    metrics: str | None,
+    trace: str | None,
     fail_on: str,
     folder: str,
     other: str | None,
 ) -> None:
     """Show what `amplint run` has recorded in a folder, or how two runs differ. Needs no torch."""
     from amplint.cli.terminal import write_lines
+    from amplint.live import exports
     from amplint.live import report as writer
     from amplint.live.merge import read_run
     from amplint.live.page import render
@@ -134,6 +147,10 @@ def report(
         return
     if html is not None:
         _write(html, "\n".join(render(seen)))
+    if metrics is not None:
+        _write(metrics, "\n".join(exports.metrics(seen)))
+    if trace is not None:
+        _write(trace, exports.trace(seen))
     write_lines([writer.as_json(seen)] if as_json else map(printable, writer.text(seen)))
     ctx.exit(int(_fails(seen, fail_on)))
 
@@ -167,13 +184,41 @@ def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tupl
         raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
 
 
-def checked(seen: Run, paths: list[str] | None = None) -> tuple[list[str], int, bool]:
+@dataclass(frozen=True)
+class Checked:
     """What a run says about the findings of `amplint check`.
 
     Args:
-        paths: what is checked; the files that had an event in the run unless given.
+        lines: in words.
+        joined: each finding with its verdict.
+        has_failed: a file could not be analysed.
+    """
 
-    Returns: the lines, how many findings it confirms, and whether a file could not be analysed.
+    lines: list[str]
+    joined: list[Joined]
+    has_failed: bool
+
+    @property
+    def confirmed(self) -> int:
+        """How many findings the run confirms."""
+        from amplint.live.joined import CONFIRMED
+
+        return sum(each.verdict == CONFIRMED for each in self.joined)
+
+    def findings(self) -> list[dict[str, Any]]:
+        """The findings as JSON values, with what the run says as their evidence."""
+        from amplint.report.json import finding_object
+
+        return [
+            {**finding_object(each.as_finding()), "verdict": each.verdict} for each in self.joined
+        ]
+
+
+def checked(seen: Run, paths: list[str] | None = None) -> Checked:
+    """Check, and ask the run about each finding.
+
+    Args:
+        paths: what is checked; the files that had an event in the run unless given.
     """
     from amplint.checker import check_paths
     from amplint.cli.options import build_settings, unset_options
@@ -192,8 +237,7 @@ def checked(seen: Run, paths: list[str] | None = None) -> tuple[list[str], int, 
     for found in joined.unforeseen(verdicts, seen):
         code = found.code or found.slug
         lines.append(f"{place(found.file, found.row)}: {code}: seen, not foreseen: {found.words}")
-    confirmed = sum(each.verdict == joined.CONFIRMED for each in verdicts)
-    return lines, confirmed, bool(report.errors)
+    return Checked(lines, verdicts, bool(report.errors))
 
 
 def whole_command(command: tuple[str, ...], *, module: bool, python: str | None) -> list[str]:

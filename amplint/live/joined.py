@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from amplint.findings import Finding
+from amplint.findings import Evidence, Finding
 from amplint.live.catalogue import ENTRIES
 from amplint.live.merge import Run, Seen
 
@@ -24,6 +24,16 @@ class Joined:
     finding: Finding
     verdict: str
     seen: Seen | None = None
+
+    def as_finding(self) -> Finding:
+        """The finding, with what the run says as its evidence; nothing is said of what no run sees."""
+        if self.verdict == CONFIRMED and self.seen is not None:
+            detail = f"{self.seen.words} ({self.seen.count} times)"
+            return replace(self.finding, evidence=Evidence("observed", kind="live", detail=detail))
+        if self.verdict == WITHOUT:
+            evidence = replace(self.finding.evidence, kind="live", detail=WITHOUT)
+            return replace(self.finding, evidence=evidence)
+        return self.finding
 
 
 def join(findings: Iterable[Finding], run: Run) -> Iterator[Joined]:

@@ -48,6 +48,7 @@ class Process:
         ended: whether it ended by itself, so that its record is whole.
         failed: what stopped the watching before, "" for nothing.
         samples: what sampled steps have shown.
+        calls: of the updates whose calls were recorded: scaler, kind, seconds, file and row.
     """
 
     rank: int | None
@@ -63,6 +64,7 @@ class Process:
     seconds: float = 0.0
     unread: int = 0
     samples: Samples = field(default_factory=Samples)
+    calls: list[tuple[int, str, float, str, int]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -175,6 +177,10 @@ def _take(process: Process, line: dict[str, Any]) -> None:
         process.steps, process.ended = line["steps"], True
     elif kind == "failed":
         process.failed = line["words"]
+    elif kind == "calls":
+        process.calls.extend(
+            (s, name, float(t), file, int(row)) for s, name, t, file, row in line["c"]
+        )
     elif kind in ("sample", "kinds", "origin", "unsampled"):
         process.samples.take(line)
 

@@ -142,8 +142,12 @@ def _state(entry: Round) -> str:
     return f"scale {scale}, step {step}"
 
 
-def as_json(run: Run) -> str:
-    """Everything that is known, for programs."""
+def as_json(run: Run, checked: list[dict[str, Any]] | None = None) -> str:
+    """Everything that is known, for programs.
+
+    Args:
+        checked: findings of `amplint check` with what the run says of them, if they were asked for.
+    """
     return json.dumps(
         {
             "format": 1,
@@ -151,6 +155,7 @@ def as_json(run: Run) -> str:
             "findings": [_finding(found) for found in run.findings],
             "disagreements": [asdict(each) for each in disagreements(run.processes)],
             "processes": [_process(process) for process in run.processes],
+            **({} if checked is None else {"check": checked}),
         },
         indent=1,
     )

@@ -43,6 +43,7 @@ class Options:
         stop_on: lowest level of a finding that is raised in the training, "" for none.
         steps, overflow: see `amplint.runtime.sink.Plan`.
         sample: one step in so many is looked at closely; 0 for none.
+        every: the calls of one update in so many are written down; 0 for none.
     """
 
     folder: str
@@ -52,6 +53,7 @@ class Options:
     steps: int = 0
     overflow: int = 0
     sample: int = 0
+    every: int = 0
 
 
 class Journal:
@@ -63,7 +65,8 @@ class Journal:
         self.recorder = Recorder(options.folder, self.say)
         self._steps = 0
         self._beat = 0.0
-        self._samples = self._origins = 0
+        self._samples = self._origins = self._rounds = 0
+        self._calls: list[tuple[int, str, float, str, int]] = []
         self._kinds: dict[str, tuple[str, ...]] = {}
 
     def say(self, words: str) -> None:
@@ -111,8 +114,20 @@ class Journal:
         if place[0]:
             self.recorder.write(k="at", file=place[0], row=place[1])
 
+    def call(self, scaler: int, kind: str, place: Place) -> None:
+        """A call of a round; kept until the round has ended."""
+        self._calls.append((scaler, kind, round(self.recorder.now(), 6), *place))
+
+    def _write_calls(self) -> None:
+        if self._calls and self._rounds % self._options.every == 0:
+            self.recorder.write(k="calls", c=self._calls)
+        self._calls.clear()
+        self._rounds += 1
+
     def round(self, scaler: ScalerRecord, skipped: bool | None) -> None:
         """One short line for each `update()`."""
+        if self._options.every:
+            self._write_calls()
         scale = "null" if scaler.scale is None else repr(scaler.scale)
         is_skipped = "null" if skipped is None else int(skipped)
         self.recorder.write_line(
@@ -185,6 +200,8 @@ class Watch:
         self._journal = Journal(options)
         plan = Plan(options.steps, options.overflow)
         self._observer = self._make_observer(territory, plan, options.sample)
+        if options.every:
+            self._observer.tell_call = self._journal.call
         self._switch = Switch(self._failed)
         self._pid = os.getpid()
         self._hooks = Hooks(self._observer, self._switch)
@@ -279,6 +296,11 @@ class _Current:
     """The one watch of this process."""
 
     watch: Watch | None = None
+
+
+def is_watched() -> bool:
+    """Whether somebody watches this process already."""
+    return _Current.watch is not None
 
 
 def begin(options: Options, *, late: bool = False) -> Watch:

@@ -33,7 +33,7 @@ def to_object(report: Report) -> dict[str, Any]:
     """The report as JSON values."""
     return {
         "version": VERSION,
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [finding_object(finding) for finding in report.findings],
         "errors": [_error(error) for error in report.errors],
         "incomplete": [_incomplete(item) for item in report.incomplete],
         "summary": {
@@ -47,7 +47,8 @@ def to_object(report: Report) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_object(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON values."""
     return {
         "code": finding.code,
         "name": finding.name,

@@ -91,6 +91,8 @@ class Observer:
         #: The threads that have run backwards.
         self._threads: set[int] = set()
         self.has_scaler = False
+        #: Is told each call of a scaler's round, where somebody wants to know.
+        self.tell_call: Callable[[int, str, Place], None] | None = None
         #: `update()` calls, and steps without a scaler.
         self.updates = self.plain_steps = 0
 
@@ -195,8 +197,8 @@ class Observer:
         self._tracker.apply(Event.SCALE, record.number)
         for tensor in outputs:
             self.marks.put(tensor, record.number)
-        self._add(record, "scale")
         place = self.place()
+        self._add(record, "scale", place)
         if record.scale != 1.0 and any(self.marks.scaler_of(tensor) for tensor in inputs):
             self.report("scale-of-scaled", place, record)
 
@@ -258,7 +260,7 @@ class Observer:
         if loss.kind is Kind.MIXED and not raised:
             self.report("losses-mixed", place, record)
         if record is not None:
-            self._add(record, "backward")
+            self._add(record, "backward", place)
         if not raised:
             self.regions.after_backward(all_fed, place, multiplied)
 
@@ -321,7 +323,7 @@ class Observer:
             self.regions.stepped(gradients, place, record)
         gradients.remember(kind, place)
         gradients.note()
-        self._add(record, kind)
+        self._add(record, kind, place)
 
     def updated(self, scaler: Any, new_scale: Any, raised: bool) -> None:
         """`update()` has ended."""
@@ -431,7 +433,7 @@ class Observer:
                 self._tracker.forget(gradients.number)  # divided by hand, so it fits after all
             gradients.remember("clip", place)
             if record is not None:
-                self._add(record, "clip")
+                self._add(record, "clip", place)
 
     def after_clip(self, parameters: list[Any]) -> None:
         """It has ended."""
@@ -514,8 +516,10 @@ class Observer:
         known = (record for record in self.objects.scalers() if record.number == number)
         return next(known, None)
 
-    def _add(self, record: ScalerRecord, kind: str) -> None:
+    def _add(self, record: ScalerRecord, kind: str, place: Place) -> None:
         record.word = zlib.crc32(kind.encode(), record.word)
+        if self.tell_call is not None:
+            self.tell_call(record.number, kind, place)
 
     def _look_at_partner(self, record: ScalerRecord, known: OptimizerRecord) -> None:
         before, known.scaler = known.scaler, record
