@@ -146,9 +146,12 @@ def _direct(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
 def _named(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:
     """The first wrong use of the name that holds the scaled loss."""
     statement = layout.statement(scaling.node)
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    if isinstance(statement, ast.AnnAssign):
+        target: ast.expr = statement.target
+    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+    else:
         return None
-    target = statement.targets[0]
     if not isinstance(target, ast.Name) or not _is_value(layout, scaling.node, statement):
         return None
     for read in _reads(layout, statement, target.id):
@@ -201,7 +204,7 @@ def _minds(layout: Layout, read: ast.AST) -> bool:
     return bool(tests) or bool(_scale_reads(layout)) or _speaks_of_it(layout, read)
 
 
-def _is_value(layout: Layout, call: ast.Call, statement: ast.Assign) -> bool:
+def _is_value(layout: Layout, call: ast.Call, statement: ast.Assign | ast.AnnAssign) -> bool:
     """Whether the call is the assigned value, alone or as one side of `… if … else …`."""
     parent = layout.parents[call]
     return statement.value is call or (
@@ -209,7 +212,7 @@ def _is_value(layout: Layout, call: ast.Call, statement: ast.Assign) -> bool:
     )
 
 
-def _reads(layout: Layout, statement: ast.Assign, name: str) -> Iterator[ast.Name]:
+def _reads(layout: Layout, statement: ast.Assign | ast.AnnAssign, name: str) -> Iterator[ast.Name]:
     """The reads that the scaled value reaches on straight-line code."""
     for node in layout.nodes:
         if not isinstance(node, ast.Name) or node.id != name or not layout.before(statement, node):
@@ -233,7 +236,11 @@ def _scales(view: FileView, function: Function, call: ast.Call) -> bool:
 
 
 def _is_wrong(
-    view: FileView, layout: Layout, scaling: Scaling, statement: ast.Assign, read: ast.Name
+    view: FileView,
+    layout: Layout,
+    scaling: Scaling,
+    statement: ast.Assign | ast.AnnAssign,
+    read: ast.Name,
 ) -> bool:
     use = _use(layout, read)
     if use in COLLECTORS:

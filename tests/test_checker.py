@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,12 +15,14 @@ import pytest
 
 from amplint import checker, inspection, workers
 from amplint.checker import check_paths, check_source
+from amplint.code import texts
 from amplint.config import Settings
 from amplint.findings import Finding, Severity
 from amplint.inspection import FileResult
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 
+ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = Settings(jobs=1)
 MARK = "import torch.amp\n"
 
@@ -522,3 +525,16 @@ def test_the_project_root_decides_where_imports_are_found(tmp_path: Path) -> Non
     known = check_paths([str(script)], replace(SETTINGS, project_root=str(tmp_path), src=("lib",)))
     assert [finding.code for finding in alone.findings] == []
     assert [finding.code for finding in known.findings] == ["AMP105"]
+
+
+@pytest.mark.parametrize("most", [1, 5_000])
+def test_a_project_too_large_to_look_for_callers_is_not_accused(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a caller would tie together is not reported where nobody looks for callers."""
+    monkeypatch.setattr(texts, "_SEARCH_LIMIT", most)
+    fixture = ROOT / "fixtures" / "projects" / "guards_tied_by_caller"
+    shutil.copytree(fixture, tmp_path / "project")
+    settings = replace(SETTINGS, project_root=str(tmp_path / "project"))
+    report = check_paths([str(tmp_path / "project")], settings)
+    assert not report.findings

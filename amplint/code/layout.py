@@ -196,12 +196,16 @@ class Layout:
         return False
 
     def conditions(self, node: ast.AST) -> list[ast.expr]:
-        """The tests of the `if`, `while` and conditional expressions around `node`."""
+        """The tests of the `if`, `while` and conditional expressions around `node`.
+
+        `if True:` is no condition.
+        """
         found: list[ast.expr] = []
         inner = node
         for outer in self.ancestors(node):
-            if isinstance(outer, (ast.If, ast.IfExp, ast.While)) and inner is not outer.test:
-                found.append(outer.test)
+            branches = isinstance(outer, (ast.If, ast.IfExp))
+            if (branches or isinstance(outer, ast.While)) and inner is not outer.test:
+                found += [] if branches and isinstance(outer.test, ast.Constant) else [outer.test]
             inner = outer
         return found
 

@@ -76,6 +76,10 @@ class Lookups:
         """
         return self._search("importing", root, module, package, name)
 
+    def lists(self, root: str) -> bool:
+        """Whether files below a folder are searched at all: not where there are too many."""
+        return bool(self._ask("listed", root))
+
     def read(self, path: str, limit: int = MAX_FILE_SIZE) -> bytes:
         """The bytes of a file.
 
@@ -160,6 +164,10 @@ def _files(root: str) -> str:
     return listing(root).stamp
 
 
+def _is_listed(root: str) -> bool:
+    return bool(listing(root).paths)
+
+
 #: Where projects state their requirements, relative to a folder.
 _REQUIREMENTS = (
     *("pyproject.toml", "setup.cfg", "setup.py", "*requirements*.txt", "requirements/*.txt"),
@@ -178,5 +186,6 @@ _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
     "file": _file,
     "content": _content,
     FILES: _files,
+    "listed": _is_listed,
     "requirements": _requirements,
 }

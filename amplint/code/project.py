@@ -320,6 +320,12 @@ class Project:
         found = self.lookups.importing(root, stem, os.path.basename(folder), name)
         yield from self._loaded(path, root, found)
 
+    def is_searched(self, module: Module) -> bool:
+        """Whether callers of a module are looked for: not in a project with too many files."""
+        path = self._paths.get(module, "")
+        root = path and (self._root or self._project_root(os.path.dirname(path)))
+        return not root or self.lookups.lists(root)
+
     def is_imported_from(self, module: Module, name: str) -> bool:
         """Whether another file of the project gets a name from a module."""
         stem = _stem(self._paths.get(module, ""))

@@ -215,6 +215,17 @@ def mentions(formula: Formula) -> frozenset[str]:
     return frozenset(formula[1:2]) if len(formula) > 1 else frozenset()
 
 
+def is_about_gradients(formula: Formula) -> bool:
+    """Whether a formula knows which answer a test for gradients gives."""
+    if not isinstance(formula, tuple):
+        return False
+    if formula[0] == "not":
+        return is_about_gradients(formula[1])
+    return formula == ("gradient",) or (
+        formula[0] in _DUAL and any(map(is_about_gradients, formula[1]))
+    )
+
+
 def is_under(location: str, root: str) -> bool:
     """Whether a location is `root` or a part of it ("a.b" and "a['k']" are parts of "a")."""
     if not location.startswith(root):

@@ -276,6 +276,8 @@ class _Engine:
         entry = item.entry
         if self.home is not self.module or not _depends_on_callers(item):
             return False
+        if not self.program.is_searched(entry):
+            return True  # the project is too large to look for them
         seen = False
         for unit in self.program.callers(entry):
             if unit.module is self.module:  # of an inherited method; followed already

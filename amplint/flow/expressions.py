@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import ast
 
-from amplint.code.module import walk
+from amplint.code.dataflow import bindings_of
+from amplint.code.module import Function, walk
 from amplint.flow.call import Frame
 from amplint.flow.calls import Calls
-from amplint.flow.conditions import assume, evaluate, forget, is_volatile, settle
+from amplint.flow.conditions import (
+    assume,
+    evaluate,
+    forget,
+    is_about_gradients,
+    is_volatile,
+    settle,
+)
 from amplint.flow.copies import assign_field, is_part_of_copy, place_copy
 from amplint.flow.events import Transitions
+from amplint.flow.facts import asks_for_gradients
 from amplint.flow.functions import Run
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
@@ -35,6 +44,7 @@ class Expressions:
         self.loops = LoopReader(reader)
         self.calls = Calls(reader, transitions, self.expression, run)
         self._walruses: dict[int, bool] = {}
+        self._asking: dict[int, bool] = {}
 
     def bind(self, target: ast.expr, value: Value, state: State, frame: Frame) -> None:
         """Assign, in place: forget the old value, remember the new one."""
@@ -162,10 +172,34 @@ class Expressions:
                 continue
             formula = self.reader.formula(test, current, frame.function)
             decided = evaluate(formula, current) is not None
+            exact = decided or is_about_gradients(formula)
+            if not exact and self._asks_for_gradients(test, frame.function):
+                current = current.copy()
+                self.transitions.doubt_all(current)
             for truth, bucket in ((True, yes), (False, no)):
                 for after in assume(formula, truth, current):
                     bucket.append(after if decided else _noted(after, test, frame, truth))
         return yes, no
+
+    def _asks_for_gradients(self, test: ast.expr, function: Function) -> bool:
+        """Whether a test, or a function that it calls, asks which gradients there are.
+
+        Of `any(p.grad is not None for p in ...)` the formula knows the answer; of all other ways
+        to ask nobody does.
+        """
+        known = self._asking.get(id(test))
+        if known is None:
+            bound = bindings_of(function)
+            named = (bound.get(part.id, ()) for part in walk(test) if isinstance(part, ast.Name))
+            values = [item.value for found in named for item in found if item.value is not None]
+            nodes = [part for value in (test, *values) for part in walk(value)]
+            known = self._asking[id(test)] = asks_for_gradients(nodes) or any(
+                self.program.facts(callee).asks
+                for part in nodes
+                if isinstance(part, ast.Call)
+                for callee in self.program.targets(part, function).functions
+            )
+        return known
 
     def _needs_steps(self, test: ast.BoolOp, state: State, frame: Frame) -> bool:
         """Whether the operands must be evaluated one by one: events, walrus, volatile parts."""

@@ -55,6 +55,7 @@ class FunctionFacts:
         settles: attributes of its parameters that it assigns, `self` included, or that a
             function of the file which it may call assigns, by name.
         generator: whether it yields.
+        asks: whether it asks which gradients exist, and reads no gradient otherwise.
         indirect: whether it calls what a variable or a container holds, or a function of the file
             which it may call does.
     """
@@ -66,6 +67,7 @@ class FunctionFacts:
     self_stores: set[str]
     settles: set[str]
     generator: bool = False
+    asks: bool = False
     indirect: bool = False
     self_fills: set[str] = field(default_factory=set)
 
@@ -167,9 +169,23 @@ def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
             if node.attr == "grad":
                 words.add(ZERO_GRAD)
     own_names = frozenset(names - outer)
-    return FunctionFacts(
-        own_names, words, set(), set(), stores, settles | stores, generator=generator
-    )
+    asks = asks_for_gradients(function.nodes)
+    return FunctionFacts(own_names, words, set(), set(), stores, settles | stores, generator, asks)
+
+
+def asks_for_gradients(nodes: Iterable[ast.AST]) -> bool:
+    """Whether some code compares gradients with None, and does nothing else with them."""
+    reads = {id(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "grad"}
+    if not reads:
+        return False
+    compared = {
+        id(node.left)
+        for node in nodes
+        if isinstance(node, ast.Compare)
+        and isinstance(node.comparators[0], ast.Constant)
+        and node.comparators[0].value is None
+    }
+    return reads <= compared
 
 
 #: Methods that change a container.

@@ -507,6 +507,10 @@ class Program:
         for module in modules:
             yield self._unit_of(module)
 
+    def is_searched(self, function: Function) -> bool:
+        """Whether callers of a function would be found, wherever in its project they are."""
+        return self._project.is_searched(function.module)
+
     def subclasses(self, owner: Class) -> list[Class]:
         """Classes of the project with `owner` among their bases, directly or not."""
         return list(self.objects.subclasses(owner))
