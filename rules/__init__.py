@@ -60,6 +60,7 @@ TABLE: dict[str, str] = {
     "AMP403": "half_under_autocast",
     "AMP404": "loss_target_dtype",
     "AMP405": "shared_weights_cast",
+    "AMP406": "low_precision_trained_weights",
     "AMP407": "low_precision_average",
     "AMP501": "backward_under_autocast",
     "AMP502": "bce_under_autocast",

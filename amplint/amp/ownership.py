@@ -157,6 +157,8 @@ def _inside(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
         yield node.left, False
         yield node.right, False
     elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        if isinstance(node.elt, ast.Call):
+            return  # `item.clone().float()`: copies, which nobody has cast
         tests = " ".join(ast.unparse(test) for part in node.generators for test in part.ifs)
         yield node.generators[0].iter, bool(tests and _SELECTS.search(tests))
         yield from ((part, True) for part, _ in _inside(node.elt))

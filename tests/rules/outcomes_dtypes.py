@@ -17,12 +17,22 @@ def _averages_moved(run: Run, reference: Run) -> float:
     return (moved[0] @ moved[1] / moved[1].square().sum()).item()
 
 
+def _weights_changed(run: Run, reference: Run) -> float:
+    """The share of the weights that changed at all, relative to the reference."""
+    changed = [
+        sum((new != old).sum().item() for new, old in one.before.items())
+        for one in (run, reference)
+    ]
+    return changed[0] / changed[1]
+
+
 OUTCOMES: dict[str, Outcome] = {
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP402": Changes(0.999, 1.001),
     "AMP403": Changes(0.0, 1e-9, reference="good"),
     "AMP405": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP404": Raises("RuntimeError", "expected target dtype to be Long or Byte, but got Float"),
+    "AMP406": Changes(0.0, 0.25, measure=_weights_changed, reference="good"),
     "AMP407": Changes(0.0, 0.1, measure=_averages_moved, reference="good"),
     "AMP503": Raises(
         "RuntimeError", "value cannot be converted to type c10::Half without overflow"
