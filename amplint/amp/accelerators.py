@@ -1,4 +1,4 @@
-"""How an `accelerate.Accelerator` was set up: the values of its constructor's arguments."""
+"""How an `Accelerator` or a `Fabric` was set up: the values of its constructor's arguments."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from amplint.values.provenance import Firmness, Origin
 from amplint.values.values import Possible, Value
 
 ACCELERATOR = "accelerate.Accelerator"
+FABRIC = "lightning.fabric.Fabric"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,11 +34,17 @@ class Setting:
 
 
 def settings_of(
-    view: AmpView, accelerator: ast.expr, function: Function, name: str, index: int
+    view: AmpView,
+    accelerator: ast.expr,
+    function: Function,
+    name: str,
+    index: int,
+    kind: str = ACCELERATOR,
 ) -> Iterator[Setting]:
     """What the constructors that an accelerator may come from say about an argument.
 
     Args:
+        kind: the class of the object.
         name: of the argument ("mixed_precision").
         index: its place among the positional ones.
     """
@@ -46,7 +53,7 @@ def settings_of(
         if not isinstance(call, ast.Call):
             continue
         row = class_row(origin.function.module.resolve(call.func))
-        if row is None or row.name != ACCELERATOR:
+        if row is None or row.name != kind:
             continue
         given = next((item.value for item in call.keywords if item.arg == name), None)
         if given is None and len(call.args) > index:

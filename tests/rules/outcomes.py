@@ -30,6 +30,12 @@ _OUTCOMES: dict[str, Outcome] = {
     "AMP116": Changes(0.35, 0.45),
     "AMP117": Raises("AssertionError", "No inf checks were recorded prior to update."),
     "AMP127": Changes(10, math.inf, reference="good"),
+    "AMP129": Raises(
+        "RuntimeError",
+        "The total norm of order 2.0 for gradients from `parameters` is non-finite, so it cannot be "
+        "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+        "`error_if_nonfinite=False`",
+    ),
     "AMP201": Raises("AssertionError", "Attempted step but _scale is None."),
     "AMP202": Raises("AttributeError", "'NoneType' object has no attribute 'scale'"),
 }

@@ -76,3 +76,22 @@ def test_a_clip_before_the_plugin_unscales_all_but_stops_the_training() -> None:
     assert bad.error is None
     assert good.error is None
     assert 0 < update_ratio(bad, good) < 1e-4
+
+
+def test_fabric_s_clip_raises_at_an_overflow_unless_it_is_told_not_to() -> None:
+    from lightning.fabric import Fabric
+    from lightning.fabric.plugins import MixedPrecision
+
+    fabric = Fabric(accelerator="cpu", plugins=MixedPrecision("16-mixed", "cpu"))
+    model = torch.nn.Linear(4, 1)
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    fabric.backward((100 * model(torch.ones(8, 4)).float()).square().mean() * 1e30)
+    with pytest.raises(RuntimeError, match="is non-finite, so it cannot be clipped"):
+        fabric.clip_gradients(model, optimizer, max_norm=1.0)
+    optimizer.zero_grad()
+    fabric.strategy.precision.scaler.update(1e30)
+    fabric.backward((100 * model(torch.ones(8, 4)).float()).square().mean())
+    fabric.clip_gradients(model, optimizer, max_norm=1.0, error_if_nonfinite=False)
+    before = [item.detach().clone() for item in model.parameters()]
+    optimizer.step()
+    assert all(torch.equal(one, two) for one, two in zip(before, model.parameters()))

@@ -1,0 +1,295 @@
+"""# overflow-is-fatal (AMP129)
+
+The program ends at gradients that are not finite, which its scaler would have skipped.
+
+## What it does
+Flags, behind `scaler.unscale_(optimizer)`, a clip with `error_if_nonfinite=True`, and a `raise`,
+`assert` or exit that is decided by the clip's norm not being finite. Flags `fabric.clip_gradients`
+with `max_norm`, where the Fabric was built with 16-bit mixed precision: it is
+`error_if_nonfinite=True` by default. Where a handler around the clip catches the error, it is
+silent, and so it is about losses: a forward that is not finite is no matter of the scale.
+
+## Why is this bad?
+With a gradient scaler an overflow is an ordinary event. The scale begins at 65536, grows every 2000
+steps, and is too large now and then: gradients become inf, `scaler.step` skips the update, and
+`scaler.update` halves the scale. A program that raises at the norm dies there, often at the first
+batch: `RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite, so
+it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway,
+set `error_if_nonfinite=False``
+
+## Example
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+
+for _ in range(16):
+    optimizer.zero_grad()
+    inputs = torch.randn(8, 4)
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(inputs), 100 * inputs[:, :1])
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+
+for _ in range(16):
+    optimizer.zero_grad()
+    inputs = torch.randn(8, 4)
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(inputs), 100 * inputs[:, :1])
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## How it is confirmed
+Executing the example raises the error above; without it the first steps are skipped, and it trains.
+For Fabric the same with lightning 2.6 and its own plugin on the CPU. The probe does not look for
+it: whether gradients overflow depends on your model and data.
+
+## Fix safety
+No fix is offered: somebody wanted to know.
+
+## Known limits
+Clip, test and `unscale_` have to stand in one function. A test that counts, such as "ten in a row",
+is not reported, nor is one of NaN alone.
+
+## References
+- `torch/nn/utils/clip_grad.py`: `clip_grad_norm_`; `torch/amp/grad_scaler.py`: `GradScaler.step`
+- lightning, `fabric/fabric.py`: `Fabric.clip_gradients`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from amplint.amp import links
+from amplint.amp.accelerators import FABRIC, settings_of
+from amplint.amp.clips import torch_clips
+from amplint.amp.library_objects import calls_on
+from amplint.amp.scaler_calls import scaler_calls
+from amplint.code.dataflow import bindings_of, names_in
+from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
+from amplint.findings import Finding, Link, Severity
+from amplint.rule import Rule
+from amplint.values.provenance import Firmness
+from amplint.view import FileView
+
+RULE = Rule(
+    code="AMP129",
+    name="overflow-is-fatal",
+    severity=Severity.ERROR,
+    effect="crash",
+    summary="the program ends at gradients that are not finite, which the scaler would skip",
+)
+#: With these a Fabric scales losses, on CUDA.
+_SCALED = (16, "16", "16-mixed")
+_EXITS = frozenset(("exit", "_exit", "quit", "abort"))
+_TESTS = frozenset(("isfinite", "isinf"))
+
+RAISES = "`{clip}` raises at the first overflow, which `{scaler}` would skip"
+ENDS = "the program ends at the first overflow of the gradients, which `{scaler}` would skip"
+HELP = "let the step be skipped: drop `error_if_nonfinite`, or log the norm"
+FABRIC_HELP = "pass `error_if_nonfinite=False`: the step is then skipped"
+
+
+def check(view: FileView) -> Iterator[Finding]:
+    """Report what ends a training at an overflow that it could go on from."""
+    if "isfinite" in view.module.source or "isinf" in view.module.source:
+        yield from _fatal_norms(view)
+    if "error_if_nonfinite" in view.module.source:
+        yield from _raising_clips(view)
+    if "abric" in view.module.source and "clip_gradients" in view.module.source:
+        yield from _fabrics(view)
+
+
+def _raising_clips(view: FileView) -> Iterator[Finding]:
+    for clip in torch_clips(view.module):
+        unscaled = _unscaled_before(view, clip.node, clip.function)
+        link = _asked_to_raise(view, clip)
+        if unscaled is None or link is None or _is_caught(clip):
+            continue
+        words = {"clip": view.source_of(clip.node.func), "scaler": _scaler(view, unscaled)}
+        yield _finding(view, clip.node, RAISES.format_map(words), unscaled, (link,))
+
+
+def _asked_to_raise(view: FileView, clip: CallSite) -> Link | None:
+    """That `error_if_nonfinite` is True."""
+    for word in clip.node.keywords:
+        if word.arg == "error_if_nonfinite":
+            firmness = view.values.truth(word.value, clip.function).get(True)
+            known = view.values.of(word.value, clip.function).values
+            if firmness is not None and known:
+                return links.held(firmness, ast.unparse(word.value), "asks for an error")
+    return None
+
+
+def _unscaled_before(view: FileView, node: ast.AST, function: Function) -> CallSite | None:
+    """The `unscale_` of a scaler from which control runs down to a node."""
+    layout = layout_of(function)
+    found = [
+        site
+        for site in scaler_calls(view, "unscale_", within=function)
+        if site.node in layout and node in layout and layout.reaches(site.node, node)
+    ]
+    return found[-1] if found else None
+
+
+def _is_caught(clip: CallSite) -> bool:
+    """Whether a handler of the function may catch what a clip raises."""
+    layout = layout_of(clip.function)
+    return any(
+        isinstance(outer, ast.Try)
+        and outer.handlers
+        and any(layout.holds(statement, clip.node) for statement in outer.body)
+        for outer in layout.ancestors(clip.node)
+    )
+
+
+# -- tests of the norm -----------------------------------------------------------------------------
+
+
+def _fatal_norms(view: FileView) -> Iterator[Finding]:
+    """Tests of a norm that end the program where it is not finite."""
+    clips = torch_clips(view.module)
+    for function in {clip.function: None for clip in clips}:
+        norms = _norms(function, clips)
+        for node in layout_of(function).nodes:
+            ending = _ending(node, norms)
+            if ending is None or _in_handler(function, node):
+                continue
+            unscaled = _unscaled_before(view, node, function)
+            if unscaled is not None:
+                message = ENDS.format(scaler=_scaler(view, unscaled))
+                yield _finding(view, ending, message, unscaled, ())
+
+
+def _norms(function: Function, clips: Iterable[CallSite]) -> set[str]:
+    """The names that are bound to nothing but norms that clips return."""
+    calls = {clip.node for clip in clips if clip.function is function}
+    return {
+        path
+        for path, found in bindings_of(function).items()
+        if all(item.value in calls for item in found)
+    }
+
+
+def _ending(node: ast.AST, norms: set[str]) -> ast.AST | None:
+    """The statement that ends the program where one of the norms is not finite."""
+    if isinstance(node, ast.Assert):
+        return node if _finite_if(node.test, norms) is True else None
+    if not isinstance(node, ast.If):
+        return None
+    finite = _finite_if(node.test, norms)
+    if finite is None:
+        return None
+    for statement in node.orelse if finite else node.body:
+        if isinstance(statement, ast.Raise) or _exits(statement):
+            return statement
+    return None
+
+
+def _exits(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and last_name(call.func) in _EXITS
+
+
+def _finite_if(test: ast.expr, norms: set[str]) -> bool | None:
+    """Which outcome of a test means that a norm is finite; None where it says something else."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _finite_if(test.operand, norms)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        sides = [_finite_if(item, norms) for item in test.values]
+        return False if False in sides else None
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
+        if test.func.attr in ("item", "any", "all") and not test.args:
+            return _finite_if(test.func.value, norms)
+        given = [*test.args, *([] if test.args else [test.func.value])]
+        if test.func.attr in _TESTS and given and names_in(given[0]) & norms:
+            return test.func.attr == "isfinite"
+    return None
+
+
+def _in_handler(function: Function, node: ast.AST) -> bool:
+    """Whether what a statement raises may be caught in the function."""
+    layout = layout_of(function)
+    return any(isinstance(outer, ast.Try) and outer.handlers for outer in layout.ancestors(node))
+
+
+# -- Fabric ----------------------------------------------------------------------------------------
+
+
+def _fabrics(view: FileView) -> Iterator[Finding]:
+    """Clips of a Fabric that scales, which raise unless they are told not to."""
+    for clip in calls_on(view.objects, view.module, FABRIC, "clip_gradients"):
+        assert isinstance(clip.node.func, ast.Attribute)
+        given = {item.arg: item.value for item in clip.node.keywords}
+        if "max_norm" not in given or None in given or len(clip.node.args) > 2:
+            continue
+        if clip.node not in layout_of(clip.function) or _is_caught(clip):
+            continue
+        asked = given.get("error_if_nonfinite")
+        if asked is not None and view.values.of(asked, clip.function).only() is not True:
+            continue
+        fabric = clip.node.func.value
+        link = _scales(view, fabric, clip.function)
+        if link is not None:
+            words = {"clip": view.source_of(clip.node.func), "scaler": "its scaler"}
+            message = RAISES.format_map(words).replace("`its scaler`", "its scaler")
+            rests = (
+                links.library_object(view, fabric, clip.function),
+                link,
+                links.proved("damage", clip.node, "raises where gradients are not finite"),
+            )
+            yield view.finding(RULE, clip.node, message, FABRIC_HELP, links=rests)
+
+
+def _scales(view: FileView, fabric: ast.expr, function: Function) -> Link | None:
+    for item in settings_of(view, fabric, function, "precision", 4, FABRIC):
+        for value in sorted(item.possible.values, key=lambda value: -value.firmness):
+            if value.content in _SCALED and not isinstance(value.content, bool) and item.given:
+                text = ast.unparse(item.given)
+                if value.firmness is Firmness.CHOICE:
+                    text = f"{text} == {value.content!r}"
+                return links.held(value.firmness, text, "makes the Fabric scale")
+    return None
+
+
+def _scaler(view: FileView, unscaled: CallSite) -> str:
+    assert isinstance(unscaled.node.func, ast.Attribute)
+    return view.source_of(unscaled.node.func.value)
+
+
+def _finding(
+    view: FileView,
+    node: ast.AST,
+    message: str,
+    unscaled: CallSite,
+    more: tuple[Link, ...],
+) -> Finding:
+    path = (view.step(unscaled.node, view.module, "the scaler would skip what is not finite"),)
+    rests = (
+        *links.stepped(view, unscaled),
+        *more,
+        links.proved("damage", node, "ends the program where gradients are not finite"),
+    )
+    return view.finding(RULE, node, message, HELP, path=path, links=rests)
