@@ -7,12 +7,12 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from amplint.flow.liveness import NONE_DEAD, Dead
-from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
+from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value, is_not_none, is_truthy, kind_of
 
 #: More states than this at one point are widened: guard values leave the key first.
 STATE_LIMIT = 64
@@ -20,6 +20,8 @@ STATE_LIMIT = 64
 #: have fewer.
 LIGHT = 128
 
+#: Kinds of values that decide tests of their place by themselves.
+_PLAIN = frozenset({"const", "none"})
 SWITCH = ".<enabled>"  # of a scaler: under which condition it is on
 EVERY = "*"  # every optimizer that has not been named yet
 
@@ -189,10 +191,11 @@ def _join(group: list[State]) -> State:
         return first
     values, facts = first.values, first.facts
     for other in group[1:]:
-        if other.values != values:
+        same_values = other.values == values
+        if not same_values or other.facts != facts:
+            facts = _common_facts(values, facts, other)
+        if not same_values:
             values = _common(values, other.values)
-        if other.facts != facts:
-            facts = _common(facts, other.facts)
     shortest = min(group, key=lambda state: state.length)
     return State(dict(first.typestate), dict(values), dict(facts), shortest.trail)
 
@@ -218,6 +221,37 @@ def _forget(typestate: dict[tuple, Any], key: tuple) -> None:
         typestate.pop(key, None)
     else:
         typestate[key] = True
+
+
+def _common_facts(values: Mapping[str, Value], facts: dict, other: State) -> dict:
+    """What both know of tests: one by a test before, the other perhaps by what was assigned.
+
+    `args.amp` was tested and is false here, there it was set to False: it is false in both.
+    """
+    kept = _common(facts, other.facts)
+    for known, unsaid in ((facts, other.values), (other.facts, values)):
+        for atom, truth in known.items():
+            if atom not in kept and _by_value(atom, unsaid) is truth:
+                kept[atom] = truth
+    for location, value in values.items() if values is not other.values else ():
+        beside = other.values.get(location)
+        if beside != value and kind_of(value) in _PLAIN and kind_of(beside) in _PLAIN:
+            truth = is_truthy(value)
+            if truth is not None and truth is is_truthy(beside):
+                kept["true", location] = truth
+    return kept
+
+
+def _by_value(atom: tuple[Any, ...], values: Mapping[str, Value]) -> bool | None:
+    """The truth of a test of a place that holds a literal or None; None if it does not."""
+    value = values.get(atom[1]) if len(atom) > 1 else None
+    if kind_of(value) not in _PLAIN:
+        return None
+    if atom[0] == "true":
+        return is_truthy(value)
+    if atom[0] == "some":
+        return is_not_none(value)
+    return value[1:] == (atom[2],) if atom[0] == "equal" else None
 
 
 def _common(left: dict, right: dict) -> dict:

@@ -31,6 +31,39 @@ def test_equal_typestates_are_merged_to_common_knowledge() -> None:
     assert joined.facts == {}
 
 
+@pytest.mark.parametrize(
+    ("value", "atom", "truth"),
+    [
+        (("const", False), ("true", "f:flag"), False),
+        (("const", "fp16"), ("true", "f:flag"), True),
+        (("const", "fp16"), ("equal", "f:flag", "fp16"), True),
+        (("const", "fp16"), ("equal", "f:flag", "bf16"), False),
+        (NONE, ("some", "f:flag"), False),
+        (NONE, ("true", "f:flag"), False),
+        (NONE, ("equal", "f:flag", "none"), False),
+    ],
+)
+def test_what_one_has_tested_and_the_other_has_set_is_common(
+    value: tuple, atom: tuple, truth: bool
+) -> None:
+    tested = tagged(Gradient.SCALED, facts={atom: truth})
+    refuted = tagged(Gradient.SCALED, facts={atom: not truth})
+    for one, other, expected in (
+        (tested, tagged(Gradient.SCALED, values={"f:flag": value}), {atom: truth}),
+        (refuted, tagged(Gradient.SCALED, values={"f:flag": value}), {}),
+    ):
+        for states in ([one, other], [other, one]):
+            [joined] = merge(states, frozenset())
+            assert (joined.values, joined.facts) == ({}, expected)
+
+
+def test_two_falsy_values_are_false_in_common() -> None:
+    first = tagged(Gradient.SCALED, values={"f:flag": ("const", False)})
+    second = tagged(Gradient.SCALED, values={"f:flag": NONE})
+    [joined] = merge([first, second], frozenset())
+    assert joined.facts == {FACT: False}
+
+
 def test_knowledge_that_tells_typestates_apart_survives() -> None:
     scaled = [tagged(Gradient.SCALED, facts={FACT: True}) for _ in range(2)]
     plain = [tagged(Gradient.PLAIN, facts={FACT: False}) for _ in range(2)]
