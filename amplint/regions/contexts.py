@@ -180,7 +180,8 @@ class Contexts:
     ) -> Alternatives:
         dotted = function.module.resolve(callee)
         if dotted in names.AUTOCASTS:
-            return (self._built(str(dotted), given, call, function),)
+            built = self._built(str(dotted), given, call, function)
+            return UNKNOWN if _raises(str(dotted), given.passed) else (built,)
         if dotted is not None and dotted.startswith("torch."):
             return UNKNOWN
         if isinstance(callee, ast.IfExp):
@@ -316,6 +317,16 @@ class Contexts:
             return None
         contents = (value.content for value in possible.values)
         return frozenset(item.name if isinstance(item, DType) else item for item in contents)
+
+
+def _raises(dotted: str, given: Passed) -> bool:
+    """Whether a call of torch's own autocast raises whatever its values are: nothing is entered."""
+    fixed = dotted in names.DEVICE_AUTOCASTS
+    known = _OLD_PARAMETERS if fixed else _PARAMETERS
+    if given.spread:
+        return False
+    has_device = fixed or given.positional or "device_type" in given.named
+    return not has_device or not given.named.keys() <= set(known)
 
 
 def _only_bool(values: Constants) -> bool | None:
