@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from amplint.code.arguments import bind, passed
+from amplint.code.arguments import bind, parameters, passed
+from amplint.code.dataflow import bindings_of
 from amplint.code.module import Function, walk
 from amplint.flow.call import argument_expressions, callee_name
 from amplint.flow.conditions import forget
@@ -208,7 +209,7 @@ class LoopReader:
 
     def _counter(self, node: ast.For, state: State, frame) -> str | None:
         """The location of the loop's index, registered with its first value."""
-        found = _index_of(node)
+        found = _index_of(node, frame.function)
         if found is None:
             return None
         name, first, iterable = found
@@ -296,33 +297,36 @@ def inner_iterable(node: ast.expr) -> ast.expr:
     return node
 
 
-def _index_of(node: ast.For) -> tuple[str, int | None, ast.expr | None] | None:
+def _index_of(node: ast.For, function: Function) -> tuple[str, int | None, ast.expr | None] | None:
     """(index name, its first value if known, the iterable it counts) of an enumerating loop."""
-    iterable = node.iter
-    while isinstance(iterable, ast.Call) and callee_name(iterable) in TRANSPARENT and iterable.args:
-        iterable = iterable.args[0]
-    if (
-        isinstance(iterable, ast.Call)
-        and callee_name(iterable) == "range"
-        and isinstance(node.target, ast.Name)
-    ):
+    iterable = _counting(node.iter, function)
+    if not isinstance(iterable, ast.Call):
+        return None
+    name = callee_name(iterable)
+    if name == "range" and isinstance(node.target, ast.Name):
         first = iterable.args[0] if len(iterable.args) > 1 else None
         return node.target.id, _start(first), None
-    if isinstance(node.target, ast.Tuple) and isinstance(node.target.elts[0], ast.Name):
-        if (
-            not isinstance(iterable, ast.Call)
-            or callee_name(iterable) != "enumerate"
-            or not iterable.args
-        ):
-            return (node.target.elts[0].id, 0, iterable) if _may_enumerate(iterable) else None
-        start = _enumerate_start(iterable)
-        return node.target.elts[0].id, start, inner_iterable(iterable.args[0])
+    index = node.target.elts[0] if isinstance(node.target, ast.Tuple) else None
+    if name == "enumerate" and isinstance(index, ast.Name) and iterable.args:
+        return index.id, _enumerate_start(iterable), inner_iterable(iterable.args[0])
     return None
 
 
-def _may_enumerate(iterable: ast.expr) -> bool:
-    """`pbar = tqdm(enumerate(loader))` leaves only the name of the bar in the loop."""
-    return isinstance(iterable, ast.Name) and "bar" in iterable.id.lower()
+def _counting(
+    iterable: ast.expr, function: Function, names: frozenset[str] = frozenset()
+) -> ast.expr:
+    """What a loop really goes over: behind a progress bar, and behind the name of one."""
+    while isinstance(iterable, ast.Call) and callee_name(iterable) in TRANSPARENT and iterable.args:
+        iterable = iterable.args[0]
+    if not isinstance(iterable, ast.Name) or iterable.id in names | parameters(function).keys():
+        return iterable
+    values = [binding.value for binding in bindings_of(function).get(iterable.id, ())]
+    known = [value for value in values if value is not None]
+    behind = [_counting(value, function, names | {iterable.id}) for value in known]
+    # `if is_main: batches = tqdm(batches)` goes over the same.
+    others = {ast.dump(item): item for item in behind if ast.dump(item) != ast.dump(iterable)}
+    same = len(others) == 1 and len(known) == len(values)
+    return next(iter(others.values())) if same else iterable
 
 
 def _enumerate_start(call: ast.Call) -> int | None:

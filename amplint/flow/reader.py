@@ -7,7 +7,6 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import ge, gt, le, lt
 
 from amplint.amp.libraries import class_row
 from amplint.amp.roles import Role, optimizer_name, scaler_name
@@ -23,7 +22,7 @@ from amplint.flow.places import COUNTING_CALLS, item_location
 from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import SWITCH, State
 from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none, is_truthy, kind_of
-from amplint.flow.windows import Windows, literal_of
+from amplint.flow.windows import COMPARISONS, Windows, literal_of
 
 #: Stable calls whose result is a bool; of any other the value itself is unknown.
 BOOLEAN_CALLS = frozenset(
@@ -55,7 +54,6 @@ PREDICATE_DEPTH = 3
 #: Constructors of what a flag can become -> the kind of that value.
 _KINDS = {"bool": "formula", "int": "formula", "str": "text"}
 _SWAPPED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
-_ORDERS = {ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge}
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 
 
@@ -542,7 +540,9 @@ class Reader(Windows):
     ) -> Formula:
         if isinstance(left, ast.Constant):
             left, right = right, left
-        literal = literal_of(right)
+        literal = self._literal(right, state, function)
+        if literal is None and self._literal(left, state, function) is not None:
+            left, literal = right, self._literal(left, state, function)
         if literal in ("True", "False"):
             text = self.value(left, state, function)
             if text is not None and text[0] == "text":
@@ -566,6 +566,14 @@ class Reader(Windows):
             return ("equal", location, literal)
         return self._generic("==", left, right, state, function)
 
+    def _literal(self, node: ast.expr, state: State, function: Function) -> object | None:
+        """A literal, or what a name for one stands for: `SEGMENT = 0`."""
+        literal = literal_of(node)
+        if literal is not None or not isinstance(node, ast.Name):
+            return literal
+        known = self.raw(node, state, function)
+        return known[1] if kind_of(known) == "const" else None
+
     def _membership(
         self, left: ast.expr, right: ast.expr, state: State, function: Function
     ) -> Formula:
@@ -583,7 +591,7 @@ class Reader(Windows):
         number = right.value if isinstance(right, ast.Constant) else None
         known = self._number(left, state, function)
         if known is not None and isinstance(number, (int, float)):
-            return _ORDERS[type(operator)](known, number)
+            return COMPARISONS[type(operator)](known, number)
         text = self.text(left, state, function)
         if isinstance(left, ast.Call) and callee_name(left) == "len" and left.args:
             text = self.locate(left.args[0], state, function) or text

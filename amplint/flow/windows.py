@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
+from operator import eq, ge, gt, le, lt, ne
 
 from amplint.code.module import Function, walk
 from amplint.flow.call import callee_name
@@ -13,6 +14,8 @@ from amplint.flow.places import Places
 from amplint.flow.state import State
 from amplint.flow.values import kind_of
 
+#: What comparisons of numbers ask.
+COMPARISONS = {ast.Eq: eq, ast.NotEq: ne, ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge}
 _TOTAL_NAME = re.compile(r"len|num|n_|total|max|steps|batches|iters|size", re.IGNORECASE)
 
 
@@ -58,10 +61,17 @@ class Windows(Places):
         period = self._period(left.right, state, function)
         if period is None:
             return None
+        literal = literal_of(right)
+        if period == "1" and isinstance(literal, int) and type(operator) in COMPARISONS:
+            return COMPARISONS[type(operator)](0, literal)  # nothing is left over, ever
         place, end = self._window_counter(left.left, state, function)
         if place is None:
             return None
-        literal = literal_of(right)
+        if literal == 1 and self._begins_at_one(left.left, state, function):
+            # Counting begins with 1, and so does each window.
+            start: Formula = ("boundary", place, period, False)
+            if isinstance(operator, (ast.Eq, ast.NotEq)):
+                return start if isinstance(operator, ast.Eq) else negate(start)
         if literal == 0 and isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt)):
             atom: Formula = ("boundary", place, period, end)
             return atom if isinstance(operator, ast.Eq) else negate(atom)
@@ -84,6 +94,12 @@ class Windows(Places):
         if kind_of(known) == "const":
             return repr(known[1])
         return self.text(node, state, function)
+
+    def _begins_at_one(self, node: ast.expr, state: State, function: Function) -> bool:
+        """Whether a count, or what is added up of one, is 1 in the first round of its loop."""
+        counter, offset = self._counter(node, state, function)
+        first = self.counters.get(counter or "")
+        return first is not None and first + offset == 1
 
     def _window_counter(
         self, node: ast.expr, state: State, function: Function
