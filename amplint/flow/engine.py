@@ -25,7 +25,7 @@ from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE, is_stub
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
-from amplint.flow.links import links_of, scaler_and_optimizer
+from amplint.flow.links import absence, links_of, scaler_and_optimizer
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
@@ -465,7 +465,10 @@ class _Engine:
             flags = list(deciding_flags(interpreter.reader, steps, place.scaler_text, state))
             if flags:
                 verdict.details.setdefault("guard", condition((flags[0][1], flags[0][3])))
-            links = links_of(self.program, steps_of(state.trail), steps, flags)
+            links = (
+                *links_of(self.program, steps_of(state.trail), steps, flags),
+                *absence(judge.unproved_absence(slug, site, steps)),
+            )
             home = self._home(place, state)
             if home is place:
                 item = Found(slug, place, state.copy(), verdict, function, links=links)

@@ -60,6 +60,12 @@ def _objects(
         yield Link("object", standing, text, CLAIMS[role])
 
 
+def absence(tests: tuple[str, ...]) -> Iterator[Link]:
+    """That calls are left out by several tests at once, or for each element of a loop."""
+    if tests:
+        yield Link("reach", Standing.GUESS, " and ".join(tests), "leave every such call out")
+
+
 def scaler_and_optimizer(program: Program, site: CallSite) -> Iterator[Link]:
     """Both objects of `scaler.step(optimizer)`, where no path shows more of them."""
     assert isinstance(site.node.func, ast.Attribute)

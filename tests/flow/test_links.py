@@ -82,3 +82,62 @@ def test_a_name_alone_carries_no_error() -> None:
     """Nobody in sight calls it, and `step` is all that is asked of the object."""
     found = check("def end(scaler, thing):\n    scaler.step(thing)\n    scaler.step(thing)\n", "")
     assert [(item.code, item.severity) for item in found] in ([], [("AMP104", Severity.INFO)])
+
+
+@pytest.mark.parametrize(
+    ("body", "severity"),
+    [
+        # One test may come out either way.
+        ("if kinds.a:\n  scaler.scale(loss).backward()", Severity.ERROR),
+        ("if kinds.a:\n  if kinds.b:\n    scaler.scale(loss).backward()", Severity.ERROR),
+        # That none of several does is shown by nothing.
+        (
+            (
+                "if kinds.a:\n  scaler.scale(loss).backward(retain_graph=True)\n"
+                "if kinds.b:\n  scaler.scale(loss).backward()"
+            ),
+            Severity.INFO,
+        ),
+        (
+            (
+                "if kinds.a:\n  scaler.scale(loss).backward()\n"
+                "elif kinds.b:\n  scaler.scale(2 * loss).backward()"
+            ),
+            Severity.INFO,
+        ),
+    ],
+)
+def test_several_tests_that_leave_every_backward_out_are_guessed(
+    body: str, severity: Severity
+) -> None:
+    head = "from torch.amp import GradScaler\nscaler = GradScaler('cuda')\n"
+    loop = (
+        f"optimizer.zero_grad()\nlosses = net(batch)\nloss = losses['sum']\n{body}\n"
+        "scaler.step(optimizer)\nscaler.update()\n"
+    )
+    function = "def train(net, optimizer, batches, kinds):\n  for batch in batches:\n{}"
+    found = check(head + function.format(textwrap.indent(loop, "    ")), head="")
+    (finding,) = [item for item in found if item.code == "AMP101"]
+    assert finding.severity is severity
+
+
+@pytest.mark.parametrize(
+    ("test", "severity"),
+    [("name != 'judge'", Severity.INFO), ("is_finite", Severity.ERROR)],
+)
+def test_that_a_loop_leaves_every_element_out_is_guessed(test: str, severity: Severity) -> None:
+    source = f"""
+    from torch.amp import GradScaler
+
+    def train(net, optimizers, batches, is_finite):
+        scaler = GradScaler("cuda")
+        for batch in batches:
+            scaler.scale(net(batch)).backward()
+            for name in optimizers.keys():
+                if {test}:
+                    scaler.step(optimizers[name])
+                    optimizers[name].zero_grad()
+            scaler.update()
+    """
+    (finding,) = check(textwrap.dedent(source), head="")
+    assert (finding.code, finding.severity) == ("AMP106", severity)
