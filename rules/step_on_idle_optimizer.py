@@ -73,6 +73,7 @@ import re
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.ownership import owned_modules, path_in
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.roles import Role
 from amplint.code.arguments import passed
@@ -159,7 +160,7 @@ def _built(
     bindings = bindings_of(function).get(optimizer, [])
     call = bindings[0].value if len(bindings) == 1 else None
     if not isinstance(call, ast.Call) or view.roles.role_of(call, function) is not Role.OPTIMIZER:
-        return None
+        return _built_by(view, function, optimizer) if len(bindings) == 1 else None
     sources = [*call.args, *(item.value for item in call.keywords if item.arg == "params")]
     callee = sources[0].func if sources and isinstance(sources[0], ast.Call) else None
     if not isinstance(callee, ast.Attribute) or callee.attr != "parameters":
@@ -168,6 +169,20 @@ def _built(
     if not isinstance(model, ast.Name) or model.id in parameters(function):
         return None
     return model.id, call
+
+
+def _built_by(view: FileView, function: Function, optimizer: str) -> tuple[str, ast.Call] | None:
+    """The same where a called function has built it: the model here, and the call."""
+    owned = list(owned_modules(view, ast.Name(optimizer, ast.Load()), function))
+    if len(owned) != 1 or owned[0].selected:
+        return None
+    call = owned[0].optimizer.activation
+    while call is not None and call.caller is not function:
+        call = call.outer
+    model = path_in(view, owned[0], function)
+    if call is None or model is None or not model.isidentifier() or model in parameters(function):
+        return None
+    return model, call.call
 
 
 def _diagnose(
@@ -179,13 +194,22 @@ def _diagnose(
         return "", {}
     freezers = _freezing_calls(view, layout, model)
     place = _frozen(layout, model, freezers)
-    if place is not None and _only_inert(layout, model, may_run=True, besides=freezers):
+    known = freezers | ({built} if _leaves_frozen(view, built, function) else set())
+    if place is not None and _only_inert(layout, model, may_run=True, besides=known):
         return FROZEN, {"model": model, "row": place.lineno}
     is_own = len(bindings) == 1 and _is_constructed(bindings[0])
     if is_own and _only_inert(layout, model, may_run=False):
         return UNUSED, {"model": model}
     place = _replacement(step, layout, model, built)
     return (REPLACED, {"model": model, "row": place.lineno}) if place is not None else ("", {})
+
+
+def _leaves_frozen(view: FileView, built: ast.Call, function: Function) -> bool:
+    """Whether a function that builds an optimizer says nothing of what is trained."""
+    factory = view.objects.callee(built, function)
+    return factory is not None and not any(
+        isinstance(node, ast.Attribute) and "requires_grad" in node.attr for node in factory.nodes
+    )
 
 
 def _shared_name(layout: Layout, model: str) -> bool:

@@ -194,7 +194,7 @@ def _owned(view: AmpView, optimizer: ast.expr, function: Function) -> list[str]:
     if not found.complete or not all(is_optimizer_call(view, item) for item in found.origins):
         return []
     owned = [
-        [_path_in(view, item, function) for item in _owned_by(view, built) if not item.selected]
+        [path_in(view, item, function) for item in _owned_by(view, built) if not item.selected]
         for built in found.origins
     ]
     return [
@@ -209,7 +209,7 @@ def _passing_call(origin: Origin) -> ast.AST | None:
     return next((step.node for step in reversed(origin.steps) if step.passes), None)
 
 
-def _path_in(view: AmpView, owned: Owned, function: Function) -> str | None:
+def path_in(view: AmpView, owned: Owned, function: Function) -> str | None:
     """A module, as `function` writes it; None if it cannot name it."""
     place = owned.module
     path, here, activation = path_text(place.expression), place.function, place.activation

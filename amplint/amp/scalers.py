@@ -13,7 +13,7 @@ from amplint.amp.view import AmpView
 from amplint.code.arguments import fill, passed
 from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.definitions import returned
-from amplint.code.expressions import path_text
+from amplint.code.expressions import callee_of, path_text
 from amplint.code.module import Class, Function
 from amplint.code.records import is_record, record_parameters
 from amplint.values.provenance import Origin
@@ -97,7 +97,9 @@ def _from_factory(view: AmpView, call: ast.Call, function: Function) -> Iterator
             for value in returned(factory)
         ]
         if built and built[0] is not None and None not in built:
-            yield BuiltScaler(call, function, target, built[0], factory)
+            made = built[0].expression
+            assert isinstance(made, ast.Call)
+            yield BuiltScaler(call, function, target, made, built[0].function)
 
 
 def _taken_from(call: ast.Call, function: Function) -> Iterator[tuple[str, Key]]:
@@ -147,7 +149,7 @@ def _may_build(view: AmpView, call: ast.Call, function: Function) -> bool:
     To find the method that an object has can take the callers of callers; few objects that a
     training function calls are factories.
     """
-    callee = call.func
+    callee = callee_of(call)
     if isinstance(callee, ast.Name):
         return isinstance(view.objects.symbol(callee, function), Function)
     if not isinstance(callee, ast.Attribute):
@@ -156,18 +158,29 @@ def _may_build(view: AmpView, call: ast.Call, function: Function) -> bool:
     return is_own or bool(_SCALES.search(callee.attr)) or view.module.resolve(callee) is not None
 
 
-def _constructor(view: AmpView, value: ast.expr | None, factory: Function) -> ast.Call | None:
-    """The constructor call that a returned expression stands for."""
-    if isinstance(value, ast.Name):
-        bindings = bindings_of(factory).get(value.id, [])
-        value = bindings[0].value if len(bindings) == 1 and bindings[0].value else value
-    roles = view.roles_of(factory.module)
-    if not isinstance(value, ast.Call):
+def _constructor(view: AmpView, value: ast.expr | None, factory: Function) -> Origin | None:
+    """The constructor call behind what a factory returns, if each call of it builds anew."""
+    found = view.values.origins.of(value, factory) if value is not None else None
+    if found is None or not found.complete or len(found.origins) != 1:
         return None
-    return value if roles.role_of(value, factory) is Role.SCALER else None
+    (made,) = found.origins
+    call = made.expression
+    if not isinstance(call, ast.Call) or not _runs_in(made, factory):
+        return None
+    role = view.roles_of(made.function.module).role_of(call, made.function)
+    return made if role is Role.SCALER else None
+
+
+def _runs_in(made: Origin, factory: Function) -> bool:
+    """Whether a value is created in a function, or in one that it calls for it."""
+    call = made.activation
+    while made.function is not factory and call is not None:
+        if call.caller is factory:
+            return True
+        call = call.outer
+    return made.function is factory
 
 
 def is_handed_to(call: ast.Call, path: str) -> bool:
     """Whether an object is among the arguments of a call."""
-    given = [*call.args, *(item.value for item in call.keywords)]
-    return any(path_text(argument) == path for argument in given)
+    return any(path_text(argument) == path for argument in passed(call).every())

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.code.arguments import parameters
+from amplint.code.arguments import parameters, passed
 from amplint.code.classes import ancestry_in_file, subclasses_in
 from amplint.code.expressions import path_text
 from amplint.code.layout import SCOPES, layout_of
@@ -256,8 +256,8 @@ def receiver(call: ast.Call) -> str:
 
 
 def arguments(call: ast.Call) -> list[ast.expr]:
-    """The values of positional and keyword arguments."""
-    return [*call.args, *(item.value for item in call.keywords)]
+    """The values of positional and keyword arguments, of `*(a, b)` and `partial` as well."""
+    return passed(call).every()
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -180,14 +180,8 @@ class Entries:
         """Whether a base class is of the program, or one that brings no scaler along."""
         if self.program.find_class(base, owner.module.body) is not None:
             return True
-        return ast.unparse(base) in (
-            "object",
-            "nn.Module",
-            "torch.nn.Module",
-            "ABC",
-            "abc.ABC",
-            "Module",
-        )
+        named = owner.module.resolve(base) or ast.unparse(base)
+        return named in ("object", "nn.Module", "torch.nn.Module", "ABC", "abc.ABC", "Module")
 
     def _sets_on_class(self, owner: Class, name: str) -> bool:
         return any(

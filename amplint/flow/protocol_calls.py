@@ -317,9 +317,10 @@ class ProtocolCalls:
 
     def _optimizers_over(self, call: Call) -> frozenset[str] | None:
         """Optimizers that own the clipped module's parameters, if that is known."""
-        if not call.node.args:
+        clipped = call.named.get("parameters") or next(iter(call.positional), None)
+        if clipped is None:
             return None
-        modules = self.modules_in(call.node.args[0], call.state, call.function)
+        modules = self.modules_in(clipped, call.state, call.function)
         owners = {key for key, owned in self.parameters.items() if owned & modules}
         return frozenset(owners) or None
 
