@@ -251,6 +251,8 @@ def _is_alone(view: FileView, built: BuiltScaler) -> bool:
         return False
     calls = [list(_own_calls(view, built, method)) for method in ("scale", "step")]
     helpers = {call.function for each in calls for call in each} - {built.function}
+    sites = {call.node for each in calls for call in each if call.path}
+    helpers.update(filter(None, (view.objects.callee(site, built.function) for site in sites)))
     if any("load_state_dict" in ast.unparse(helper.node) for helper in helpers):
         return False
     return all(calls) and not _escapes(built)

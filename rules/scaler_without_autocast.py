@@ -92,7 +92,7 @@ HELP = "run the forward under `torch.autocast`, or drop the scaler"
 #: Whatever may make half precision values, or hide what does.
 HALF = re.compile(
     r"autocast|\bhalf\b|float16|fp16\b.*dtype|MixedPrecision|custom_fwd|getattr\(torch\b"
-    r"|(?:args|cfg|config|conf|opt|options|self)\.\w*dtype|set_default_dtype|float8"
+    r"|(?:args|cfg|config|conf|opt|options|self)\.\w*dtype|\.\w+_dtype\b|float8"
     r"|import_module|__import__|hub\.load|jit\.load|\bexec\(|\beval\("
 )
 

@@ -13,7 +13,7 @@ from amplint.amp.view import AmpView
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite, Function, Module
 from amplint.values.provenance import Activation, Origin
 
 TORCH_SCALERS = names.GRAD_SCALERS | names.SHARDED_GRAD_SCALERS
@@ -87,16 +87,17 @@ def unscales_otherwise(view: AmpView, built: Origin) -> bool:
     """
     return any(
         any(item.expression is built.expression for item in found)
-        for found in view.once(_rebuilt_scalers)
+        for module in dict.fromkeys((view.module, built.function.module))
+        for found in view.once(_rebuilt_scalers, module)
     )
 
 
-def _rebuilt_scalers(view: AmpView) -> tuple[tuple[Origin, ...], ...]:
+def _rebuilt_scalers(view: AmpView, module: Module) -> tuple[tuple[Origin, ...], ...]:
     """Origins of what `scaler._unscale_grads_ = ...` is done to, and of what that is a part of."""
     found: list[tuple[Origin, ...]] = []
-    for function in view.module.functions:
+    for function in module.functions:
         found += _replaced_unscaling(view, function, None)
-    for site in view.module.calls:
+    for site in module.calls:
         callee = view.objects.symbol(site.node.func, site.function)
         if isinstance(callee, Function) and _UNSCALING in callee.module.source:
             found += _replaced_unscaling(view, callee, Activation(callee, site.node, site.function))
