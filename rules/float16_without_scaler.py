@@ -61,7 +61,8 @@ its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scal
 Only where the dtype is surely float16: given so, or left to CUDA's default. The loss is followed
 through plain assignments. Where a file that takes part builds a scaler, uses one, or imports a
 library that has one, nothing is said; a name that speaks of a scaler makes it `info`. Branches are
-compared within one function, and not under tests about AMP, precision or the device.
+compared within one function, and not under tests about AMP, precision or the device, or of a
+parameter that stays the same for the whole call.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Gradient Scaling"

@@ -70,8 +70,8 @@ Executing a step that overflows: the hook runs although no parameter changed.
 No fix is offered: either the hook or the fused optimizer has to go.
 
 ## Known limits
-Only hooks of an optimizer that is built with a literal `fused=True` in the same file. A hook that
-asks `optimizer.found_inf` is taken to know.
+Only hooks of an optimizer that every constructor call in sight builds with `fused=True`, which may
+be the default of an option. A hook that asks `optimizer.found_inf` is taken to know.
 
 ## References
 - `torch/amp/grad_scaler.py`: `GradScaler.step`, the branch for `_step_supports_amp_scaling`

@@ -60,9 +60,10 @@ again and again: the scaler has to become a parameter of it.
 ## Known limits
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
 under a test of itself or in an exception handler, stored, returned, or restored from a checkpoint.
-A function is "called per epoch" when a loop of its file, or of one that imports it, calls it, or
-by its name (`train_one_epoch`): the finding is then info. A method that clears, scales and steps its
-object's own optimizer once, and that no call in sight runs, is called once per batch.
+A function is "called per epoch" when a loop of its file, or of one that imports it, calls it,
+through at most three functions, or by its name (`train_one_epoch`): the finding is then info. A
+method that clears, scales and steps its object's own optimizer once, and that no call in sight
+runs, is called once per batch.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Creates a GradScaler once at the beginning of

@@ -58,7 +58,7 @@ No fix is offered: which parameters are meant to be trained cannot be read from 
 
 ## Known limits
 Only local names in one function or script, and only an optimizer over `model.parameters()` as a
-whole. A helper that freezes is followed if it does nothing else. Silent where anything unfreezes parameters or the model is handed on. The two networks of a
+whole, which a called function may have built. A helper that freezes is followed if it does nothing else. Silent where anything unfreezes parameters or the model is handed on. The two networks of a
 GAN are not followed: a generator's loss also gives the discriminator gradients.
 
 ## References
