@@ -57,7 +57,7 @@ CLAIMS = {
     **dict.fromkeys(("AMP123", "AMP306"), "identity"),
     **dict.fromkeys(("AMP202", "AMP203", "AMP204", "AMP205", "AMP208", "AMP209"), "value"),
     **dict.fromkeys(
-        ("AMP401", "AMP403", "AMP404", "AMP406", "AMP407", "AMP503", "AMP504"), "value"
+        ("AMP401", "AMP403", "AMP404", "AMP406", "AMP407", "AMP503", "AMP509", "AMP504"), "value"
     ),
     **dict.fromkeys(("AMP602", "AMP603", "AMP605"), "value"),
     **dict.fromkeys(("AMP307", "AMP505", "AMP506"), "region"),

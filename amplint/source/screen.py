@@ -11,13 +11,16 @@ _WORDS = (b"scaler", b"autocast", b"unscale_", b"amplint", b"bceloss")
 
 #: Or two of these together: training arguments and Accelerate with their own scaler (AMP401,
 #: AMP603, AMP605), models that fill with a large constant (AMP503), weights (AMP406), averages
-#: of weights (AMP407), clips beside a library that scales (AMP608, AMP609, AMP611). Lower case.
+#: of weights (AMP407), choices of bfloat16 (AMP210), positions (AMP509),
+#: clips beside a library that scales (AMP608, AMP609, AMP611). Lower case.
 _PAIRS = (
     (b"fp16", (b"trainingarguments", b"accelerat", b"bf16")),
     (b"masked_fill", (b"1e",)),
     (b"torch.full(", (b"1e",)),
     (b"adam", (b"bfloat16", b".half()")),
     (b".parameters()", (b".mul_(", b".lerp_(")),
+    (b"arange", (b"float16", b".half()")),
+    (b"is_bf16_supported", (b"float16", b"fp16")),
     (b"averagedmodel", (b"half", b"float16")),
     (b"clip_grad", (b"lightning", b"accelerat")),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .page_examples import Changes, Elsewhere, Outcome, Raises, Run
+from .page_examples import Advice, Changes, Elsewhere, Outcome, Raises, Run
 
 
 def _averages_moved(run: Run, reference: Run) -> float:
@@ -26,7 +26,14 @@ def _weights_changed(run: Run, reference: Run) -> float:
     return changed[0] / changed[1]
 
 
+def _positions_left(run: Run, reference: Run) -> float:
+    """How many different positions there are, relative to the reference."""
+    counts = [one.names["positions"].unique().numel() for one in (run, reference)]
+    return counts[0] / counts[1]
+
+
 OUTCOMES: dict[str, Outcome] = {
+    "AMP210": Advice("it needs a GPU older than Ampere: see test_old_gpus.py"),
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP402": Changes(0.999, 1.001),
     "AMP403": Changes(0.0, 1e-9, reference="good"),
@@ -38,6 +45,7 @@ OUTCOMES: dict[str, Outcome] = {
         "RuntimeError", "value cannot be converted to type c10::Half without overflow"
     ),
     "AMP504": Changes(0.0, 1e-9, reference="good"),
+    "AMP509": Changes(0.18, 0.19, measure=_positions_left, reference="good"),
     "AMP603": Elsewhere(
         Raises("ValueError", "Attempting to unscale FP16 gradients."),
         ("transformers", "accelerate"),
