@@ -68,7 +68,8 @@ Straight-line code: a backward that some condition excludes is not counted. Two 
 function are only compared when both are computed from the very same output of a model whose
 parameters the file gives to an optimizer, and nothing detaches it. A backward in a called method
 is compared if both losses certainly depend on one call of a `torch.nn` layer; nothing is said
-about files that store a `requires_grad`.
+about files that store a `requires_grad`. A loop is followed for two rounds where nothing in it ends
+it early and a call is given what it has returned the round before.
 
 ## References
 - PyTorch, `torch.Tensor.backward`: `retain_graph`
@@ -86,7 +87,7 @@ from amplint.amp import links
 from amplint.amp.graphs import Call, Graphs, Node, Trace
 from amplint.amp.losses import Backward, backwards_of, outputs_of
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import bindings_of
+from amplint.code.dataflow import arguments, bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Function, Module
@@ -108,6 +109,8 @@ ERROR = "`RuntimeError: Trying to backward through the graph…`"
 AGAIN = f"`{{loss}}` is backpropagated again after line {{row}}: {ERROR}"
 IN_LOOP = f"`{{loss}}` is computed before the loop on line {{row}}: {ERROR}"
 SHARED = f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}: {ERROR}"
+NEXT_ROUND = f"`{{call}}` goes through the graph that its round before has freed: {ERROR}"
+CARRIED = "detach what one round hands to the next"
 ACROSS = f"`{{call}}` goes through the graph that line {{row}} has freed: {ERROR}"
 
 #: Loops that often run once: a list with one optimizer or one model in it.
@@ -241,16 +244,17 @@ def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
     found: list[tuple[Finding, ast.Call]] = []
 
     def report(shared: Node, first: Trace, second: Trace) -> None:
-        ours, theirs = _in_file(view, first), _in_file(view, second)
         modules = {call.function.module for call in (*first, *second)}
-        if ours is None or theirs is None or ours.node is theirs.node:
-            return  # the affair of the function that both are in
-        if any(module.once(_switches_gradients) for module in modules):
+        pair = _in_file(view, first, second)
+        if pair is None or any(module.once(_switches_gradients) for module in modules):
             return
+        ours, theirs = pair
         message = ACROSS.format(call=_spelled(theirs), row=ours.node.lineno)
         help = (
             f"detach what `{_spelled(ours)}` gets from this graph, or run one backward on the sum"
         )
+        if ours.node is theirs.node:
+            message, help = NEXT_ROUND.format(call=_spelled(theirs)), CARRIED
         path = tuple(_steps(view, first, second))
         rests = _links(view, second[-1].function, first[-1].node, second[-1].node)
         finding = view.finding(RULE, theirs.node, message, help, path=path, links=rests)
@@ -282,13 +286,32 @@ def _that_scale(view: FileView) -> list[Function]:
 
 
 def _runs_two_backwards(view: FileView, function: Function) -> bool:
-    """Whether two calls of a function are backwards or may reach one, by name."""
+    """Whether two calls of a function are backwards or may reach one, by name.
+
+    One that a loop repeats counts twice if the loop hands something to its next round.
+    """
     count = 0
+    layout = layout_of(function)
     for node in function.nodes:
         if isinstance(node, ast.Call):
             reached = view.program.reach(node, function)
-            count += last_name(node.func) == BACKWARD or BACKWARD in reached
+            if last_name(node.func) == BACKWARD or BACKWARD in reached:
+                count += 1 + any(_carries(layout, loop) for loop in layout.loops(node))
     return count >= 2
+
+
+def _carries(layout: Layout, loop: ast.AST) -> bool:
+    """Whether a call in a loop is given what it returns, and nothing of the loop comes before."""
+    bound: set[str] = set()
+    for node in layout.inside(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            given = {item.id for item in arguments(node.value) if isinstance(item, ast.Name)}
+            taken = {name for target in node.targets for name in names_in(target)}
+            if (given & taken) - bound:
+                return True
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+    return False
 
 
 def _switches_gradients(module: Module) -> bool:
@@ -305,10 +328,24 @@ def _freezes(node: ast.AST) -> bool:
     return is_stored and node.attr == "requires_grad"
 
 
-def _in_file(view: FileView, trace: Trace) -> Call | None:
-    """The innermost call of a trace that the checked file holds."""
-    own = [call for call in trace if call.function.module is view.module]
-    return own[-1] if own else None
+def _in_file(view: FileView, first: Trace, second: Trace) -> tuple[Call, Call] | None:
+    """The innermost calls of both traces that the checked file holds, and that tell them apart.
+
+    One call twice where a loop repeats it; None where another file or function holds both.
+    """
+    own = [
+        [call for call in trace if call.function.module is view.module] for trace in (first, second)
+    ]
+    if not all(own):
+        return None
+    if own[0][-1].node is not own[1][-1].node or _same_calls(first, second):
+        return own[0][-1], own[1][-1]
+    apart = next(pair for pair in zip(first, second) if pair[0].node is not pair[1].node)
+    return apart if apart[0].function.module is view.module else None
+
+
+def _same_calls(first: Trace, second: Trace) -> bool:
+    return [call.node for call in first] == [call.node for call in second]
 
 
 def _spelled(call: Call) -> str:
@@ -323,7 +360,7 @@ def _spelled(call: Call) -> str:
 
 def _steps(view: FileView, first: Trace, second: Trace) -> Iterator[PathStep]:
     shared = 0
-    while first[shared].node is second[shared].node:
+    while shared < len(first) - 1 and first[shared].node is second[shared].node:
         shared += 1  # calls that lead to both
     for trace, last in ((first, "this backward frees the graph"), (second, "torch raises here")):
         for call in trace[shared:]:

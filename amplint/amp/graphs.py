@@ -16,9 +16,10 @@ from typing import Any
 from amplint.amp.losses import CUTS
 from amplint.code.arguments import first_parameter, parameters
 from amplint.code.dataflow import Binding, arguments, bindings_of, constant_of
-from amplint.code.definitions import class_fields
+from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name
-from amplint.code.module import Class, Function
+from amplint.code.layout import EXITS
+from amplint.code.module import Class, Function, walk
 from amplint.values.kinds import same_object
 from amplint.values.objects import Objects
 from amplint.values.wrappers import SAME_OBJECT
@@ -33,21 +34,30 @@ LAYERS = frozenset(
 #: Containers of `torch.nn` that are what is put into them.
 CONTAINERS = frozenset(("ModuleDict", "ModuleList"))
 _WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled")
-#: Further calls that end a graph: `torch.distributions` samples without one.
-_CUTS = CUTS | {"sample", "multinomial"}
+#: Further calls that end a graph, or one of whose results has none: `torch.distributions` samples
+#: without one, and places in a sorted tensor are integers.
+_CUTS = CUTS | {"sample", "multinomial", "sort", "min", "median", "mode", "kthvalue", "argsort"}
 _DEPTH = 6
 _BUDGET = 6_000
 
-#: A layer's call, with the calls that lead to it.
+#: A layer's call, with the calls and the repeated loops that lead to it.
 Node = tuple[ast.AST, ...]
+#: A local name, or the place of an object and the name of its attribute.
+Key = str | tuple[str, ...]
 NOTHING: frozenset[Node] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
-    """An object of a class of the project."""
+    """An object of a class of the project.
+
+    Args:
+        place: the names that lead to it from where the analysis began; () if it is not known
+            which object of the class it is.
+    """
 
     owner: Class
+    place: tuple[str, ...] = ()
 
 
 class _Layer:
@@ -82,19 +92,22 @@ class _Scene:
     """One activation of a function.
 
     Args:
-        values: by local name.
+        values: by local name; of attributes by the place of the object and their name.
         freed: nodes whose graph is gone, with the backward that did it.
         trace: the calls that lead here.
+        rounds: the loops that are in their second round.
     """
 
     function: Function
-    values: dict[str, Value]
+    values: dict[Key, Value]
     freed: dict[Node, Trace]
     trace: Trace = ()
+    rounds: tuple[ast.AST, ...] = ()
     returned: list[Value] = field(default_factory=list)
 
     def branch(self) -> _Scene:
-        copy = _Scene(self.function, dict(self.values), dict(self.freed), self.trace)
+        values, freed = dict(self.values), dict(self.freed)
+        copy = _Scene(self.function, values, freed, self.trace, self.rounds)
         copy.returned = self.returned
         return copy
 
@@ -117,7 +130,7 @@ class Graphs:
         self._left = _BUDGET
         owner = function.owner
         own = first_parameter(function)
-        values: dict[str, Value] = {own: Object(owner)} if owner is not None and own else {}
+        values: dict[Key, Value] = {own: Object(owner, (own,))} if owner is not None and own else {}
         try:
             self._block(function.body, _Scene(function, values, {}))
         except TooLarge:
@@ -159,6 +172,17 @@ class Graphs:
         if isinstance(node, ast.AugAssign):
             value = flat(value) | flat(self._value(node.target, scene))
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self._store(target, value, scene)
+
+    def _store(self, target: ast.expr, value: Value, scene: _Scene) -> None:
+        if isinstance(target, ast.Attribute):
+            held = self._value(target.value, scene)
+            if isinstance(held, Object) and held.place:
+                scene.values[(*held.place, target.attr)] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for item, part in zip(target.elts, _unpacked(value, len(target.elts))):
+                self._store(item, part, scene)
+        else:
             _bind(target, value, scene)
 
     def _if(self, node: ast.If, scene: _Scene) -> bool:
@@ -183,7 +207,13 @@ class Graphs:
         if not isinstance(node, ast.While):
             self._value(node.iter, inner)
             _bind(node.target, None, inner)
-        self._block(node.body, inner)
+        goes_on = self._block(node.body, inner)
+        if goes_on and _repeats(node):
+            again = inner.branch()
+            again.rounds += (node,)
+            if not isinstance(node, ast.While):
+                _bind(node.target, None, again)
+            self._block(node.body, again)
         changed = {
             name for name, value in inner.values.items() if scene.values.get(name) is not value
         }
@@ -238,10 +268,18 @@ class Graphs:
     def _attribute(self, node: ast.Attribute, scene: _Scene) -> Value:
         base = self._value(node.value, scene)
         if isinstance(base, Object):
-            return self._field(base.owner, node.attr)
+            return self._part(base, node.attr, scene)
         if isinstance(base, frozenset):
             return NOTHING if node.attr in _CUTS else base
         return self._object(node, scene) if base is None else None
+
+    def _part(self, held: Object, name: str, scene: _Scene) -> Value:
+        """What an attribute of an object holds: what was stored on the way, else what it always is."""
+        place = (*held.place, name) if held.place else ()
+        if place in scene.values:
+            return scene.values[place]
+        value = self._field(held.owner, name)
+        return Object(value.owner, place) if isinstance(value, Object) else value
 
     def _field(self, owner: Class, name: str) -> Value:
         """What the methods of a class store in an attribute of its objects."""
@@ -262,8 +300,25 @@ class Graphs:
         if isinstance(node, ast.Call) and _torch_module(node, function) == "Sequential":
             parts = [self._stored(item, function) for item in node.args]
             return LAYER if LAYER in parts else None
+        made = self._made(node, function) if isinstance(node, ast.Call) else None
+        if made is not None:
+            return made
         owner = self.objects.class_of(node, function) if node is not None else None
         return Object(owner) if owner is not None else None
+
+    def _made(self, call: ast.Call, function: Function) -> Value:
+        """A layer that a function of the project builds and returns, whichever return runs."""
+        callee = self.objects.callee(call, function)
+        if callee is None or callee.name == "__init__":
+            return None
+        values = returned(callee)
+        built = (
+            isinstance(item, ast.Call) and _torch_module(item, callee) != "" for item in values
+        )
+        if not values or not all(built):
+            return None
+        kinds = [self._stored(item, callee) for item in values]
+        return LAYER if all(kind is LAYER for kind in kinds) else None
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -277,68 +332,77 @@ class Graphs:
             self._backward(call, flat(receiver), scene)
             return None
         if isinstance(receiver, Object) and name in SAME_OBJECT | {"module"}:
-            return receiver
+            if self.objects.method(receiver.owner, name) is None:
+                return receiver
         passed = _union([*given, *named.values()])
         if self._is_layer(callee, receiver, scene):
-            node = (*(step.node for step in scene.trace), call)
+            node = (*(step.node for step in scene.trace), *scene.rounds, call)
             return passed | {node}
-        function, owner = self._callee(call, receiver, scene)
+        function, held = self._callee(call, receiver, scene)
         if function is not None:
-            return self._inline(call, function, owner, given, named, scene)
+            return self._inline(call, function, held, given, named, scene)
         return self._outside(call, receiver, given, passed, scene)
 
     def _is_layer(self, callee: ast.expr, receiver: Value, scene: _Scene) -> bool:
         if isinstance(callee, ast.Attribute):
             if isinstance(receiver, Object):
-                return self._field(receiver.owner, callee.attr) is LAYER
+                return self._part(receiver, callee.attr, scene) is LAYER
             return False
         return isinstance(callee, ast.Name) and scene.values.get(callee.id) is LAYER
 
     def _callee(
         self, call: ast.Call, receiver: Value, scene: _Scene
-    ) -> tuple[Function | None, Class | None]:
-        """The function that a call runs and the class of its object."""
+    ) -> tuple[Function | None, Object | None]:
+        """The function that a call runs and its object."""
         name = last_name(call.func)
         if isinstance(receiver, Object):
             method = self.objects.method(receiver.owner, name)
             if method is not None:
-                return method, receiver.owner
-            held = self._field(receiver.owner, name)
+                return method, receiver
+            held = self._part(receiver, name, scene)
         else:
             held = self._value(call.func, scene) if isinstance(call.func, ast.Name) else None
         if isinstance(held, Object):
             own = held.owner
-            return self.objects.method(own, "__call__") or self.objects.method(own, "forward"), own
+            return self.objects.method(own, "__call__") or self.objects.method(own, "forward"), held
         function = self.objects.callee(call, scene.function)
         if function is None or function.name in ("__init__", "forward", "__call__"):
             return None, None
-        return function, function.owner
+        return function, Object(function.owner) if function.owner is not None else None
 
     def _inline(
         self,
         call: ast.Call,
         function: Function,
-        owner: Class | None,
+        held: Object | None,
         given: list[Value],
         named: dict[str | None, Value],
         scene: _Scene,
     ) -> Value:
         step = Call(call, scene.function)
         active = {item.function for item in scene.trace} | {scene.function}
+        stored = {key: value for key, value in scene.values.items() if isinstance(key, tuple)}
         if len(scene.trace) >= _DEPTH or function in active or _is_generator(function):
+            scene.values.update(dict.fromkeys(stored))
             return None
         if any(_ends_graphs(item) for item in getattr(function.node, "decorator_list", ())):
             return NOTHING
         bound = self.objects.bind(call, scene.function, function)
         known = dict(zip(arguments(call), (*given, *named.values())))
-        values: dict[str, Value] = dict.fromkeys(parameters(function))
+        values: dict[Key, Value] = {**stored, **dict.fromkeys(parameters(function))}
         values.update((name, known.get(value)) for name, value in bound.given.items())
-        if owner is not None and bound.receiver:
-            values[bound.receiver] = Object(owner)
-        inner = _Scene(function, values, scene.freed, (*scene.trace, step))
+        if held is not None and bound.receiver:
+            values[bound.receiver] = held
+        inner = _Scene(function, values, scene.freed, (*scene.trace, step), scene.rounds)
         if self._block(function.body, inner):
             inner.returned.append(None)
         scene.freed = inner.freed
+        several = len(inner.returned) > 1  # what each of them has stored is not kept apart
+        scene.values.update(
+            (key, None if several and stored.get(key) is not value else value)
+            for key, value in inner.values.items()
+            if isinstance(key, tuple)
+        )
         value = inner.returned[0] if inner.returned else None
         for other in inner.returned[1:]:
             value = _common(value, other)
@@ -395,6 +459,8 @@ def _union(values: Iterable[Value]) -> frozenset[Node]:
 
 def _common(one: Value, two: Value) -> Value:
     """What is certain whichever of two values it is."""
+    if isinstance(one, Object) and isinstance(two, Object) and one.owner is two.owner:
+        return one if one.place == two.place else Object(one.owner)
     if _same(one, two):
         return one
     if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
@@ -425,11 +491,22 @@ def _bind(target: ast.expr, value: Value, scene: _Scene) -> None:
     elif isinstance(target, ast.Starred):
         _bind(target.value, None, scene)
     elif isinstance(target, (ast.Tuple, ast.List)):
-        fits = isinstance(value, tuple) and len(value) == len(target.elts)
-        for index, item in enumerate(target.elts):
-            _bind(item, value[index] if fits else None, scene)
+        for item, part in zip(target.elts, _unpacked(value, len(target.elts))):
+            _bind(item, part, scene)
     elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
         scene.values[target.value.id] = None
+
+
+def _unpacked(value: Value, count: int) -> tuple[Value, ...]:
+    """The parts of a tuple; several results of one layer share its graph."""
+    if isinstance(value, tuple) and len(value) == count:
+        return value
+    return (value if isinstance(value, frozenset) else None,) * count
+
+
+def _repeats(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
+    """Whether a loop has a second round that is like its first: nothing in it ends it early."""
+    return not any(isinstance(node, EXITS) for node in walk(loop))
 
 
 def _ends_graphs(node: ast.expr) -> bool:

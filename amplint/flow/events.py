@@ -575,10 +575,10 @@ def _split(location: str) -> tuple[str, str]:
 
 
 def _spoken(location: str) -> str:
-    """A location as a reader would say it: "Step.scaler" of "parts.Step@12.scaler"."""
+    """A location as a reader would say it: "Step.scaler" of "parts.Step@12+4.scaler"."""
     text = location.rpartition(":")[2]
     owner, built, part = text.partition("@")
-    return owner.rpartition(".")[2] + part.lstrip("0123456789") if built else text
+    return owner.rpartition(".")[2] + part.lstrip("+0123456789") if built else text
 
 
 def scalers_in(state: State) -> set[str]:

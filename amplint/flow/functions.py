@@ -81,7 +81,7 @@ class Functions:
 
     def construct(self, owner: Class, call: Call) -> Valued:
         """`Class(...)`: run the constructor of classes that reach the protocol."""
-        instance = ("instance", owner, f"{owner.label}@{call.node.lineno}")
+        instance = ("instance", owner, f"{owner.label}@{call.node.lineno}+{call.node.col_offset}")
         self._touched[-1].words.add(owner.name)
         constructor = self.program.find_method(owner, "__init__")
         if constructor is None and is_record(owner):

@@ -33,4 +33,4 @@ def _item(program: Program, expression: ast.expr, function: Function) -> Value:
     constructor = program.find_method(owner, "__init__")
     if constructor is not None and program.facts(constructor).interesting:
         return None
-    return ("instance", owner, f"{owner.label}@{expression.lineno}")
+    return ("instance", owner, f"{owner.label}@{expression.lineno}+{expression.col_offset}")
