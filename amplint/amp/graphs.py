@@ -331,9 +331,8 @@ class Graphs:
         if name == "backward" and isinstance(callee, ast.Attribute) and not call.args:
             self._backward(call, flat(receiver), scene)
             return None
-        if isinstance(receiver, Object) and name in SAME_OBJECT | {"module"}:
-            if self.objects.method(receiver.owner, name) is None:
-                return receiver
+        if self._is_itself(receiver, name):
+            return receiver
         passed = _union([*given, *named.values()])
         if self._is_layer(callee, receiver, scene):
             node = (*(step.node for step in scene.trace), *scene.rounds, call)
@@ -342,6 +341,11 @@ class Graphs:
         if function is not None:
             return self._inline(call, function, held, given, named, scene)
         return self._outside(call, receiver, given, passed, scene)
+
+    def _is_itself(self, receiver: Value, name: str) -> bool:
+        """Whether a method gives back its object, and is not the class's own."""
+        gives_back = isinstance(receiver, Object) and name in SAME_OBJECT | {"module"}
+        return gives_back and self.objects.method(receiver.owner, name) is None
 
     def _is_layer(self, callee: ast.expr, receiver: Value, scene: _Scene) -> bool:
         if isinstance(callee, ast.Attribute):

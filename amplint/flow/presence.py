@@ -10,11 +10,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.amp.roles import Roles, ScalerConstruction
+from amplint.amp.roles import Role, Roles, ScalerConstruction
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Module
 from amplint.flow.calls import HARMLESS
-from amplint.flow.facts import SCALE, STEP, UPDATE, sites_by_word
+from amplint.flow.facts import (
+    BACKWARD,
+    PLAIN_STEP,
+    SCALE,
+    STEP,
+    UNSCALE,
+    UPDATE,
+    sites_by_word,
+)
 from amplint.flow.program import Unit
 
 
@@ -33,11 +41,44 @@ def never_done(unit: Unit) -> Iterator[tuple[CallSite, str]]:
     if not missing or STEP not in sites or _escapes(module, roles):
         return
     for construction in roles.constructions:
-        if not _is_private(construction):
+        if not is_private(construction):
             continue
         steps = [site for site in sites[STEP] if _receiver(site) == construction.target]
         if steps:
             yield steps[0], missing[0]
+
+
+def never_stepped(unit: Unit) -> Iterator[tuple[CallSite, ScalerConstruction]]:
+    """Yield the first `unscale_` of each scaler that updates and after which nothing steps.
+
+    Silent as soon as anything in the file may be a step: whatever is called `step`, but a
+    scheduler's. Without the `unscale_`, `update()` raises (AMP106).
+    """
+    module, roles = unit.module, unit.roles
+    sites = sites_by_word(module, roles)
+    reach = frozenset().union(*(found.reach for found in unit.facts.values()))
+    if not {SCALE, BACKWARD} <= reach or reach & {STEP, PLAIN_STEP} or UNSCALE not in sites:
+        return
+    if _steps_something(module, roles) or _escapes(module, roles):
+        return
+    for construction in roles.constructions:
+        own = [
+            [site for site in sites.get(word, ()) if _receiver(site) == construction.target]
+            for word in (UNSCALE, UPDATE)
+        ]
+        if all(own):
+            yield own[0][0], construction
+
+
+def _steps_something(module: Module, roles: Roles) -> bool:
+    """Whether a file mentions a `step` of anything but a scheduler."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "step"
+        and roles.role_of(node.value, function) is not Role.SCHEDULER
+        for function in module.functions
+        for node in function.nodes
+    )
 
 
 def _methods_read(module: Module, roles: Roles) -> set[str]:
@@ -54,7 +95,7 @@ def _receiver(site: CallSite) -> str | None:
     return path_text(site.node.func.value) if isinstance(site.node.func, ast.Attribute) else None
 
 
-def _is_private(construction: ScalerConstruction) -> bool:
+def is_private(construction: ScalerConstruction) -> bool:
     """A local, or an attribute that only its own class should touch."""
     target = construction.target
     if target.startswith("self._"):

@@ -223,6 +223,7 @@ NOT_PROBED: dict[str, str] = {
     "AMP126": "nothing in training changes: the test is about a step that was skipped",
     "AMP128": "nothing goes wrong until torch changes its private names",
     "AMP129": "whether gradients overflow depends on your model and data",
+    "AMP130": "a run of one function does not show that no other one steps",
     "AMP203": "it shows only on a machine without that device",
     "AMP204": "small gradients that vanish in float16 depend on your model and data",
     "AMP205": "it shows only on the device that the model really runs on",

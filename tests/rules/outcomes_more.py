@@ -45,6 +45,7 @@ OUTCOMES: dict[str, Outcome] = {
     "AMP125": Raises("AssertionError", "No inf checks were recorded prior to update."),
     "AMP126": Changes(0.0, 0.0, measure=_counted_skips, reference="good"),
     "AMP128": Raises("AttributeError", "'NoneType' object has no attribute 'item'"),
+    "AMP130": Changes(0.0, 0.0, reference="good"),
     "AMP204": Changes(0.0, 1e-6, measure=update_ratio, reference="good"),
     "AMP208": Changes(math.inf, math.inf, reference="good"),
     "AMP209": Raises(
