@@ -112,7 +112,7 @@ def check(view: FileView) -> Iterator[Finding]:
         words = {"scaler": view.source_of(scaler)}
         rests = (
             links.proved("object", scaler, "is a scaler that this file keeps"),
-            links.proved("effect", site.node, "changes no parameter"),
+            links.proved("damage", site.node, "is followed by no step"),
         )
         message, help = MESSAGE.format_map(words), HELP.format_map(words)
         yield view.finding(RULE, site.node, message, help, links=rests)
