@@ -68,7 +68,7 @@ class Entries:
                 place: value for place, value in state.values.items() if place.startswith(prefix)
             }
             kept.append(State({}, values, dict(state.facts)))
-        kept = merge(kept, self.slicer.lasting_names)
+        kept = merge(kept, self.slicer.lasting)
         self.globals = kept if 0 < len(kept) <= ENTRY_LIMIT else [self._constants()]
 
     def states(self, function: Function, owner: Class | None = None) -> list[State]:
@@ -124,7 +124,7 @@ class Entries:
             self._forget_mutable(owner, constructor, state)
             state.typestate.clear()
             state.trail = None
-        after = merge(after, self.slicer.lasting_names)
+        after = merge(after, self.slicer.lasting)
         return after if 0 < len(after) <= ENTRY_LIMIT else [self._constants()]
 
     def _own_scalers(self, owner: Class) -> set[str]:

@@ -250,7 +250,7 @@ class Functions:
             value = _outlived(value, prefix, state)
             drop_locals(state, prefix)
             groups.setdefault(value, []).append(state)
-        guards = self.program.slice(frame.function).guard_names
+        guards = self.program.slice(frame.function).guards
         return [(state, value) for value, group in groups.items() for state in merge(group, guards)]
 
     # -- parameters ------------------------------------------------------------------------------

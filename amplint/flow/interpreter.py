@@ -26,7 +26,7 @@ from amplint.flow.loops import inner_iterable
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
-from amplint.flow.state import EVERY, STATE_LIMIT, State, merge
+from amplint.flow.state import EVERY, NO_GUARDS, STATE_LIMIT, Guards, State, merge
 from amplint.flow.values import NONE, kind_of
 from amplint.flow.witness import steps_of
 
@@ -130,12 +130,10 @@ class Interpreter(Assignments):
             result = self._statement(statement, outcome.normal, frame)
             outcome.absorb(result)
             here = dead.get(id(statement), NONE_DEAD)
-            outcome.normal = self._merge(result.normal, view.guard_names, here)
+            outcome.normal = self._merge(result.normal, view.guards, here)
         return outcome
 
-    def _merge(
-        self, states: list[State], guards: frozenset[str], dead: Dead = NONE_DEAD
-    ) -> list[State]:
+    def _merge(self, states: list[State], guards: Guards, dead: Dead = NONE_DEAD) -> list[State]:
         fine = self.visits <= FINE_VISITS
         return merge(states, guards, STATE_LIMIT if fine else COARSE_LIMIT, dead)
 
@@ -191,7 +189,7 @@ class Interpreter(Assignments):
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
                 result = self.block(
-                    body, self._merge(branch, self.program.slice(frame.function).guard_names), frame
+                    body, self._merge(branch, self.program.slice(frame.function).guards), frame
                 )
                 outcome.absorb(result)
                 outcome.normal += result.normal
@@ -297,7 +295,7 @@ class Interpreter(Assignments):
 
     def _rounds(self, node, shape, heads, frame, outcome, turn) -> list[State]:
         """Iterate the body until nothing new appears; returns the states that leave."""
-        guards = self.program.slice(frame.function).guard_names
+        guards = self.program.slice(frame.function).guards
         if shape.trains:
             heads = [self._enter_training(state, shape) for state in heads]
         outer = self.scope
@@ -357,7 +355,7 @@ class Interpreter(Assignments):
         if node.orelse:
             result = self.block(
                 node.orelse,
-                merge(outcome.normal, self.program.slice(frame.function).guard_names),
+                merge(outcome.normal, self.program.slice(frame.function).guards),
                 frame,
             )
             outcome.absorb(result)
@@ -385,7 +383,7 @@ class Interpreter(Assignments):
                     outcome.returns += result.returns
                     outcome.normal += result.breaks
                     following += result.normal + result.continues
-                running = merge(following, self.program.slice(frame.function).guard_names)
+                running = merge(following, self.program.slice(frame.function).guards)
             outcome.normal += running
         if self.transitions.havocs > before:
             unknown = [state for state in outcome.normal if not _knows_gradients(state)]
@@ -419,12 +417,12 @@ class Interpreter(Assignments):
             confused = [state.copy() for state in (*states, *body.normal)]
             for state in confused:
                 self.transitions.havoc(state)
-            result = self.block(handler.body, merge(confused, frozenset()), frame)
+            result = self.block(handler.body, merge(confused, NO_GUARDS), frame)
             outcome.absorb(result)
             normal = normal + result.normal
         if node.finalbody and normal:
             result = self.block(
-                node.finalbody, merge(normal, self.program.slice(frame.function).guard_names), frame
+                node.finalbody, merge(normal, self.program.slice(frame.function).guards), frame
             )
             outcome.absorb(result)
             normal = result.normal
@@ -433,7 +431,7 @@ class Interpreter(Assignments):
 
     def _match(self, node: ast.Match, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
-        guards = self.program.slice(frame.function).guard_names
+        guards = self.program.slice(frame.function).guards
         for case in node.cases:
             if not states:
                 break
@@ -487,7 +485,7 @@ def silent_interpreter(program: Program, function: Function) -> Interpreter:
     return interpreter_for(program, function, lambda *_: None, frozenset())
 
 
-def _is_new(state: State, guards: frozenset[str], dead: Dead, seen: set[tuple]) -> bool:
+def _is_new(state: State, guards: Guards, dead: Dead, seen: set[tuple]) -> bool:
     key = (state.key(guards, dead), frozenset(state.facts.items()))
     if key in seen:
         return False

@@ -34,7 +34,7 @@ class Markers:
         if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
             return False
         name = node.targets[0].id
-        if name not in self.program.slice(function).guard_names:
+        if name not in self.program.slice(function).guards.names:
             return False
         bound = bindings_of(function)
         if isinstance(node.value, ast.Name) and node.value.id in bound:

@@ -34,7 +34,7 @@ from amplint.flow.facts import (
     facts_of_lambda,
     is_stub,
 )
-from amplint.flow.slice import SUSPECT, Slice, Slicer, tested_beside_events
+from amplint.flow.slice import SUSPECT, Slice, Slicer, tested_around_events, tested_beside_events
 from amplint.flow.values import NONE, Value
 from amplint.source.screen import mentions_amp
 from amplint.values.kinds import Targets
@@ -107,6 +107,7 @@ class Program:
         self._imported_places: dict[ast.expr, str | None] = {}
         self._reached: dict[Function, frozenset[str]] = {}
         self._tested: set[str] = set()
+        self._deciding: set[str] = set()
         self._handed: set[str] = set()
 
     def leave(self, function: Function) -> None:
@@ -114,17 +115,21 @@ class Program:
         self.unfinished.add(function)
         self.cuts += 1
 
+    def _note_tests(self, roles: Roles) -> None:
+        self._tested |= tested_beside_events(roles)
+        self._deciding |= tested_around_events(roles)
+
     def add(self, module: Module, roles: Roles) -> Unit:
         """Take a module into the program, with what its imports may reach."""
         roles = self._values.complete(roles)
         unit = self._units[module] = Unit(module, roles)
-        self._tested |= tested_beside_events(roles)  # what is imported may decide these tests
+        self._note_tests(roles)  # what is imported may decide these tests
         imported = self._imported_reach(module)
         makers = dict(self._imported_makers(module, roles))
         if makers:
             unit.roles = roles = self._values.complete(build_roles(module, makers))
-            self._tested |= tested_beside_events(roles)
-        unit.slicer = Slicer(roles, self._tested, self._handed)
+            self._note_tests(roles)
+        unit.slicer = Slicer(roles, self._tested, self._deciding, self._handed)
         unit.aliases = aliases = find_aliases(module, roles, imported)
         foreign = _joined(imported, aliases.spread(imported))
         unit.facts.update(collect_facts(module, roles, foreign, aliases.targets))
@@ -166,7 +171,7 @@ class Program:
         others = unit.aliases.spread(unit.reach)
         unit.reach.update(_joined(unit.reach, others))
         unit.slicer.interesting |= {*self._interesting_names(unit), *completed, *others}
-        unit.slicer.lasting_names |= {*others, *unit.aliases.choices}
+        unit.slicer.add_lasting({*others, *unit.aliases.choices})
         self._handed |= {*others, *self._handed_on(unit)}
         self._slices.clear()
 

@@ -89,7 +89,7 @@ def next_call(
         if instance is not None:
             state.values[keep] = instance
         following.append(state)
-    return merge(following, unit.slicer.lasting_names)
+    return merge(following, unit.slicer.lasting)
 
 
 def _given(state: State, function: Function) -> dict[str, Value]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 
 from amplint.amp.roles import Role, Roles, scaler_name
@@ -25,6 +27,7 @@ from amplint.code.tree import NESTED
 from amplint.flow.call import argument_expressions, callee_name, given_to
 from amplint.flow.carriers import ASKS, carriers, passed_parts
 from amplint.flow.facts import is_gradient, protocol_word
+from amplint.flow.state import Guards
 
 #: Callee names that may do protocol work although nobody knows what they are.
 SUSPECT = re.compile(
@@ -65,14 +68,14 @@ class Slice:
         kept: ids of the statements that matter.
         calls: ids of expressions that hold a call that matters.
         wanted: ids of calls whose result a test may read.
-        guard_names: last names in tests that decide about events or ways out; numbers and
-            flags under these names stay apart when states are merged.
+        guards: last names in tests that decide about events or ways out; numbers and flags
+            under these names stay apart when states are merged.
     """
 
     kept: frozenset[int]
     calls: frozenset[int]
     wanted: frozenset[int]
-    guard_names: frozenset[str]
+    guards: Guards
 
 
 class Slicer:
@@ -82,22 +85,26 @@ class Slicer:
         roles: roles of the module.
         tested: attributes that functions with protocol calls test, in any module of the
             program; filled while it grows.
+        deciding: those of them whose test decides about a protocol call; filled likewise.
         handed: names of methods and other names of functions that reach the protocol, in any
             module of the program; filled likewise.
 
     Attributes:
         interesting: names of functions and classes that reach the protocol.
-        lasting_names: names under which values stay apart in every function.
+        lasting: names under which values stay apart in every function.
     """
 
-    def __init__(self, roles: Roles, tested: set[str], handed: set[str]) -> None:
+    def __init__(
+        self, roles: Roles, tested: set[str], deciding: set[str], handed: set[str]
+    ) -> None:
         self.roles = roles
         #: Whether the module holds `:=` at all: hardly any does, and looking for it is dear.
         self.binds_inside = ":=" in roles.module.source
         self.handed = handed
         self.interesting: frozenset[str] = frozenset()
-        self.lasting_names = self._lasting_names(roles)
+        self.lasting = self._lasting(roles)
         self.tested = tested
+        self.deciding = deciding
         self.models = frozenset(
             last_name(site.node.func.value)
             for site in roles.module.calls
@@ -116,7 +123,11 @@ class Slicer:
                 if isinstance(place, (ast.Attribute, ast.Name, ast.Subscript)):
                     yield from names_in(place)
 
-    def _lasting_names(self, roles: Roles) -> frozenset[str]:
+    def add_lasting(self, names: AbstractSet[str]) -> None:
+        """Let values under these names stay apart, too: they hold functions, or choose them."""
+        self.lasting = Guards(self.lasting.names | names, self.lasting.near | names)
+
+    def _lasting(self, roles: Roles) -> Guards:
         """Names under which values stay apart in every function: scalers, tested attributes."""
         scalers = {
             path.rpartition(".")[2]
@@ -130,7 +141,7 @@ class Slicer:
             for part in walk(node.test)
             if isinstance(part, ast.Attribute)
         }
-        return frozenset(scalers | tested)
+        return Guards(frozenset(scalers | tested), frozenset(scalers))
 
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""
@@ -139,16 +150,18 @@ class Slicer:
         work.close()
         kept = frozenset(work.keep(function.body))
         scalers = {name for name in work.relevant if scaler_name(name)}
-        scalers |= self.tested | self.lasting_names
         filled = fills_of(function).keys() & parameters(function).keys()  # a caller may test them
-        guards = frozenset(work.guards | scalers | filled)
+        guards = Guards(
+            frozenset(work.guards | scalers | filled | self.tested | self.lasting.names),
+            frozenset(work.near | scalers | filled | self.deciding | self.lasting.near),
+        )
         return Slice(kept, frozenset(work.calls), frozenset(work.wanted), guards)
 
     def matters(self, call: ast.Call, function: Function) -> bool:
         """Whether a call may change a protocol state."""
         callee = callee_of(call)
         name = callee_name(call)
-        if name in self.interesting or name in RUNNERS or name == "__init__":
+        if self.decides(call, function) or name in RUNNERS or name == "__init__":
             return True  # a base class's constructor may build the scaler
         if isinstance(callee, ast.Subscript):
             return True  # a table of functions, of this file or another
@@ -160,15 +173,18 @@ class Slicer:
             return True
         if CLIP_HELPER.search(name):
             return True
-        if protocol_word(call, name, function, self.roles):
-            return True
-        if self.roles.call_role(call, function) in (Role.SCALER, Role.OPTIMIZER):
-            return True
-        if isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function):
-            return True
         if self._may_use_scaler(call) or self.models_in(call):
             return True
         return any(self._gives_participant(item, function) for item in argument_expressions(call))
+
+    def decides(self, call: ast.Call, function: Function) -> bool:
+        """Whether a call does protocol work, runs a function that may, or makes a participant."""
+        callee, name = callee_of(call), callee_name(call)
+        if name in self.interesting or protocol_word(call, name, function, self.roles):
+            return True
+        if self.roles.call_role(call, function) in (Role.SCALER, Role.OPTIMIZER):
+            return True
+        return isinstance(callee, ast.Attribute) and self._is_participant(callee.value, function)
 
     def _may_use_scaler(self, call: ast.Call) -> bool:
         """Whether unknown code gets a scaler by a call, or has got one, judged by names."""
@@ -230,19 +246,44 @@ class Slicer:
 
 def tested_beside_events(roles: Roles) -> set[str]:
     """Attributes that are tested in the functions of a module that hold a protocol call."""
-    functions = {
-        site.function
-        for site in roles.module.calls
-        if protocol_word(site.node, site.method, site.function, roles) is not None
-    }
     return {
         part.attr
-        for function in functions
+        for function in _protocol_calls(roles)
         for node in function.nodes
         if isinstance(node, (ast.If, ast.While, ast.IfExp))
         for part in walk(node.test)
         if isinstance(part, ast.Attribute)
     }
+
+
+def tested_around_events(roles: Roles) -> set[str]:
+    """Those of `tested_beside_events` whose test decides whether a protocol call runs."""
+    return {
+        part.attr
+        for function, calls in _protocol_calls(roles).items()
+        for node in function.nodes
+        if isinstance(node, (ast.If, ast.While, ast.IfExp))
+        if any(id(inner) in calls for inner in walk(node))
+        for part in walk(node.test)
+        if isinstance(part, ast.Attribute)
+    }
+
+
+def _protocol_calls(roles: Roles) -> dict[Function, set[int]]:
+    """The ids of protocol calls in each function of a module that has one."""
+    found: dict[Function, set[int]] = {}
+    for site in roles.module.calls:
+        if protocol_word(site.node, site.method, site.function, roles) is not None:
+            found.setdefault(site.function, set()).add(id(site.node))
+    return found
+
+
+class Matter(IntEnum):
+    """What a statement means for the protocol."""
+
+    NONE = 0
+    SOME = 1  # unknown code that may work on it, or the end of the program
+    EVENT = 2  # a protocol call, a function that may reach one, or a way past them
 
 
 class _Work:
@@ -252,59 +293,55 @@ class _Work:
         self.slicer = slicer
         self.function = function
         self.calls: set[int] = set()
-        self.relevant: set[str] = slicer.tested | slicer.lasting_names | slicer.participants
+        self.relevant: set[str] = slicer.tested | slicer.lasting.names | slicer.participants
         self.guards: set[str] = set()
+        self.near: set[str] = set()
         self.assignments: list[tuple[set[str], set[str]]] = []
         self.calls_bound: list[tuple[set[str], ast.Call]] = []
         self.wanted: set[int] = set()
 
-    def mark(self, body: Iterable[ast.stmt]) -> bool:
-        """Collect matter of a block; True if it holds a call that matters or a way out."""
-        matter = [self._mark_statement(statement) for statement in body]
-        return any(matter)
+    def mark(self, body: Iterable[ast.stmt]) -> Matter:
+        """Collect matter of a block: the most that it holds."""
+        return max(map(self._mark_statement, body), default=Matter.NONE)
 
-    def _mark_statement(self, statement: ast.stmt) -> bool:
+    def _mark_statement(self, statement: ast.stmt) -> Matter:
         if isinstance(statement, NESTED):
-            return False
-        own = self._mark_expressions(statement) or self._mark_uncalled(statement)
-        inner = False
+            return Matter.NONE
+        matter = max(self._mark_expressions(statement), self._mark_uncalled(statement))
         for block in blocks_of(statement):
-            inner = self.mark(block) or inner
+            matter = max(matter, self.mark(block))
         self._read_assignment(statement)
-        matter = own or inner or isinstance(statement, EXITS)
+        if isinstance(statement, EXITS):
+            ends = isinstance(statement, ast.Raise)
+            matter = max(matter, Matter.SOME if ends else Matter.EVENT)
         if matter:
-            self._read_guard(statement)
+            self._read_guard(statement, near=matter is Matter.EVENT)
         return matter
 
-    def _mark_expressions(self, statement: ast.stmt) -> bool:
-        found = False
-        for expression in expressions_of(statement):
-            found = self._mark_expression(expression) or found
-        return found
+    def _mark_expressions(self, statement: ast.stmt) -> Matter:
+        return max(map(self._mark_expression, expressions_of(statement)), default=Matter.NONE)
 
-    def _mark_uncalled(self, statement: ast.stmt) -> bool:
-        """Whether a statement names a backward and forgets to call it."""
+    def _mark_uncalled(self, statement: ast.stmt) -> Matter:
+        """What a statement is that names a backward and forgets to call it."""
         place = uncalled_backward(statement)
         if place is None:
-            return False
+            return Matter.NONE
         self.calls.add(id(statement.value))  # type: ignore[attr-defined]
         self.relevant.update(names_in(place))
-        return True
+        return Matter.EVENT
 
-    def _mark_expression(self, node: ast.AST) -> bool:
+    def _mark_expression(self, node: ast.AST) -> Matter:
         if isinstance(node, ast.Lambda):
-            return False
-        found = False
-        for child in ast.iter_child_nodes(node):
-            found = self._mark_expression(child) or found
+            return Matter.NONE
+        found = max(map(self._mark_expression, ast.iter_child_nodes(node)), default=Matter.NONE)
         if isinstance(node, ast.Call) and self.slicer.matters(node, self.function):
-            found = True
+            decides = self.slicer.decides(node, self.function)
+            found = max(found, Matter.EVENT if decides else Matter.SOME)
             self.relevant.update(names_in(node))
             if callee_name(node) in self.slicer.interesting:
                 self._read_arguments(node)
         if isinstance(node, ast.IfExp) and found:
-            self.guards.update(names_in(node.test))
-            self.relevant.update(names_in(node.test))
+            self._guard(node.test, near=found is Matter.EVENT)
         if found:
             self.calls.add(id(node))
         return found
@@ -323,19 +360,27 @@ class _Work:
             if isinstance(value, ast.Call):
                 self.calls_bound.append((names, value))
 
-    def _read_guard(self, statement: ast.stmt) -> None:
+    def _guard(self, test: ast.expr, *, near: bool) -> None:
+        names = names_in(test)
+        self.guards |= names
+        self.relevant |= names
+        if near:
+            self.near |= names
+
+    def _read_guard(self, statement: ast.stmt, *, near: bool) -> None:
         if isinstance(statement, (ast.If, ast.While, ast.Assert)):
-            self.guards.update(names_in(statement.test))
+            self._guard(statement.test, near=near)
         elif isinstance(statement, (ast.For, ast.AsyncFor)):
             self.relevant.update(names_in(statement.iter))
         elif isinstance(statement, (ast.With, ast.AsyncWith)):
             for item in statement.items:
                 self.relevant.update(names_in(item.context_expr))
         elif isinstance(statement, ast.Match):
-            self.guards.update(names_in(statement.subject))
+            self._guard(statement.subject, near=near)
         elif isinstance(statement, ast.Return) and statement.value is not None:
             self.relevant.update(value_names(statement.value))
-            self.guards.update(_handed_back(statement.value))
+            self.guards |= _handed_back(statement.value)
+            self.near |= _handed_back(statement.value)
         self.relevant.update(self.guards)
 
     def close(self) -> None:
@@ -349,6 +394,9 @@ class _Work:
                     changed = True
                 if targets & self.guards and not sources <= self.guards:
                     self.guards |= sources
+                    changed = True
+                if targets & self.near and not sources <= self.near:
+                    self.near |= sources
                     changed = True
         self.wanted = {id(call) for names, call in self.calls_bound if names & self.guards}
         self.calls |= self.wanted

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from amplint.flow.liveness import NONE_DEAD, Dead
 from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value, is_not_none, is_truthy, kind_of
 
 #: More states than this at one point are widened: guard values leave the key first.
 STATE_LIMIT = 64
+#: So many states are told apart by all guards; more only by those that stand near events.
+GUARDED_LIMIT = 16
 #: A state with this many entries costs twice what a small one does; programs that people write
 #: have fewer.
 LIGHT = 128
@@ -29,6 +31,21 @@ EVERY = "*"  # every optimizer that has not been named yet
 Step = tuple[Any, ...]
 #: (earlier trail, step, length): a linked list, newest first, so that states share their past.
 Trail = tuple[Any, Step, int]
+
+
+class Guards(NamedTuple):
+    """Last names of the places whose numbers and flags tell states apart.
+
+    Args:
+        names: all of them.
+        near: those that decide about protocol calls; where states are many, only these count.
+    """
+
+    names: frozenset[str]
+    near: frozenset[str]
+
+
+NO_GUARDS = Guards(frozenset(), frozenset())
 
 
 class State:
@@ -102,20 +119,25 @@ class State:
         """How many visits one with this state counts for: copies and keys cost by its size."""
         return 1 + (len(self.values) + len(self.facts) + len(self.typestate)) // LIGHT
 
-    def key(self, guard_names: frozenset[str], dead: Dead = NONE_DEAD) -> tuple:
+    def key(
+        self, guards: Guards, dead: Dead = NONE_DEAD, names: frozenset[str] | None = None
+    ) -> tuple:
         """What must agree for two states to be merged.
 
         Args:
-            guard_names: last names of the places whose numbers and flags tell states apart.
+            guards: what tells states apart besides typestates.
             dead: places that nothing reads any more.
+            names: of these guards only; None for all.
         """
-        if self._telling is None or self._telling[0] is not guard_names:
-            self._telling = (guard_names, *self._tell(guard_names))
-        _, guards, keyed, fixed = self._telling
+        if self._telling is None or self._telling[0] is not guards:
+            self._telling = (guards, *self._tell(guards.names))
+        _, found, keyed, fixed = self._telling
         if dead:
-            guards = [item for item in guards if dead.get(item[0], True)]
+            found = [item for item in found if dead.get(item[0], True)]
             keyed = [item for item in keyed if item[0] not in dead]
-        return (frozenset(guards), frozenset(keyed), fixed)
+        if names is not None:
+            found = [item for item in found if last_part(item[0]) in names]
+        return (frozenset(found), frozenset(keyed), fixed)
 
     def _tell(self, guard_names: frozenset[str]) -> tuple:
         """Values of guards, values that always count, and the rest of what tells states apart."""
@@ -154,22 +176,24 @@ def parts_of(location: str) -> list[str]:
 
 def merge(
     states: Iterable[State],
-    guard_names: frozenset[str],
+    guards: Guards,
     limit: int = STATE_LIMIT,
     dead: Dead = NONE_DEAD,
 ) -> list[State]:
     """Merge states that agree on their key; of the rest only common knowledge survives.
 
     Args:
-        limit: of states that guard values may tell apart.
+        limit: of states that guards near events may tell apart.
         dead: see `State.key`.
     """
     states = list(states)
     if len(states) < 2:
         return states
-    groups = _group(states, guard_names, dead)
+    groups = _group(states, guards, dead, None)
+    if len(groups) > min(limit, GUARDED_LIMIT):
+        groups = _group(states, guards, dead, guards.near)
     if len(groups) > limit:
-        groups = _group(states, frozenset(), dead)
+        groups = _group(states, guards, dead, frozenset())
     merged = [_join(group) for group in groups.values()]
     if len(merged) > STATE_LIMIT:
         return [widen(merged)]
@@ -177,11 +201,11 @@ def merge(
 
 
 def _group(
-    states: list[State], guard_names: frozenset[str], dead: Dead
+    states: list[State], guards: Guards, dead: Dead, names: frozenset[str] | None
 ) -> dict[tuple, list[State]]:
     groups: dict[tuple, list[State]] = {}
     for state in states:
-        groups.setdefault(state.key(guard_names, dead), []).append(state)
+        groups.setdefault(state.key(guards, dead, names), []).append(state)
     return groups
 
 

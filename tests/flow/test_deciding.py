@@ -7,7 +7,7 @@ import random
 import pytest
 
 from amplint.flow.conditions import assume, evaluate
-from amplint.flow.state import State, merge
+from amplint.flow.state import NO_GUARDS, State, merge
 
 from .reading import Reading
 
@@ -111,7 +111,7 @@ def is_possible(texts: list[tuple[str, bool]], reading: Reading, *, merged: bool
         formula = reading.formula(text, State())
         states = [after for state in states for after in assume(formula, truth, state)]
         if merged:
-            states = merge(states, frozenset())
+            states = merge(states, NO_GUARDS)
     return bool(states)
 
 
@@ -168,5 +168,5 @@ def test_what_follows_is_kept_where_states_are_merged() -> None:
     [first] = assume(reading.formula("mode == 'fp16'", State()), True, State())
     [first] = assume(is_bf16, False, first)
     [second] = assume(is_bf16, False, State())
-    [both] = merge([first, second], frozenset())
+    [both] = merge([first, second], NO_GUARDS)
     assert evaluate(is_bf16, both) is False

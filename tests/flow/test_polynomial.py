@@ -103,7 +103,7 @@ def test_what_was_found_before_the_limit_stands(visits, monkeypatch: pytest.Monk
     assert found == ["AMP104"]
 
 
-#: A data set whose constructor has more paths than a whole entry may visit statements.
+#: A data set whose constructor is too large to be followed for what it stores.
 DATA_SET = (
     "import torch\n"
     "class Images:\n"
@@ -114,7 +114,7 @@ DATA_SET = (
         f"            self.flag{number} = True\n"
         for number in range(20)
     )
-    + "        self.flag0 = self.flag1\n" * 100
+    + "        self.flag0 = self.flag1\n" * 3_500
     + "        options.twice = True\n"
 )
 TRAIN = (

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from amplint.flow.state import EVERY, STATE_LIMIT, State, last_part, merge, widen
+from amplint.flow.state import (
+    EVERY,
+    GUARDED_LIMIT,
+    NO_GUARDS,
+    STATE_LIMIT,
+    Guards,
+    State,
+    last_part,
+    merge,
+    widen,
+)
 from amplint.flow.values import NONE
 from amplint.protocol import Gradient, Stage
 
@@ -19,13 +29,13 @@ def tagged(gradient: Gradient | None, **more) -> State:
 
 def test_different_typestates_stay_apart() -> None:
     states = [tagged(Gradient.SCALED), tagged(Gradient.PLAIN)]
-    assert len(merge(states, frozenset())) == 2
+    assert len(merge(states, NO_GUARDS)) == 2
 
 
 def test_equal_typestates_are_merged_to_common_knowledge() -> None:
     first = tagged(Gradient.SCALED, values={"a": ("const", 1), "b": NONE}, facts={FACT: True})
     second = tagged(Gradient.SCALED, values={"a": ("const", 1)}, facts={FACT: False})
-    [joined] = merge([first, second], frozenset())
+    [joined] = merge([first, second], NO_GUARDS)
     assert joined.typestate == first.typestate
     assert joined.values == {"a": ("const", 1)}
     assert joined.facts == {}
@@ -53,21 +63,21 @@ def test_what_one_has_tested_and_the_other_has_set_is_common(
         (refuted, tagged(Gradient.SCALED, values={"f:flag": value}), {}),
     ):
         for states in ([one, other], [other, one]):
-            [joined] = merge(states, frozenset())
+            [joined] = merge(states, NO_GUARDS)
             assert (joined.values, joined.facts) == ({}, expected)
 
 
 def test_two_falsy_values_are_false_in_common() -> None:
     first = tagged(Gradient.SCALED, values={"f:flag": ("const", False)})
     second = tagged(Gradient.SCALED, values={"f:flag": NONE})
-    [joined] = merge([first, second], frozenset())
+    [joined] = merge([first, second], NO_GUARDS)
     assert joined.facts == {FACT: False}
 
 
 def test_knowledge_that_tells_typestates_apart_survives() -> None:
     scaled = [tagged(Gradient.SCALED, facts={FACT: True}) for _ in range(2)]
     plain = [tagged(Gradient.PLAIN, facts={FACT: False}) for _ in range(2)]
-    merged = merge([scaled[0], plain[0], scaled[1], plain[1]], frozenset())
+    merged = merge([scaled[0], plain[0], scaled[1], plain[1]], NO_GUARDS)
     assert sorted((state.typestate[TAG][0].value, state.facts[FACT]) for state in merged) == [
         ("plain", False),
         ("scaled", True),
@@ -77,14 +87,14 @@ def test_knowledge_that_tells_typestates_apart_survives() -> None:
 @pytest.mark.parametrize("value", [("scaled", "s"), ("scaler", "s"), ("opaque",)])
 def test_values_that_correlate_with_the_typestate_stay_apart(value: tuple) -> None:
     states = [tagged(None, values={"f:loss": value}), tagged(None)]
-    assert len(merge(states, frozenset())) == 2
+    assert len(merge(states, NO_GUARDS)) == 2
 
 
 @pytest.mark.parametrize("value", [("const", True), NONE, ("positive",)])
 @pytest.mark.parametrize(("guards", "expected"), [({"flag"}, 2), ({"other"}, 1), (set(), 1)])
 def test_values_that_guards_test_stay_apart(value: tuple, guards: set, expected: int) -> None:
     states = [tagged(None, values={"C.cfg.flag": value}), tagged(None)]
-    assert len(merge(states, frozenset(guards))) == expected
+    assert len(merge(states, Guards(frozenset(guards), NO_GUARDS))) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,14 +107,34 @@ def test_guards_are_known_by_their_last_name(location: str, name: str) -> None:
 
 def test_one_state_is_its_own_merge() -> None:
     state = tagged(Gradient.SCALED)
-    assert merge([state], frozenset()) == [state]
-    assert merge([], frozenset()) == []
+    assert merge([state], NO_GUARDS) == [state]
+    assert merge([], NO_GUARDS) == []
+
+
+def flagged(names: frozenset[str]) -> list[State]:
+    """States that differ in which of these flags is set, and in another one that two share."""
+    return [
+        tagged(
+            Gradient.SCALED,
+            values={f"f:{name}": ("const", True), "f:other": ("const", number % 2 == 0)},
+        )
+        for number, name in enumerate(sorted(names))
+    ]
+
+
+def test_where_guards_tell_too_many_apart_only_those_near_events_do() -> None:
+    names = frozenset(f"flag{number}" for number in range(GUARDED_LIMIT + 1))
+    guards = Guards(names | {"other"}, frozenset({"other"}))
+    joined = merge(flagged(names), guards)
+    assert [state.values for state in joined] == [
+        {"f:other": ("const", True)},
+        {"f:other": ("const", False)},
+    ]
 
 
 def test_too_many_guard_values_leave_the_key_first() -> None:
-    guards = frozenset(f"flag{number}" for number in range(STATE_LIMIT + 1))
-    states = [tagged(Gradient.SCALED, values={f"f:{name}": ("const", True)}) for name in guards]
-    [joined] = merge(states, guards)
+    names = frozenset(f"flag{number}" for number in range(STATE_LIMIT + 1))
+    [joined] = merge(flagged(names), Guards(names | {"other"}, names))
     assert joined.typestate == {TAG: (Gradient.SCALED, frozenset())}
     assert joined.values == {}
 
@@ -119,7 +149,7 @@ def test_too_many_typestates_are_widened_to_one_state() -> None:
         )
         for n in range(STATE_LIMIT + 1)
     ]
-    [widened] = merge(states, frozenset())
+    [widened] = merge(states, NO_GUARDS)
     assert widened.typestate[TAG] == (Gradient.SCALED, frozenset())
     assert widened.typestate[("gradient", "o1")] == (None, frozenset())
 
