@@ -73,6 +73,7 @@ TABLE: dict[str, str] = {
     "AMP506": "data_parallel_loses_autocast_dtype",
     "AMP507": "step_under_autocast",
     "AMP509": "low_precision_positions",
+    "AMP512": "recompute_outside_autocast",
     "AMP601": "accelerate_with_own_scaler",
     "AMP602": "lightning_with_own_scaler",
     "AMP603": "trainer_float16_weights",

@@ -97,14 +97,13 @@ from amplint.amp.half_tensors import LOWERED
 from amplint.amp.old_amp import SINCE
 from amplint.amp.target_torch import target_torch
 from amplint.code.expressions import last_name
-from amplint.code.layout import layout_of
-from amplint.code.module import Class, Function, Module
+from amplint.code.module import Class, Function
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import torch_in
 from amplint.fixing.verbs import Decorate, Repair, unsafe
-from amplint.regions.callers import Callers
-from amplint.regions.islands import AUTOGRAD_FUNCTIONS, applied_function
-from amplint.regions.regions import Inside, Region, Regions, Trail
+from amplint.regions.callers import applied_inside
+from amplint.regions.islands import AUTOGRAD_FUNCTIONS
+from amplint.regions.regions import Inside, Region
 from amplint.regions.training import path_to
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -141,7 +140,7 @@ def check(view: FileView) -> Iterator[Finding]:
     for owner in view.module.classes.values():
         if not view.objects.base_names(owner) & AUTOGRAD_FUNCTIONS or not _needs_one_dtype(owner):
             continue
-        for region, item in _applied(view, regions, owner):
+        for region, item in applied_inside(view, regions, owner):
             yield _finding(view, owner, region, item)
             break
 
@@ -193,18 +192,3 @@ def _multiplies(function: Function) -> bool:
         or (isinstance(node, ast.Call) and last_name(node.func) in LOWERED)
         for node in function.nodes
     )
-
-
-def _applied(view: FileView, regions: Regions, owner: Class) -> Iterator[tuple[Region, Inside]]:
-    """Where `apply` of the class runs inside a region."""
-    callers = Callers(regions)
-    modules: list[Module] = [view.module, *view.project.mentioning(view.module, owner.name)]
-    for module in modules:
-        for site in module.calls:
-            if site.node not in layout_of(site.function):
-                continue
-            if applied_function(regions, site.node, site.function) is not owner:
-                continue
-            trail: Trail
-            for region, trail in callers.regions_around(site.node, site.function):
-                yield region, Inside(site.node, site.function, trail)

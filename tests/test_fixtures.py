@@ -52,7 +52,7 @@ OF_SPELLINGS = frozenset({"AMP801", "AMP802", "AMP900"})
 CLAIMS = {
     **dict.fromkeys(("AMP111", "AMP114", "AMP115", "AMP124", "AMP126", "AMP206"), "effect"),
     **dict.fromkeys(("AMP301", "AMP302", "AMP303", "AMP305", "AMP405", "AMP507"), "effect"),
-    **dict.fromkeys(("AMP601", "AMP604", "AMP606"), "effect"),
+    **dict.fromkeys(("AMP512", "AMP601", "AMP604", "AMP606"), "effect"),
     **dict.fromkeys(("AMP119", "AMP125", "AMP502"), "reach"),
     **dict.fromkeys(("AMP123", "AMP306"), "identity"),
     **dict.fromkeys(("AMP202", "AMP203", "AMP204", "AMP205", "AMP208", "AMP209"), "value"),

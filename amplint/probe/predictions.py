@@ -236,6 +236,7 @@ NOT_PROBED: dict[str, str] = {
     "AMP505": "the matrix products of a custom function need the shapes of your data",
     "AMP506": "it needs at least two GPUs",
     "AMP509": "the sequences of a run are short",
+    "AMP512": "which dtypes meet depends on your layers",
     "AMP601": _IN_A_LIBRARY,
     "AMP602": _IN_A_LIBRARY,
     "AMP603": _IN_A_LIBRARY,

@@ -10,10 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.view import AmpView
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
-from amplint.regions.regions import Region, Regions, Trail, is_off
+from amplint.regions.islands import applied_function
+from amplint.regions.regions import Inside, Region, Regions, Trail, is_off
 from amplint.values.wrappers import WRAPPERS
 
 #: Callers are followed this far up, and over this many functions.
@@ -175,3 +178,20 @@ class Callers:
         found = self.objects.bindings(expression, function) or []
         values = [(item.value, item.function) for item in found if item.value is not None]
         return any(self._is_made(value, where, factory, depth - 1) for value, where in values)
+
+
+def applied_inside(
+    view: AmpView, regions: Regions, owner: Class
+) -> Iterator[tuple[Region, Inside]]:
+    """Where `apply` of an autograd function of a file runs inside a region."""
+    callers = Callers(regions)
+    modules: list[Module] = [view.module, *view.project.mentioning(view.module, owner.name)]
+    for module in modules:
+        for site in module.calls:
+            if site.node not in layout_of(site.function):
+                continue
+            if applied_function(regions, site.node, site.function) is not owner:
+                continue
+            trail: Trail
+            for region, trail in callers.regions_around(site.node, site.function):
+                yield region, Inside(site.node, site.function, trail)

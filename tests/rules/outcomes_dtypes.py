@@ -46,6 +46,9 @@ OUTCOMES: dict[str, Outcome] = {
     ),
     "AMP504": Changes(0.0, 1e-9, reference="good"),
     "AMP509": Changes(0.18, 0.19, measure=_positions_left, reference="good"),
+    "AMP512": Raises(
+        "RuntimeError", "mat1 and mat2 must have the same dtype, but got BFloat16 and Float"
+    ),
     "AMP603": Elsewhere(
         Raises("ValueError", "Attempting to unscale FP16 gradients."),
         ("transformers", "accelerate"),
