@@ -224,6 +224,18 @@ def test_the_report_counts_by_level_rule_and_standing(survey: ModuleType) -> Non
     assert text.endswith("- a/one: did not end in 2 s")
 
 
+def test_a_finding_counts_for_each_of_its_links_and_copies_once(survey: ModuleType) -> None:
+    rows = [
+        row(survey, 1, "true", standing="object:code object:code value:option"),
+        row(survey, 2, "false", standing="object:code", pattern="p1"),
+        row(survey, 3, "false", standing="object:code", pattern="p1"),
+    ]
+    text = survey.render_links([rows])
+    assert "| object:code | 2 | 1 | 0 | 1 | 0 |" in text
+    assert "| value:option | 1 | 1 | 0 | 0 | 0 |" in text
+    assert "| error: any | 2 | 1 | 0 | 1 | 0 |" in text
+
+
 def test_the_documentation_holds_the_sums_of_the_published_sheets(survey: ModuleType) -> None:
     text = (ROOT / "docs" / "precision.md").read_text("utf-8")
     sheets = sorted((ROOT / "docs" / "survey").glob("*-sheet.tsv"))
@@ -233,3 +245,12 @@ def test_the_documentation_holds_the_sums_of_the_published_sheets(survey: Module
         _, found, rest = text.partition(begin)
         assert found, f"docs/precision.md has no section of {sheet.name}"
         assert rest.partition(end)[0] == survey.render([survey.read_sheet(sheet)])
+
+
+def test_the_documentation_holds_what_the_links_are_worth(survey: ModuleType) -> None:
+    text = (ROOT / "docs" / "precision.md").read_text("utf-8")
+    sheets = sorted((ROOT / "docs" / "survey").glob("*-sheet.tsv"))
+    _, found, rest = text.partition("<!-- links: begin -->\n")
+    assert found
+    table = rest.partition("\n<!-- links: end -->")[0]
+    assert table == survey.render_links([survey.read_sheet(sheet) for sheet in sheets])
