@@ -56,7 +56,7 @@ OTHER_OPTIONS = frozenset(
     | {"--codes", "--needs", "--min-recall", "--recipe", "--limit", "--misses", "--json"}
     | {"--markdown", "--list", "--start", "--every", "--seconds", "--min-share", "--execute"}
     | {"--forced", "--truth"}
-    | {"--report", "--tree", "--programs", "--files", "--keep", "--kills"}
+    | {"--report", "--links", "--tree", "--programs", "--files", "--keep", "--kills"}
 )
 
 
