@@ -62,10 +62,12 @@ Executing one step raises the exception.
 No fix: where the dtype comes from is a decision (memory, a frozen base with float32 adapters).
 
 ## Known limits
-Besides torch's own scalers, Accelerate's is known (`mixed_precision="fp16"`). Silent where adapters are used or something is frozen around the model (which parameters train is
-then not in sight), where the optimizer filters its parameters, for fused optimizers, which accept
-float16 gradients, and for a scaler whose `_unscale_grads_` the code replaces. A checkpoint that was saved in float16 and loaded without a dtype is not
-seen.
+Besides torch's own scalers, Accelerate's is known (`mixed_precision="fp16"`). Silent where adapters
+are used or something is frozen around the model (which parameters train is then not in sight), where
+the optimizer filters its parameters, for fused optimizers, which accept float16 gradients, and for a
+scaler whose `_unscale_grads_` the code replaces. Where code out of sight builds the optimizer of the
+one module that it is given, nothing proves that it takes all parameters: a warning. A checkpoint that
+was saved in float16 and loaded without a dtype is not seen.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Do not call half() on your model"
@@ -105,7 +107,10 @@ RULE = Rule(
     facts=("H01", "H01b", "H02", "H03", "H04"),
 )
 
-CAST = "`{model}` has float16 parameters{when}: `ValueError: Attempting to unscale FP16 gradients.`"
+CAST = (
+    "`{model}` has float16 parameters{when}{unless}: `ValueError: Attempting to unscale FP16 "
+    "gradients.`"
+)
 HELP = "keep the parameters in float32 (`dtype=torch.float32`); autocast casts what is worth it"
 
 
@@ -123,7 +128,8 @@ def _with_scaler(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
     for use in scaler_uses(view, "step", "unscale_"):
         if not use.site.node.args or unscales_otherwise(view, use.built):
             continue
-        for owned in owned_modules(view, use.site.node.args[0], use.site.function):
+        optimizer = use.site.node.args[0]
+        for owned in owned_modules(view, optimizer, use.site.function, unseen=True):
             if not same_call(use.built, owned.optimizer):
                 continue
             for half in _halves(view, use.site, owned):
@@ -200,7 +206,12 @@ def _finding(view: FileView, anchor: ast.AST, site: CallSite, owned: Owned, half
         Step(site.node, site.function.module, "the scaler steps it"),
     ]
     path = [view.step(step.node, step.module, step.words) for step in steps]
-    message = CAST.format(model=view.source_of(owned.module.expression), when=_when(half))
+    maker = view.source_of(built.expression.func) if isinstance(built.expression, ast.Call) else ""
+    message = CAST.format(
+        model=view.source_of(owned.module.expression),
+        when=_when(half),
+        unless=f" unless `{maker}(...)` leaves them out" if owned.unseen else "",
+    )
     stepped = (
         links.stepped(view, site)
         if site.node.args

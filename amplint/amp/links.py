@@ -93,6 +93,9 @@ def receiver_optimizer(view: AmpView, call: ast.Call, function: Function) -> Lin
 def half_parameters(view: AmpView, owned: Owned, half: Half) -> Iterator[Link]:
     """That an optimizer owns a module, and that the module is half."""
     yield proved("object", owned.module.expression, "is what the optimizer owns")
+    if owned.unseen:
+        maker = ast.unparse(owned.optimizer.expression)
+        yield Link("effect", Standing.OPEN, maker, "may leave parameters out")
     test = half.conditions[0].test if half.conditions else half.node
     yield held(half.firmness, " ".join(ast.unparse(test).split()), "makes it half")
 

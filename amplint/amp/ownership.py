@@ -47,11 +47,13 @@ class Owned:
             conditions lead to the optimizer.
         optimizer: the constructor call.
         selected: whether only some of the parameters are taken.
+        unseen: whether code out of sight builds the optimizer of a module that it is given.
     """
 
     module: Origin
     optimizer: Origin
     selected: bool
+    unseen: bool = False
 
 
 def owned_modules(
@@ -59,11 +61,36 @@ def owned_modules(
     optimizer: ast.expr,
     function: Function,
     activation: Activation | None = None,
+    *,
+    unseen: bool = False,
 ) -> Iterator[Owned]:
-    """The modules behind the optimizer that an expression stands for."""
+    """The modules behind the optimizer that an expression stands for.
+
+    Args:
+        unseen: code out of sight that is given one module, and no optimizer, builds one for it.
+    """
     for built in view.values.origins.aliases(optimizer, function, activation):
         if is_optimizer_call(view, built):
             yield from _owned_by(view, built)
+        elif unseen:
+            yield from _owned_out_of_sight(view, built)
+
+
+def _owned_out_of_sight(view: AmpView, built: Origin) -> Iterator[Owned]:
+    """The module that an unknown function is given to build an optimizer of."""
+    call = built.expression
+    if not isinstance(call, ast.Call) or view.objects.callee(call, built.function) is not None:
+        return
+    if (built.function.module.resolve(call.func) or "torch").partition(".")[0] == "torch":
+        return
+    given = [item for item in arguments(call) if _is_module(view, item, built.function)]
+    if len(given) == 1:
+        yield Owned(built.at(given[0], *_place(built)), built, selected=False, unseen=True)
+
+
+def _is_module(view: AmpView, expression: ast.expr, function: Function) -> bool:
+    owner = view.objects.class_of(expression, function)
+    return owner is not None and view.objects.is_module(owner)
 
 
 def _owned_by(view: AmpView, built: Origin) -> Iterator[Owned]:
