@@ -51,6 +51,7 @@ TABLE: dict[str, str] = {
     "AMP208": "positional_enabled",
     "AMP209": "autocast_arguments",
     "AMP210": "emulated_bfloat16_selected",
+    "AMP211": "mixed_tf32_apis",
     "AMP301": "no_grad_on_trainable_path",
     "AMP302": "loss_detached",
     "AMP303": "grad_mode_leak",

@@ -55,7 +55,9 @@ CLAIMS = {
     **dict.fromkeys(("AMP512", "AMP601", "AMP604", "AMP606"), "effect"),
     **dict.fromkeys(("AMP119", "AMP125", "AMP502"), "reach"),
     **dict.fromkeys(("AMP123", "AMP306"), "identity"),
-    **dict.fromkeys(("AMP202", "AMP203", "AMP204", "AMP205", "AMP208", "AMP209"), "value"),
+    **dict.fromkeys(
+        ("AMP202", "AMP203", "AMP204", "AMP205", "AMP208", "AMP209", "AMP211"), "value"
+    ),
     **dict.fromkeys(
         ("AMP401", "AMP403", "AMP404", "AMP406", "AMP407", "AMP503", "AMP509", "AMP504"), "value"
     ),

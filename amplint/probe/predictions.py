@@ -230,6 +230,7 @@ NOT_PROBED: dict[str, str] = {
     "AMP206": "small gradients that vanish in float16 depend on your model and data",
     "AMP207": "nothing goes wrong: the scaler only costs time",
     "AMP210": "it needs a GPU older than Ampere",
+    "AMP211": "the switches are torch's own, and a run would leave them changed",
     "AMP406": "which weights a step is too small for depends on their size, and stand-ins are small",
     "AMP407": "one update is too little to see that an average stands still",
     "AMP502": "it needs a GPU: autocast forbids binary cross entropy on CUDA, not on the CPU",

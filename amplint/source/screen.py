@@ -11,7 +11,7 @@ _WORDS = (b"scaler", b"autocast", b"unscale_", b"amplint", b"bceloss")
 
 #: Or two of these together: training arguments and Accelerate with their own scaler (AMP401,
 #: AMP603, AMP605), models that fill with a large constant (AMP503), weights (AMP406), averages
-#: of weights (AMP407), choices of bfloat16 (AMP210), positions (AMP509),
+#: of weights (AMP407), choices of bfloat16 and TF32 (AMP210, AMP211), positions (AMP509),
 #: clips beside a library that scales (AMP608, AMP609, AMP611). Lower case.
 _PAIRS = (
     (b"fp16", (b"trainingarguments", b"accelerat", b"bf16")),
@@ -21,6 +21,7 @@ _PAIRS = (
     (b".parameters()", (b".mul_(", b".lerp_(")),
     (b"arange", (b"float16", b".half()")),
     (b"is_bf16_supported", (b"float16", b"fp16")),
+    (b"fp32_precision", (b"allow_tf32",)),
     (b"averagedmodel", (b"half", b"float16")),
     (b"clip_grad", (b"lightning", b"accelerat")),
 )

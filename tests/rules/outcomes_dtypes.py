@@ -34,6 +34,14 @@ def _positions_left(run: Run, reference: Run) -> float:
 
 OUTCOMES: dict[str, Outcome] = {
     "AMP210": Advice("it needs a GPU older than Ampere: see test_old_gpus.py"),
+    "AMP211": Raises(
+        "RuntimeError",
+        "PyTorch is checking whether allow_tf32_new is enabled for cuBlas matmul,Current status "
+        "indicate that you have used mix of the legacy and new APIs to set the TF32 status for cublas "
+        "matmul. We suggest only using the new API to set the TF32 flag. See also: "
+        "https://pytorch.org/docs/main/notes/cuda.html"
+        "#tensorfloat-32-tf32-on-ampere-and-later-devices",
+    ),
     "AMP401": Raises("ValueError", "Attempting to unscale FP16 gradients."),
     "AMP402": Changes(0.999, 1.001),
     "AMP403": Changes(0.0, 1e-9, reference="good"),
