@@ -84,11 +84,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from amplint.amp import links
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Move, Remove, Repair, unsafe
 from amplint.rule import Misuse, Rule
@@ -122,7 +124,17 @@ HELPS = {
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the calls that meet a scaler updated too early."""
-    return report(view, RULE, MESSAGES, HELPS, _update_later)
+    misuses = [
+        replace(item, links=(*item.links, *_reached(view, item)))
+        for item in view.misuses(RULE.code)
+    ]
+    return report(view, RULE, MESSAGES, HELPS, _update_later, misuses)
+
+
+def _reached(view: FileView, misuse: Misuse) -> Iterator[Link]:
+    """That the optimizer of the late step takes part in the backward at all."""
+    if isinstance(misuse.node, ast.Call) and misuse.node.args:
+        yield from links.reached(view, misuse.node.args[0], misuse.function)
 
 
 def _update_later(view: FileView, misuse: Misuse) -> Repair | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from amplint.amp.halves import Half
 from amplint.amp.library_objects import library_class_of
-from amplint.amp.ownership import Owned
+from amplint.amp.ownership import Owned, owned_modules, runs_somewhere
 from amplint.amp.reached_calls import ScalerCall
 from amplint.amp.roles import Role
 from amplint.amp.view import AmpView
@@ -133,6 +133,13 @@ def _standing_of_model(view: AmpView, expression: ast.expr, function: Function) 
         for site in function.module.calls
     )
     return Standing.USE if path is not None and is_used else Standing.GUESS
+
+
+def reached(view: AmpView, optimizer: ast.expr, function: Function) -> Iterator[Link]:
+    """That a backward gives gradients to what an optimizer owns, where nothing in sight runs it."""
+    every = list(owned_modules(view, optimizer, function))
+    if every and not any(runs_somewhere(view, owned, function) for owned in every):
+        yield Link("reach", Standing.GUESS, ast.unparse(optimizer), "gets gradients of this loss")
 
 
 def library_object(view: AmpView, expression: ast.expr, function: Function) -> Link:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp.connected import connected_files
 from amplint.amp.reached_calls import as_caller_writes
 from amplint.amp.view import AmpView
 from amplint.code.arguments import bind
@@ -189,6 +190,29 @@ def _inside(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
         tests = " ".join(ast.unparse(test) for part in node.generators for test in part.ifs)
         yield node.generators[0].iter, bool(tests and _SELECTS.search(tests))
         yield from ((part, True) for part, _ in _inside(node.elt))
+
+
+def runs_somewhere(view: AmpView, owned: Owned, function: Function) -> bool:
+    """Whether any file around a training function calls a module, or might.
+
+    Its class has to be in sight to tell.
+    """
+    origins = view.values.origins
+    made = {
+        item.expression
+        for item in origins.of(owned.module.expression, *_place(owned.module)).origins
+    }
+    if not made or not _is_module(view, owned.module.expression, owned.module.function):
+        return True
+    places = {function.module, owned.module.function.module, owned.optimizer.function.module}
+    around = connected_files(view.objects.project, function.module).modules
+    for site in (site for module in places.union(around) for site in module.calls):
+        callee = site.node.func
+        if path_text(callee) is None or site.function.module.resolve(callee) is not None:
+            continue
+        if any(item.expression in made for item in origins.of(callee, site.function).origins):
+            return True
+    return False
 
 
 # -- what a function surely trains ---------------------------------------------------------------

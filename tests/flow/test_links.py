@@ -141,3 +141,77 @@ def test_that_a_loop_leaves_every_element_out_is_guessed(test: str, severity: Se
     """
     (finding,) = check(textwrap.dedent(source), head="")
     assert (finding.code, finding.severity) == ("AMP106", severity)
+
+
+CENTERS = """
+import torch
+
+
+class Centers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.points = torch.nn.Parameter(torch.zeros(3, 8))
+
+    def forward(self, features):
+        return torch.cdist(features, self.points).min(1).values.mean()
+
+
+def losses_of(options):
+    centers = Centers()
+
+    def loss_of(features, target):
+        return LOSS
+
+    return loss_of, centers
+
+
+def optimizers_of(options, net, centers):
+    groups = []
+    for name, value in net.named_parameters():
+        groups += [{"params": [value], "lr": options.lr}]
+    optimizer = torch.optim.SGD(groups)
+    optimizer_of_centers = torch.optim.SGD(centers.parameters(), lr=0.5)
+    return optimizer, optimizer_of_centers
+
+
+def train(options, net, batches, optimizer, optimizer_of_centers, loss_of, centers):
+    scaler = torch.amp.GradScaler("cuda")
+    for x, y in batches:
+        optimizer.zero_grad()
+        optimizer_of_centers.zero_grad()
+        with torch.autocast("cuda"):
+            features = net(x)
+            loss = loss_of(features, y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if "center" in options.kind:
+            for point in centers.parameters():
+                point.grad.data *= 2.0
+            scaler.step(optimizer_of_centers)
+            scaler.update()
+
+
+def main(net, batches, options):
+    loss_of, centers = losses_of(options)
+    OTHER
+    optimizer, optimizer_of_centers = optimizers_of(options, net, centers)
+    train(options, net, batches, optimizer, optimizer_of_centers, loss_of, centers)
+"""
+PLAIN = "(features - target).pow(2).mean()"
+
+
+@pytest.mark.parametrize(
+    ("loss", "other", "severity"),
+    [
+        (PLAIN, "pass", Severity.INFO),
+        (PLAIN, "print(Centers()(options.features))", Severity.INFO),  # another object
+        (f"{PLAIN} + centers(features)", "pass", Severity.ERROR),
+        (PLAIN, "print(centers(options.features))", Severity.ERROR),  # not this loss, but run
+    ],
+)
+def test_that_a_module_gets_gradients_is_guessed_where_nothing_runs_it(
+    loss: str, other: str, severity: Severity
+) -> None:
+    (finding,) = check(CENTERS.replace("LOSS", loss).replace("OTHER", other), head="")
+    assert (finding.code, finding.severity) == ("AMP107", severity)
