@@ -3,7 +3,9 @@
     python benchmarks/live.py [PAIRS]
 
 Prints the time of a step without, the median of the differences, and the same for steps compared
-with themselves, which is the noise. Not a test: a busy machine moves the figures.
+with themselves, which is the noise; then what clocks at the edges of amplint's own parts say of one
+step ("in situ"), and what a sampled step costs more than its neighbours. Not a test: a busy machine
+moves the figures.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,6 +27,7 @@ from amplint.live.watching import Journal, Options
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.observer import Observer
 from amplint.runtime.places import Territory
+from amplint.runtime.sampling import SamplingObserver
 
 SHAPES = {"3 layers of 64": (64, 3), "3 layers of 512": (512, 3), "100 layers of 16": (16, 100)}
 
@@ -55,14 +59,72 @@ def seconds(step: Callable[[], None]) -> float:
     return time.process_time() - start
 
 
+class Timed(Hooks):
+    """Hooks with clocks around what amplint does before and after each call."""
+
+    def __init__(self, observer: Observer, switch: Switch) -> None:
+        self.seconds = 0.0
+        super().__init__(observer, switch)
+
+    def _timed(self, action: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return action(*args)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        return timed
+
+    def _wrap(self, owner: Any, name: str, before: Any, after: Any, prepare: Any = None) -> None:
+        super()._wrap(owner, name, self._timed(before), self._timed(after), prepare)
+
+    def _step_hook(self, tell: Any) -> Any:
+        return super()._step_hook(self._timed(tell))
+
+
+def territory() -> Territory:
+    """Torch and amplint are nobody's."""
+    own = os.path.dirname(os.path.abspath(str(amplint.__file__)))
+    return Territory((os.path.dirname(torch.__file__), own))
+
+
+def in_situ(width: int, depth: int, steps: int) -> float:
+    """Seconds of amplint's own parts of one step, the median."""
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Options(folder, quiet=True))
+        hooks = Timed(Observer(journal, territory()), Switch(print))
+        step, found = make_step(width, depth), []
+        for number in range(steps + 100):
+            hooks.seconds = 0.0
+            step()
+            if number >= 100:
+                found.append(hooks.seconds)
+        hooks.undo()
+        journal.end(())
+    return statistics.median(found)
+
+
+def sampled(width: int, depth: int, samples: int) -> float:
+    """Seconds that a sampled step takes more than the one before it, the median."""
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Options(folder, quiet=True))
+        observer = SamplingObserver(journal, territory(), every=5, complain=print)
+        hooks = Hooks(observer, Switch(print))
+        step = make_step(width, depth)
+        times = [seconds(step) for _ in range(5 * samples)]
+        hooks.undo()
+        observer.stop()
+        journal.end(())
+    return statistics.median(b - a for a, b in zip(times[5::5], times[6::5]))
+
+
 def compare(width: int, depth: int, pairs: int) -> tuple[float, float, float]:
     """Seconds of a step without, the median difference with hooks, and the noise."""
-    own = os.path.dirname(os.path.abspath(str(amplint.__file__)))
     with tempfile.TemporaryDirectory() as folder:
         switch = Switch(lambda error: print("switched off:", repr(error)))
         journal = Journal(Options(folder, quiet=True))
-        territory = Territory((os.path.dirname(torch.__file__), own))
-        hooks = Hooks(Observer(journal, territory), switch)
+        hooks = Hooks(Observer(journal, territory()), switch)
         step = make_step(width, depth)
         for _ in range(30):
             step()
@@ -87,7 +149,13 @@ def main() -> None:
     gc.disable()
     for name, (width, depth) in SHAPES.items():
         plain, cost, noise = (1e6 * each for each in compare(width, depth, pairs))
-        print(f"{name}: step {plain:.0f} us, watching +{cost:.0f} us, noise {noise:+.0f} us")
+        own = 1e6 * in_situ(width, depth, pairs)
+        more = 1e6 * sampled(width, depth, max(20, pairs // 10))
+        share = more / 50 / plain
+        print(
+            f"{name}: step {plain:.0f} us, watching +{cost:.0f} us, noise {noise:+.0f} us; "
+            f"in situ {own:.0f} us; a sampled step +{more:.0f} us, {share:.1%} with --sample 50"
+        )
 
 
 if __name__ == "__main__":

@@ -161,12 +161,15 @@ class Tracker:
         mine = [key for key in list(self._stages) if key[0] == scaler]
         if event is Event.UPDATE and not any(self._stages[key][1] for key in mine):
             return VIOLATIONS[UNCHECKED[event]]
-        for _, optimizer in mine:
-            following = advance(self.pair(optimizer, scaler), event).pair
-            self._stages[scaler, optimizer] = (following.stage, following.checked)
+        for pair in mine:
+            key = self._key(pair[1])
+            gradient = self._gradients.get(key, Gradient.NONE)
+            stage, checked = self._stages[pair]
+            following = _outcome(stage, gradient, checked, event).pair
+            self._stages[pair] = (following.stage, following.checked)
             # Gradients that another scaler has multiplied do not get stale by this update.
-            if self.partner(optimizer) == scaler:
-                self._gradients[self._key(optimizer)] = following.gradient
+            if self._partners.get(key) == scaler:
+                self._gradients[key] = following.gradient
         return None
 
     def _advance(

@@ -73,11 +73,15 @@ class Hooks:
         self._foreign: set[type] = set()
         #: Functions of torch's modules, and what stands in their place.
         self._replaced: dict[Any, Any] = {}
-        self._scalers()
-        self._backward()
-        self._optimizers()
-        self._clips()
-        self._regions()
+        try:
+            self._scalers()
+            self._backward()
+            self._optimizers()
+            self._clips()
+            self._regions()
+        except BaseException:
+            self.undo()  # all of them or none
+            raise
 
     def adopt(self) -> None:
         """Find what the program has made before: optimizers, scalers, names of clips."""
@@ -299,10 +303,10 @@ class Hooks:
         observer = self._observer
 
         def before(args: Arguments, kwargs: Keywords) -> Any:
-            parameters = list(_tensors(_argument(args, kwargs, 0, "parameters")))
+            given = _argument(args, kwargs, 0, "parameters")
+            parameters = given if isinstance(given, (list, tuple)) else list(_tensors(given))
             bound = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value"))
-            observer.before_clip(parameters, bound)
-            return parameters
+            return observer.before_clip(parameters, bound)
 
         def after(token: Any, _result: Any, _raised: BaseException | None) -> None:
             observer.after_clip(token)
@@ -355,9 +359,9 @@ class Hooks:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not switch.is_on:
                 return plain(*args, **kwargs)
-            args = prepare(args) if prepare is not None else args
             callback = set_eval_frame(None)
             try:
+                args = prepare(args) if prepare is not None else args
                 token = before(args, kwargs)
             except Misuse:
                 raise
@@ -425,6 +429,8 @@ def _is_enabled(scaler: Any) -> bool:
 
 def _has_closure(args: Arguments, kwargs: Keywords) -> bool:
     """Whether a step got a closure; a hook's `args` begin with the optimizer."""
+    if len(args) < 2 and not kwargs:
+        return False
     return kwargs.get("closure") is not None or any(callable(arg) for arg in args[1:])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -146,6 +146,7 @@ class Objects:
     def __init__(self, place: Callable[[], Place]) -> None:
         self._place = place
         self._scalers: dict[int, ScalerRecord] = {}
+        self._by_number: dict[int, ScalerRecord] = {}
         self._optimizers: dict[int, OptimizerRecord] = {}
         #: id(parameter) -> the sets that hold it, and the parameter, weakly.
         self._holders: dict[int, tuple[weakref.ref[Any], list[GradientSet]]] = {}
@@ -160,8 +161,12 @@ class Objects:
         known = self._scalers.get(id(scaler))
         if known is None or known.object() is not scaler:
             known = ScalerRecord(next(self._next_scaler), scaler, self._place())
-            self._scalers[id(scaler)] = known
+            self._scalers[id(scaler)] = self._by_number[known.number] = known
         return known
+
+    def scaler_of(self, number: int) -> ScalerRecord | None:
+        """The record that has a number."""
+        return self._by_number.get(number)
 
     def scalers(self) -> list[ScalerRecord]:
         """All that were seen and are not replaced in memory."""
@@ -189,10 +194,10 @@ class Objects:
             self._sets = list(found.values())
         return self._sets
 
-    def sets_of(self, parameters: list[Any]) -> list[GradientSet]:
+    def sets_of(self, parameters: Sequence[Any]) -> list[GradientSet]:
         """The sets that hold any of these parameters; asked of the first and the last."""
         found: dict[int, GradientSet] = {}
-        for parameter in parameters[:1] + parameters[-1:]:
+        for parameter in (*parameters[:1], *parameters[-1:]):
             for holder in self._holding(parameter):
                 found[id(holder)] = holder
         living = {id(each) for each in self.sets()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -254,8 +254,8 @@ class Observer:
                 self._feed(gradients, loss.kind, record, place)
             if loss.kind is Kind.SCALED and self._plan.overflow == self.updates + 1:
                 gradients.overflow()
+                gradients.note()
             gradients.remember("scaled backward" if loss.scaler else "backward", place)
-            gradients.note()
             gradients.sample()
         if loss.kind is Kind.MIXED and not raised:
             self.report("losses-mixed", place, record)
@@ -407,22 +407,22 @@ class Observer:
                 self._cleared(gradients, keep=True)
 
     def _cleared(self, gradients: GradientSet, keep: bool) -> None:
-        kept = keep or gradients.present()
-        event = Event.ZERO_GRAD_KEEP if kept else Event.ZERO_GRAD
+        event = Event.ZERO_GRAD_KEEP if keep else Event.ZERO_GRAD
         place = self.place()
         self._apply(event, None, gradients, place)
         gradients.remember("zero_grad", place)
         gradients.note()
 
-    def before_clip(self, parameters: list[Any], bound: Any) -> None:
+    def before_clip(self, parameters: Sequence[Any], bound: Any) -> list[GradientSet]:
         """Gradients of these parameters are about to be clipped at a norm or a value."""
         if not self.has_scaler or self.thread.stepping is not None:
-            return
+            return []
         limit = float(bound) if isinstance(bound, (int, float)) else None
+        sets = self.objects.sets_of(parameters)
         if limit == float("inf"):
-            return  # the norm alone was wanted
+            return sets  # the norm alone was wanted
         place = self.place()
-        for gradients in self.objects.sets_of(parameters):
+        for gradients in sets:
             if gradients.owner not in (None, threading.get_ident()):
                 continue
             self._follow(gradients, place)
@@ -434,12 +434,12 @@ class Observer:
             gradients.remember("clip", place)
             if record is not None:
                 self._add(record, "clip", place)
+        return sets
 
-    def after_clip(self, parameters: list[Any]) -> None:
+    def after_clip(self, sets: list[GradientSet]) -> None:
         """It has ended."""
-        if self.has_scaler:
-            for gradients in self.objects.sets_of(parameters):
-                gradients.note()
+        for gradients in sets:
+            gradients.note()
 
     # -- states
 
@@ -511,10 +511,7 @@ class Observer:
         return self._scaler(number) if isinstance(number, int) else None
 
     def _scaler(self, number: int) -> ScalerRecord | None:
-        if not number:
-            return None
-        known = (record for record in self.objects.scalers() if record.number == number)
-        return next(known, None)
+        return self.objects.scaler_of(number) if number else None
 
     def _add(self, record: ScalerRecord, kind: str, place: Place) -> None:
         record.word = zlib.crc32(kind.encode(), record.word)

@@ -170,7 +170,9 @@ def _few(gradient: Any) -> torch.Tensor:
     local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
     if local.layout is not torch.strided or is_captured(local):
         return torch.empty(0)  # nobody can tell
-    return local.detach().reshape(-1)[:_SAMPLED].clone()
+    plain = local.detach() if local.requires_grad else local
+    flat = plain.view(-1) if plain.is_contiguous() else plain.reshape(-1)
+    return torch.narrow_copy(flat, 0, 0, min(_SAMPLED, flat.numel()))
 
 
 def _look(parameter: Any) -> tuple[Any, int]:
