@@ -41,7 +41,7 @@ from tests.live.fixture_arguments import own as arguments_of
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 #: Seconds for one function.
 _LIMIT = 60
-#: A method of a trainer is called for each batch.
+#: A method of a trainer without a loop of its own is called for each batch.
 _CALLS = 3
 _CODES = re.compile(r"#\s*((?:AMP\d{3}\s*)+)")
 
@@ -238,7 +238,8 @@ def _call(module: Any, entry: Entry) -> None:
     if owner:
         plain = getattr(functions[0](**give(wanted)), method)
     given = give(last)
-    for _ in range(_CALLS if owner else 1):
+    has_loop = any(isinstance(each, (ast.For, ast.While)) for each in ast.walk(entry.node))
+    for _ in range(_CALLS if owner and not has_loop else 1):
         result = plain(**given)
         if inspect.isgenerator(result):
             list(result)
