@@ -56,10 +56,10 @@ FLOORS: dict[str, tuple[int, int, int]] = {
     "neutral-locals-called": (2, 2, 0),
     "neutral-attributes": (5, 5, 0),
     "no-annotations": (1, 1, 0),
-    "helper-here": (9, 6, 0),
+    "helper-here": (9, 7, 0),
     "helper-elsewhere": (9, 7, 0),
     "plain-second-file": (7, 5, 0),
-    "callback": (9, 5, 0),
+    "callback": (9, 7, 0),
     "overridden-method": (9, 6, 0),
     "in-with": (9, 9, 0),
     "in-try": (9, 9, 0),
@@ -70,7 +70,7 @@ FLOORS: dict[str, tuple[int, int, int]] = {
     "import-star": (8, 8, 0),
     "import-attribute": (8, 8, 0),
     "built-as-tuple": (7, 7, 0),
-    "built-as-dict": (7, 6, 0),
+    "built-as-dict": (7, 7, 0),
     "built-as-dataclass": (7, 7, 0),
     "attribute-chain": (7, 7, 0),
     "wrapper-class": (3, 3, 0),
@@ -79,9 +79,9 @@ FLOORS: dict[str, tuple[int, int, int]] = {
     "moved-in-constructor": (1, 1, 0),
     "keyword-arguments": (9, 9, 0),
     "positional-arguments": (0, 0, 0),
-    "star-arguments": (5, 4, 1),
-    "dict-arguments": (5, 4, 1),
-    "partial": (5, 4, 1),
+    "star-arguments": (5, 4, 0),
+    "dict-arguments": (5, 4, 0),
+    "partial": (5, 4, 0),
     "flags-from-dataclass": (1, 1, 0),
     "flags-from-argparse": (1, 1, 0),
     "flags-from-click": (1, 1, 0),
@@ -125,6 +125,98 @@ ALARMS = (
     "AMP503/bad_trainer_elsewhere",
 )
 
+#: Rewrites that change nothing and once changed an answer, beside programs that they look like.
+ROWS = (
+    "AMP101/good_asks_for_gradients.py",
+    "AMP101/bad_asks_for_parameters.py",
+    "AMP101/good_same_condition.py",
+    "AMP101/bad_almost_the_same_condition.py",
+    "AMP105/good_neutral_name.py",
+    "AMP109/good_abstract_steps.py",
+    "AMP112/good_switch_is_the_scaler.py",
+    "AMP114/bad_constructor_below.py",
+    "AMP115/bad_annotated.py",
+    "AMP204/bad_behind_true.py",
+)
+
+#: Correct fixtures that were accused in one style alone.
+MENDED: dict[str, tuple[str, ...]] = {
+    "built-as-dict": (
+        "AMP201/good_tied_by_definition.py",
+        "silent/25_forgotten_shapes/24_plain_side_network.py",
+        "silent/26_indirection/given_to_unknown_code",
+    ),
+    "callback": (
+        "AMP118/good_foreign_scaler.py",
+        "AMP201/good_tied_by_definition.py",
+        "AMP301/good_modes.py",
+        "AMP401/good_adapters.py",
+        "AMP403/good_casts.py",
+        "silent/25_forgotten_shapes/08_scaler_made_in_setup.py",
+        "silent/26_indirection/flag_list_elsewhere",
+        "silent/26_indirection/given_to_unknown_code",
+        "silent/26_indirection/method_completed_elsewhere",
+    ),
+    "dict-arguments": (
+        "AMP104/good_limit_of_all_callers.py",
+        "silent/09_split_protocol/phases.py",
+    ),
+    "helper-elsewhere": (
+        "AMP113/good_scaled_everything.py",
+        "AMP115/good_own_scale.py",
+        "AMP118/good_foreign_scaler.py",
+        "AMP119/good_steps_elsewhere",
+        "AMP301/good_modes.py",
+        "AMP401/good_unscaling_replaced.py",
+        "silent/01_callable_wrapper/split_files",
+        "silent/26_indirection/flag_list_elsewhere",
+        "silent/26_indirection/given_to_unknown_code",
+    ),
+    "helper-here": (
+        "AMP115/good_own_scale.py",
+        "AMP118/good_foreign_scaler.py",
+        "silent/01_callable_wrapper/split_files",
+        "silent/26_indirection/flag_list_elsewhere",
+    ),
+    "import-alias": (
+        "AMP801/good_fallbacks",
+        "silent/17_scalers_per_model/by_torch_version.py",
+    ),
+    "in-try": ("AMP202/good_raises_before.py",),
+    "neutral-locals": (
+        "AMP102/good_other_optimizer.py",
+        "AMP206/good_branches.py",
+        "AMP207/good_off_or_chosen.py",
+        "silent/25_forgotten_shapes/14_clip_lookalikes.py",
+        "silent/26_indirection/partial_elsewhere",
+        "silent/26_indirection/partial_passed.py",
+    ),
+    "neutral-locals-called": ("AMP206/good_branches.py",),
+    "overridden-method": (
+        "AMP118/good_foreign_scaler.py",
+        "AMP301/good_modes.py",
+        "silent/26_indirection/method_completed_elsewhere",
+    ),
+    "partial": (
+        "AMP101/good_split_protocol.py",
+        "AMP108/good_update_in_plain_file",
+        "AMP125/good_helper",
+        "AMP202/good_attrs_elsewhere",
+        "AMP401/good_config_override",
+        "AMP401/good_unscaling_replaced.py",
+        "projects/guards_tied_by_caller",
+        "projects/parameters_tied_by_caller",
+    ),
+    "plain-second-file": (
+        "silent/25_forgotten_shapes/14_clip_lookalikes.py",
+        "silent/26_indirection/given_to_unknown_code",
+    ),
+    "star-arguments": (
+        "AMP104/good_limit_of_all_callers.py",
+        "silent/09_split_protocol/phases.py",
+    ),
+}
+
 
 def _import(name: str) -> ModuleType:
     sys.path.insert(0, str(ROOT / "scripts"))
@@ -159,11 +251,20 @@ def test_answers_do_not_get_worse(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", ["neutral-locals", "in-with", "dead-code", "import-names"])
-@pytest.mark.parametrize("name", ALARMS)
+@pytest.mark.parametrize("name", ALARMS + ROWS)
 def test_an_old_alarm_does_not_come_back_in_other_clothes(name: str, style: str) -> None:
     verdict = judging.judge(style, fixture_of(name))
     assert verdict.applied or style == "import-names"  # where a file imports modules alone
     assert (verdict.missed, verdict.accused) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("style", "name"), [(style, name) for style, names in MENDED.items() for name in names]
+)
+def test_an_alarm_of_one_style_does_not_come_back(style: str, name: str) -> None:
+    verdict = judging.judge(style, fixture_of(name))
+    assert verdict.applied
+    assert not verdict.accused
 
 
 @pytest.fixture
