@@ -16,7 +16,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
 from amplint.code.tree import TRIES
-from amplint.flow.call import Call, Frame
+from amplint.flow.call import Call, Frame, given_to
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
 from amplint.flow.events import Transitions
@@ -26,7 +26,7 @@ from amplint.flow.handed import USES, may_use
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, merge, parts_of
-from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, kind_of
+from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, is_container, kind_of
 
 Valued = list[tuple[State, Value]]
 #: Runs the body of a frame's function: the states it returns with, each with its value. None if
@@ -35,6 +35,8 @@ Run = Callable[[Frame, State], "Valued | None"]
 
 #: Calls deeper than this are not followed.
 CALL_DEPTH = 6
+#: What fills a container that it is given is looked for this many calls deep.
+FILLED_DEPTH = 2
 #: A function without events of at most this many nodes is followed for what it returns.
 SHORT = 200
 
@@ -69,6 +71,7 @@ class Functions:
         self.transitions = transitions
         self.inlined: set[Function] = set()
         self._later: dict[Function, frozenset[str]] = {}
+        self._filling: dict[tuple[Function, str, int], bool] = {}
         self._summaries = Summaries()
         # What the calls that are being followed have run so far, outermost first.
         self._touched = [Touched()]
@@ -262,11 +265,10 @@ class Functions:
         first = receiver_of(function)
         if first:
             state.values[f"{function.label}:{first}"] = _itself(function, instance)
-        filled = fills_of(function)
-        bound = {
-            name: self._shared(value, call) if name in filled else self._actual(value, call)
-            for name, value in found.given.items()
-        }
+        bound = {name: self._actual(value, call) for name, value in found.given.items()}
+        for name, value in bound.items():
+            if is_container(value) and self._fills(function, name, FILLED_DEPTH):
+                bound[name] = self._shared(found.given[name], call)
         for name, default in found.defaults.items():
             bound[name] = self.reader.value(default, state, function) if default else None
         for name, value in bound.items():
@@ -281,6 +283,21 @@ class Functions:
         """Whether a call is given something to be called later."""
         given = (self._actual(argument, call) for argument in call.values)
         return any(kind_of(value) in CALLABLE_KINDS for value in given)
+
+    def _fills(self, function: Function, name: str, depth: int) -> bool:
+        """Whether a function puts something into what a parameter holds, or hands it on for that."""
+        key = (function, name, depth)
+        if key not in self._filling:
+            self._filling[key] = name in fills_of(function) or any(
+                self._fills(callee, parameter, depth - 1)
+                for node in (function.nodes if depth else ())
+                if isinstance(node, ast.Call)
+                and any(isinstance(item, ast.Name) and item.id == name for item in given_to(node))
+                for callee in self.program.targets(node, function).functions
+                for parameter, item in bind(node, callee).given.items()
+                if isinstance(item, ast.Name) and item.id == name
+            )
+        return self._filling[key]
 
     def _shared(self, argument: ast.expr, call: Call) -> Value:
         """A container that the callee fills: it is the caller's, whatever that knows of it."""

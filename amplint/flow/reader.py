@@ -48,7 +48,7 @@ _ENTRIES = frozenset(
     | {"scaled", "instance", "method", "partial", "class"}
 )
 #: A callee of this name may scale a loss; what it returns is nobody's plain loss.
-SCALE_NAME = re.compile(r"(?:^|_)scale(?:_|$)", re.IGNORECASE)
+SCALE_NAME = re.compile(r"(?:^|_)scaled?(?:_|$)", re.IGNORECASE)
 #: Predicates are read through this many calls.
 PREDICATE_DEPTH = 3
 #: Constructors of what a flag can become -> the kind of that value.

@@ -64,6 +64,11 @@ def kind_of(value: Value) -> str:
     return value[0] if value else ""
 
 
+def is_container(value: Value) -> bool:
+    """Whether a value may be a container of which it is known how full it is."""
+    return value in (ZERO, POSITIVE) or kind_of(value) == "tuple"
+
+
 def is_truthy(value: Value) -> bool | None:
     """Truth of a value where it is certain, else None. A GradScaler has no `__bool__`."""
     if value is None:
