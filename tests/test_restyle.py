@@ -141,6 +141,8 @@ ROWS = (
 
 #: Correct fixtures that were accused in one style alone.
 MENDED: dict[str, tuple[str, ...]] = {
+    "built-as-dataclass": ("AMP201/good_disabled_scaler.py",),
+    "built-as-tuple": ("AMP201/good_disabled_scaler.py",),
     "built-as-dict": (
         "AMP201/good_tied_by_definition.py",
         "silent/25_forgotten_shapes/24_plain_side_network.py",

@@ -25,7 +25,7 @@ from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import USES, may_use
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.flow.state import State, merge, parts_of
+from amplint.flow.state import SWITCH, State, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, is_container, kind_of
 
 Valued = list[tuple[State, Value]]
@@ -374,10 +374,14 @@ def _without_stored(facts: FunctionFacts, state: State) -> State:
 
 
 def drop_locals(state: State, prefix: str) -> None:
-    """Forget, in place, every local of a function that was left."""
+    """Forget, in place, every local of a function that was left.
+
+    Whether a scaler is on stays known: the function may hand it back.
+    """
     values = state.values
     for location in [place for place in values if place.startswith(prefix)]:
-        del values[location]
+        if not location.endswith(SWITCH):
+            del values[location]
     for place, value in list(values.items()):
         outlived = _outlived(value, prefix, state)
         if outlived is None:
