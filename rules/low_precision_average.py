@@ -104,6 +104,8 @@ HELP = "keep the average in float32, and cast a copy of it where half precision 
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report averages of weights whose module is half, once for each place that updates one."""
+    if "parameters()" not in view.module.source and "AveragedModel" not in view.module.source:
+        return
     for average in averages_of(view):
         for dtype, largest in LARGEST_SHARES.items():
             if average.share is not None and not 0 < average.share <= largest:

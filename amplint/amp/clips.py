@@ -7,13 +7,11 @@ import math
 
 from amplint.amp import names
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import constant_of
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Module
 from amplint.code.tree import walk
 
 _LIMITS = ("max_norm", "clip_value", "gradient_clip_val")
-_INFINITE = ("math.inf", "torch.inf", "numpy.inf")
 
 
 def torch_clips(module: Module) -> list[CallSite]:
@@ -34,9 +32,5 @@ def has_other_limit(view: AmpView, clip: CallSite) -> bool:
         return False
     parts = (node for node in walk(limit) if isinstance(node, ast.expr))
     if any("scale" in (path_text(node) or "") for node in parts):
-        return True
-    if isinstance(limit, ast.Call) and limit.args and constant_of(limit.args[0]) in ("inf", "Inf"):
-        return True
-    if clip.function.module.resolve(limit) in _INFINITE:
         return True
     return view.values.of(limit, clip.function).only() == math.inf
