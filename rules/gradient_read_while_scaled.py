@@ -319,7 +319,7 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
         if not scaler:
             continue
         names = derived_names(layout, layout.statement(node))
-        if not enters_a_loss(layout, node, names):
+        if not (enters_a_loss(layout, node, names) or _returned_to_loss(view, layout, node, names)):
             continue
         for use in layout.nodes:
             is_later = isinstance(use, ast.Name) and use.id in names and layout.before(node, use)
@@ -334,6 +334,23 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
                 )
                 yield view.finding(RULE, node, message, help, links=rests)
                 break
+
+
+def _returned_to_loss(view: FileView, layout: Layout, call: ast.Call, names: set[str]) -> bool:
+    """Whether a function returns what it computes from gradients, and its callers train on it."""
+    if not any(names & names_in(value) for value in returned(layout.function)):
+        return False
+    if any(isinstance(node, ast.Div) for node in layout.nodes):
+        return False  # perhaps by the scale
+    callers = view.objects.calls_of(layout.function)
+    for site in callers:
+        outer = layout_of(site.function)
+        if site.node not in outer:
+            return False
+        taken = derived_names(outer, outer.statement(site.node))
+        if not enters_a_loss(outer, site.node, taken):
+            return False
+    return bool(callers)
 
 
 def _divisions(view: FileView, layout: Layout) -> Iterator[Finding]:

@@ -84,12 +84,13 @@ from amplint.amp.gradients import FINITENESS, words_of
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.amp.roles import Role
 from amplint.amp.scaled_losses import Scaling, scalings
-from amplint.amp.scaler_calls import SHOWS
+from amplint.amp.scaler_calls import SHOWS, scaler_calls
 from amplint.amp.scaling import scale_words
-from amplint.code.dataflow import bindings_of, names_in, parameters
+from amplint.code.dataflow import bindings_of, names_in, parameters, receiver
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
-from amplint.code.module import Function
+from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, PathStep, Severity
 from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.rule import Rule
@@ -131,6 +132,35 @@ def check(view: FileView) -> Iterator[Finding]:
         found = _direct(view, layout, scaling) or _named(view, layout, scaling)
         if found is not None:
             yield found
+    yield from _returned_scaled(view)
+
+
+def _returned_scaled(view: FileView) -> Iterator[Finding]:
+    """`scaler.scale(objective(...))` where every value that the function returns is scaled."""
+    for site in scaler_calls(view, "scale"):
+        given = site.node.args[0] if len(site.node.args) == 1 else None
+        if isinstance(given, ast.Name):
+            bound = bindings_of(site.function).get(given.id, ())
+            given = bound[0].value if len(bound) == 1 else None
+        helper = view.objects.callee(given, site.function) if isinstance(given, ast.Call) else None
+        values = returned(helper) if helper is not None and helper is not site.function else []
+        if helper is None or not values:
+            continue
+        if all(isinstance(value, ast.Call) and _scales(view, helper, value) for value in values):
+            yield _scaled_again(view, site, helper, values[0])
+
+
+def _scaled_again(view: FileView, site: CallSite, helper: Function, inner: ast.expr) -> Finding:
+    scaler = receiver(site.node)
+    scale = scale_words(view, scaler, site.function)
+    step = view.step(inner, helper.module, f"`{helper.name}` returns the loss scaled")
+    rests = (
+        links.scaler_named(view, scaler, site.function),
+        links.proved("effect", site.node, "multiplies by the loss scale again"),
+    )
+    message = TWICE.format(scaler=scaler, scale=scale)
+    help = f"call `{scaler}.scale` once, directly before backward"
+    return view.finding(RULE, site.node, message, help, path=(step,), links=rests)
 
 
 def _direct(view: FileView, layout: Layout, scaling: Scaling) -> Finding | None:

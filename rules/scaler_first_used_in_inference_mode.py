@@ -158,9 +158,11 @@ def _order(
     ]
     if not callers:
         return function, node
-    if len(callers) > 1 or callers[0].node not in layout_of(callers[0].function):
+    caller = min(callers, key=lambda call: call.node.lineno)  # the first of several decides
+    if any(call.function is not caller.function for call in callers):
         return None
-    caller = callers[0]
+    if caller.node not in layout_of(caller.function):
+        return None
     return _order(view, caller.function, seen | {caller.function}, caller.node)
 
 
