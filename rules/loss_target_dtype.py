@@ -88,10 +88,11 @@ from dataclasses import dataclass
 
 from amplint.amp import links
 from amplint.amp.halves import cast_of
-from amplint.code.dataflow import bindings_of
+from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite, Function, Module
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
@@ -175,7 +176,10 @@ def check(view: FileView) -> Iterator[Finding]:
         kind, name = _kind(view, site)
         if kind is not None:
             yield from _judged(view, site, kind, name)
-        elif any(_casts_in(item, site.function) for item in _given(site.node)):
+        elif any(
+            _casts_in(item, site.function) or _cast_behind(view, item, site.function)
+            for item in _given(site.node)
+        ):
             yield from _handed_on(view, site)
 
 
@@ -183,25 +187,36 @@ def _given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(item.value for item in call.keywords)]
 
 
-def _kind(view: FileView, site: CallSite) -> tuple[Kind | None, str]:
-    """What the called loss takes; None for anything but a loss of torch."""
+def _kind(view: FileView, site: CallSite, *, named: bool = True) -> tuple[Kind | None, str]:
+    """What the called loss takes; None for anything but a loss of torch.
+
+    Args:
+        named: whether objects are only asked about where they are called after a loss.
+    """
     dotted = site.dotted or ""
     name = dotted.rpartition(".")[2]
     if dotted.startswith("torch.nn.functional."):
         return _LOSSES.get(name), name
     if dotted.startswith("torch.") or not isinstance(site.node.func, (ast.Name, ast.Attribute)):
         return None, ""
-    if (
-        "loss" not in last_name(site.node.func).lower()
-        and "crit" not in last_name(site.node.func).lower()
-    ):
+    called = last_name(site.node.func).lower()
+    if named and "loss" not in called and "crit" not in called:
         return None, ""
     found = view.values.origins.of(site.node.func, site.function)
     names = {_module_name(origin) for origin in found.origins}
     if len(names) != 1 or not found.complete:
         return None, ""
     name = names.pop()
+    if name == "CrossEntropyLoss" and all(map(_ignores_an_index, found.origins)):
+        return _INDICES, name  # distributions have no index to ignore
     return _LOSSES.get(name), name
+
+
+def _ignores_an_index(origin: Origin) -> bool:
+    node = origin.expression
+    words = node.keywords if isinstance(node, ast.Call) else []
+    given = next((constant_of(item.value) for item in words if item.arg == "ignore_index"), None)
+    return isinstance(given, int) and given >= 0
 
 
 def _module_name(origin: Origin) -> str:
@@ -401,13 +416,39 @@ def _casts_in(argument: ast.expr, function: Function) -> ast.Call | None:
     return argument if is_cast or name == "one_hot" else None
 
 
+def _cast_behind(view: FileView, argument: ast.expr, function: Function) -> ast.Call | None:
+    """The cast that a function of the project returns, alone or beside other values."""
+    if not isinstance(argument, ast.Name) or not view.module.once(_casts_and_returns):
+        return None
+    bound = bindings_of(function).get(argument.id, ())
+    statement = bound[0].statement if len(bound) == 1 else None
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return None
+    if view.objects.callee(statement.value, function) is None:
+        return None
+    found = view.values.origins.of(argument, function)
+    node = found.origins[0].expression if found.complete and len(found.origins) == 1 else None
+    return _casts_in(node, found.origins[0].function) if isinstance(node, ast.Call) else None
+
+
+def _casts_and_returns(module: Module) -> bool:
+    """Whether a function of a file that returns something casts something."""
+    return any(
+        isinstance(node, ast.Call) and last_name(node.func) in _CASTS
+        for function in module.functions
+        if returned(function)
+        for node in function.nodes
+    )
+
+
 def _handed_on(view: FileView, site: CallSite) -> Iterator[Finding]:
     """Casts that a function of the project gives to a loss which cannot take them."""
     callee = view.objects.callee(site.node, site.function)
     if callee is None:
         return
     passed = Activation(callee, site.node, site.function)
-    losses = [(loss, *_kind(view, loss)) for loss in callee.module.calls if loss.function is callee]
+    called = (loss for loss in callee.module.calls if loss.function is callee)
+    losses = [(loss, *_kind(view, loss, named=False)) for loss in called]
     for loss, kind, name in losses:
         if kind is not None and callee.module is not view.module:
             yield from _judged(view, loss, kind, name, passed)
