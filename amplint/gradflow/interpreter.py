@@ -61,6 +61,8 @@ _BUILTINS = frozenset(
 )
 #: Callables that iterate over their arguments.
 _ITERATES = frozenset(("enumerate", "zip", "tqdm", "iter", "islice", "chain", "list", "trange"))
+#: Methods that put what they are given into a container.
+_FILLING = frozenset(("append", "appendleft", "extend", "insert"))
 #: Callees that run a backward on what they are given.
 _BACKWARDS = frozenset(("backward", "manual_backward", "autograd_backward"))
 
@@ -425,6 +427,11 @@ class Interpreter:
         frame: Frame,
     ) -> Value:
         name = last_name(node.func)
+        if name in _FILLING and isinstance(node.func, ast.Attribute) and given:
+            path = path_text(node.func.value)
+            if path is not None:  # a container keeps what it holds already
+                frame.values[path] = join(frame.values.get(path), union(given))
+            return NOTHING
         if name == "requires_grad_" and isinstance(receiver, Flow) and not _is_false(node):
             return Flow(receiver.connected | {LEAF}, receiver.blocked)
         if name == "scale" and given:  # `scaler.scale(loss)`: the loss, or several of them
