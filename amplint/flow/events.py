@@ -176,9 +176,7 @@ class Transitions:
         if optimizer == EVERY:
             return None
         stage, carried = self.stage(state, site.scaler, optimizer)
-        if self.several:  # the backward may be for another optimizer
-            return Gradient.UNSCALED
-        if stage is None:
+        if self.several or stage is None:
             return None
         if carried:
             # unscale_ per micro-batch: the next unscale_ crashes first, and is the defect.
