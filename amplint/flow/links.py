@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from amplint.amp.links import CLAIMS
 from amplint.amp.roles import Role
 from amplint.amp.switches import is_switch
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite, Class, Function
 from amplint.findings import Link, Standing
 from amplint.flow.call import callee_name
 from amplint.flow.diagnosis import condition
@@ -53,11 +53,32 @@ def _objects(
                 ),
                 key=_STRENGTH.index,
             )
+            if _may_step_otherwise(program, expression, site):
+                standing = Standing.GUESS
             known = found.get((role, identity))
             if known is None or _STRENGTH.index(standing) < _STRENGTH.index(known[0]):
                 found[role, identity] = standing, ast.unparse(expression)
     for (role, _), (standing, text) in found.items():
         yield Link("object", standing, text, CLAIMS[role])
+
+
+def _may_step_otherwise(program: Program, expression: ast.expr, site: Site) -> bool:
+    """Whether the `step` of an optimizer may be code of the project that does protocol work.
+
+    `optimizer = engine.wrap(optimizer)` may give an object that steps through the scaler.
+    """
+    callee = site.node.func if isinstance(site.node, ast.Call) else None
+    if not isinstance(callee, ast.Attribute) or callee.value is not expression:
+        return False
+    makers = (
+        program.objects.symbol(origin.expression.func, origin.function)
+        for origin in program.objects.origins.of(expression, site.function).origins
+        if isinstance(origin.expression, ast.Call)
+    )
+    steps = (
+        program.find_method(maker, callee.attr) for maker in makers if isinstance(maker, Class)
+    )
+    return any(step is not None and program.facts(step).interesting for step in steps)
 
 
 def absence(tests: tuple[str, ...]) -> Iterator[Link]:

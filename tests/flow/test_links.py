@@ -215,3 +215,51 @@ def test_that_a_module_gets_gradients_is_guessed_where_nothing_runs_it(
 ) -> None:
     (finding,) = check(CENTERS.replace("LOSS", loss).replace("OTHER", other), head="")
     assert (finding.code, finding.severity) == ("AMP107", severity)
+
+
+ENGINE = """
+import torch
+
+class Scaled(torch.optim.Optimizer):
+    def __init__(self, inner, scaler):
+        self.inner, self.scaler = inner, scaler
+
+    def step(self, closure=None):
+        STEP
+
+class Engine:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def prepared(self, part):
+        if isinstance(part, torch.optim.Optimizer):
+            return Scaled(part, self.scaler)
+        return part
+
+    def wrap(self, *parts):
+        done = tuple(self.prepared(part) for part in parts)
+        return done if len(done) > 1 else done[0]
+
+def train(loader, net):
+    engine = Engine()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    net, optimizer = engine.wrap(net, optimizer)
+    for x, y in loader:
+        engine.scaler.scale(torch.nn.functional.mse_loss(net(x), y)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "severity"),
+    [
+        ("self.scaler.step(self.inner); self.scaler.update()", Severity.INFO),
+        ("return [part.add_(part.grad) for part in self.parts]", Severity.ERROR),
+    ],
+)
+def test_a_step_that_may_be_the_projects_own_carries_no_error(
+    step: str, severity: Severity
+) -> None:
+    (finding,) = check(ENGINE.replace("STEP", step), "")
+    assert (finding.code, finding.severity) == ("AMP112", severity)
