@@ -24,6 +24,7 @@ from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
 from amplint.flow.loops import inner_iterable
 from amplint.flow.program import Program
+from amplint.flow.raising import catches
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
 from amplint.flow.state import EVERY, NO_GUARDS, STATE_LIMIT, Guards, State, merge
@@ -54,12 +55,14 @@ class Outcome:
     breaks: list[State] = field(default_factory=list)
     continues: list[State] = field(default_factory=list)
     returns: Valued = field(default_factory=list)
+    raises: list[tuple[ast.Raise, State]] = field(default_factory=list)
 
     def absorb(self, other: Outcome) -> None:
         """Take over everything of another block but its normal end."""
         self.breaks += other.breaks
         self.continues += other.continues
         self.returns += other.returns
+        self.raises += other.raises
 
 
 class Interpreter(Assignments):
@@ -412,14 +415,22 @@ class Interpreter(Assignments):
             result = self.block(node.orelse, normal, frame)
             outcome.absorb(result)
             normal = result.normal
+        raised = body.raises
         for handler in node.handlers:
-            # Where the body raised is unknown, so a handler knows no typestate.
+            caught = [state for raises, state in raised if catches(handler, raises) is True]
+            raised = [item for item in raised if catches(handler, item[0]) is False]
+            if caught:
+                result = self.block(handler.body, merge(caught, NO_GUARDS), frame)
+                outcome.absorb(result)
+                normal = normal + result.normal
+            # Where else the body raised is unknown, so a handler knows no typestate.
             confused = [state.copy() for state in (*states, *body.normal)]
             for state in confused:
                 self.transitions.havoc(state)
             result = self.block(handler.body, merge(confused, NO_GUARDS), frame)
             outcome.absorb(result)
             normal = normal + result.normal
+        outcome.raises += raised if not node.finalbody else []
         if node.finalbody and normal:
             result = self.block(
                 node.finalbody, merge(normal, self.program.slice(frame.function).guards), frame
@@ -544,7 +555,7 @@ _HANDLERS: dict[type[ast.stmt], Callable[..., Outcome]] = {
     ast.Match: Interpreter._match,
     ast.Return: Interpreter._return,
     ast.Assert: Interpreter._assert,
-    ast.Raise: lambda self, node, states, frame: Outcome(),
+    ast.Raise: lambda self, node, states, frame: Outcome(raises=[(node, s) for s in states]),
     ast.Break: lambda self, node, states, frame: Outcome(breaks=states),
     ast.Continue: lambda self, node, states, frame: Outcome(continues=states),
 }
