@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from amplint.amp.links import CLAIMS
 from amplint.amp.roles import Role
 from amplint.amp.switches import is_switch
+from amplint.code.dataflow import bindings_of
+from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Class, Function
 from amplint.findings import Link, Standing
 from amplint.flow.call import callee_name
@@ -70,6 +72,8 @@ def _may_step_otherwise(program: Program, expression: ast.expr, site: Site) -> b
     callee = site.node.func if isinstance(site.node, ast.Call) else None
     if not isinstance(callee, ast.Attribute) or callee.value is not expression:
         return False
+    if _is_handed_back(program, expression, site.function):
+        return True
     makers = (
         program.objects.symbol(origin.expression.func, origin.function)
         for origin in program.objects.origins.of(expression, site.function).origins
@@ -79,6 +83,19 @@ def _may_step_otherwise(program: Program, expression: ast.expr, site: Site) -> b
         program.find_method(maker, callee.attr) for maker in makers if isinstance(maker, Class)
     )
     return any(step is not None and program.facts(step).interesting for step in steps)
+
+
+def _is_handed_back(program: Program, expression: ast.expr, function: Function) -> bool:
+    """Whether an object is what code out of sight made of it: `m, opt = library.wrap(m, opt)`."""
+    path = path_text(expression)
+    for binding in bindings_of(function).get(path or "", ()):
+        value = getattr(binding.statement, "value", None)
+        if not isinstance(value, ast.Call) or program.objects.targets(value, function).functions:
+            continue
+        given = (*value.args, *(word.value for word in value.keywords))
+        if any(path_text(item) == path for item in given):
+            return True
+    return False
 
 
 def absence(tests: tuple[str, ...]) -> Iterator[Link]:

@@ -263,3 +263,18 @@ def test_a_step_that_may_be_the_projects_own_carries_no_error(
 ) -> None:
     (finding,) = check(ENGINE.replace("STEP", step), "")
     assert (finding.code, finding.severity) == ("AMP112", severity)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "severity"),
+    [
+        ("net, optimizer = wrapping.prepared(net, optimizer)", Severity.INFO),
+        ("optimizer = wrapping.Sharded(inner=optimizer)", Severity.INFO),
+        ("wrapping.log(optimizer)", Severity.ERROR),
+        ("net, other = wrapping.prepared(net, optimizer)", Severity.ERROR),
+    ],
+)
+def test_what_code_out_of_sight_hands_back_carries_no_error(wrap: str, severity: Severity) -> None:
+    code = ENGINE.replace("net, optimizer = engine.wrap(net, optimizer)", wrap)
+    found = check("import wrapping" + code.replace("STEP", "pass"), "")
+    assert [(item.code, item.severity) for item in found] == [("AMP112", severity)]
