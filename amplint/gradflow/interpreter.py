@@ -188,11 +188,14 @@ class Interpreter:
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> None:
         before = dict(frame.values)
         for _ in range(2):  # what one round leaves behind is read in the next
+            entered = dict(frame.values)
             if isinstance(node, ast.While):
                 self._value(node.test, frame)
             else:
                 self._bind(node.target, self._elements(node.iter, frame), frame)
             self._block(node.body, frame)
+            if frame.values == entered:  # nested loops would cost twice as much at each level
+                break
         frame.values = _joined(before, frame.values)
         self._block(node.orelse, frame)
 

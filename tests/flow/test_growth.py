@@ -33,11 +33,11 @@ SHAPES: dict[Callable[[int], str], int] = _growth().SHAPES
 EVERY_RULE = Settings(select=("ALL",))
 
 
-def calls(text: str) -> int:
+def calls(text: str, settings: Settings = EVERY_RULE) -> int:
     """How many calls a check makes."""
     profile = cProfile.Profile()
     profile.enable()
-    result = check_source("a.py", text.encode(), EVERY_RULE)
+    result = check_source("a.py", text.encode(), settings)
     profile.disable()
     assert not result.errors
     return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
@@ -58,3 +58,19 @@ def test_states_that_grow_end_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> 
     assert not check_source("a.py", text, EVERY_RULE).unfinished
     monkeypatch.setattr(state, "LIGHT", 10)
     assert "train" in check_source("a.py", text, EVERY_RULE).unfinished
+
+
+def nested(depth: int) -> str:
+    """Loops inside each other, in which tensors change from round to round, around a backward."""
+    lines = ["import torch", "def train(model, optimizer, items):", "    h = torch.zeros(3)"]
+    for level in range(depth):
+        indent = "    " * (level + 1)
+        lines += [f"{indent}for x{level} in items:", f"{indent}    h = model(h + x{level})"]
+    return "\n".join([*lines, "    " * (depth + 1) + "h.sum().backward()", ""])
+
+
+def test_a_loop_inside_a_loop_does_not_double_the_cost() -> None:
+    """Python compiles twenty of them, so rounds may not multiply where no budget ends them."""
+    gradients = Settings(select=("AMP123",))
+    calls(nested(1), gradients)
+    assert calls(nested(16), gradients) < 4 * calls(nested(8), gradients)
