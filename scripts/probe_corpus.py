@@ -194,7 +194,7 @@ def _rows(view: FileView, only_protocol: bool) -> set[int]:
     """Rows of scaler calls, and of whatever else a rule may point at; none without a scaler."""
     protocol, others = set(), set()
     for site in view.module.calls:
-        if expects_error(site):
+        if expects_error(view, site):
             continue
         if protocol_word(site.node, site.method, site.function, view.roles) in EVENT_WORDS:
             protocol.add(site.node.lineno)

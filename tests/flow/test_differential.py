@@ -220,6 +220,11 @@ def _mutants(author: type):
             continue  # the mutation moved a line before what it uses
 
 
+def _says_nothing_steps(finding: str, source: str) -> bool:
+    """Whether a finding is about a step that is missing altogether, which breaks no order."""
+    return "AMP130" in finding and ".step(" not in source
+
+
 @pytest.mark.parametrize("author", AUTHORS)
 def test_programs_with_one_broken_line(author: type) -> None:
     """A harmless mutation stays silent; one that torch stops at is reported."""
@@ -228,7 +233,7 @@ def test_programs_with_one_broken_line(author: type) -> None:
         found = _findings(source)
         stops = {world.stopped for world in worlds} - {""}
         if not stops and not any(world.broken for world in worlds):
-            assert found == [], source
+            assert [item for item in found if not _says_nothing_steps(item, source)] == [], source
             outcomes["harmless"] += 1
         if stops - SILENT_STOPS and ".backward()" in source:
             assert found, f"{stops}\n{source}"

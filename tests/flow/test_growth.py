@@ -6,6 +6,7 @@ benchmarks/growth.py takes the time of the same shapes.
 
 from __future__ import annotations
 
+import ast
 import cProfile
 import importlib.util
 import pstats
@@ -18,6 +19,7 @@ import pytest
 from amplint.checker import check_source
 from amplint.config import Settings
 from amplint.flow import budget, state
+from amplint.gradflow.interpreter import Frame, Interpreter
 
 
 def _growth() -> ModuleType:
@@ -33,11 +35,11 @@ SHAPES: dict[Callable[[int], str], int] = _growth().SHAPES
 EVERY_RULE = Settings(select=("ALL",))
 
 
-def calls(text: str, settings: Settings = EVERY_RULE) -> int:
+def calls(text: str) -> int:
     """How many calls a check makes."""
     profile = cProfile.Profile()
     profile.enable()
-    result = check_source("a.py", text.encode(), settings)
+    result = check_source("a.py", text.encode(), EVERY_RULE)
     profile.disable()
     assert not result.errors
     return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
@@ -62,15 +64,25 @@ def test_states_that_grow_end_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> 
 
 def nested(depth: int) -> str:
     """Loops inside each other, in which tensors change from round to round, around a backward."""
-    lines = ["import torch", "def train(model, optimizer, items):", "    h = torch.zeros(3)"]
+    lines = ["import torch", "def train(model, scaler, items):", "    h = torch.zeros(3)"]
     for level in range(depth):
         indent = "    " * (level + 1)
         lines += [f"{indent}for x{level} in items:", f"{indent}    h = model(h + x{level})"]
-    return "\n".join([*lines, "    " * (depth + 1) + "h.sum().backward()", ""])
+    return "\n".join([*lines, "    " * (depth + 1) + "scaler.scale(h.sum()).backward()", ""])
 
 
-def test_a_loop_inside_a_loop_does_not_double_the_cost() -> None:
-    """Python compiles twenty of them, so rounds may not multiply where no budget ends them."""
-    gradients = Settings(select=("AMP123",))
-    calls(nested(1), gradients)
-    assert calls(nested(16), gradients) < 4 * calls(nested(8), gradients)
+def test_rounds_of_nested_loops_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python compiles twenty of them, and no budget ends the walk along gradients."""
+    monkeypatch.setattr(budget, "FILE_LIMIT", 100)
+    walked: list[ast.stmt] = []
+    follow = Interpreter._loop
+
+    def counted(self: Interpreter, node: ast.For, frame: Frame) -> None:
+        walked.append(node)
+        follow(self, node, frame)
+
+    monkeypatch.setattr(Interpreter, "_loop", counted)
+    check_source("a.py", nested(8).encode(), EVERY_RULE)
+    few = len(walked)
+    check_source("a.py", nested(16).encode(), EVERY_RULE)
+    assert 0 < few < len(walked) - few < 4 * few

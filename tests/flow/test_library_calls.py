@@ -174,7 +174,8 @@ def test_an_optimizer_that_a_library_has_taken_over(library: str, call: str) -> 
         "        scaler.update()\n"
     )
     result = check_source("program.py", source.encode(), Settings())
-    assert [item for item in result.findings if item.code.startswith("AMP1")] == []
+    about_order = {item.code for item in result.findings if item.code.startswith("AMP1")}
+    assert about_order <= ({"AMP130"} if ".step(" not in call else set())  # nothing steps there
 
 
 def test_a_class_whose_scaler_is_always_on_says_where_its_arguments_are() -> None:
