@@ -96,16 +96,24 @@ class Places:
         Args:
             own: a field of a copy is a place of its own, as it is where it is assigned.
         """
+        location = self._place(node, state, function, own=own)
+        return None if location is None else self._follow(location, state, own=own)
+
+    def _place(
+        self, node: ast.expr, state: State, function: Function, *, own: bool = False
+    ) -> str | None:
+        """The same before what is held there is followed."""
         if (imported := self.program.imported_place(node, function)) is not None:
             location = imported
         elif isinstance(node, ast.Name):
             location = self.name_location(node.id, function)
         elif isinstance(node, ast.Attribute):
-            base = self.locate(node.value, state, function, own=own)
-            if base is None:
+            whole = self._place(node.value, state, function, own=own)
+            if whole is None:
                 return None
+            base = self._follow(whole, state, own=own)
             location = (
-                base if node.attr == "__dict__" else f"{base}.{self._field(node, state, function)}"
+                base if node.attr == "__dict__" else f"{base}.{self._field(node, whole, state)}"
             )
         elif isinstance(node, ast.Subscript):
             base = self.locate(node.value, state, function, own=own)
@@ -118,17 +126,17 @@ class Places:
                 return None
             location = item_location(base, node.args[0])
         elif isinstance(node, ast.Call) and callee_name(node) == "vars" and len(node.args) == 1:
-            return self.locate(node.args[0], state, function)
+            return self._place(node.args[0], state, function)
         elif (named := read_by_name(node)) is not None:
             base = self.locate(named[0], state, function)
             return None if base is None else f"{base}.{named[1]}"
         elif isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred)):
-            return self.locate(
+            return self._place(
                 node.target if isinstance(node, ast.NamedExpr) else node.value, state, function
             )
         else:
             return None
-        return self._follow(location, state, own=own)
+        return location
 
     def _follow(self, location: str, state: State, *, own: bool = False) -> str:
         value = state.values.get(location)
@@ -141,13 +149,13 @@ class Places:
             return value[1]
         return value[2] if value[0] in ("instance", "library") else location
 
-    def _field(self, node: ast.Attribute, state: State, function: Function) -> str:
-        """The path of the field that an attribute reads, behind a property that hands it on."""
-        whole = node.value
-        if isinstance(whole, ast.Name):
-            held = state.values.get(self.name_location(whole.id, function))
-        else:
-            held = self._held(whole, state, function) if isinstance(whole, ast.Attribute) else None
+    def _field(self, node: ast.Attribute, whole: str, state: State) -> str:
+        """The path of the field that an attribute reads, behind a property that hands it on.
+
+        Args:
+            whole: the place of what the attribute is read from.
+        """
+        held = state.values.get(whole)
         if held is None or held[0] != "instance":
             return node.attr
         key = (held[1], node.attr)
