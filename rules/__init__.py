@@ -1,4 +1,7 @@
-"""The rule table: one code, one module. `amplint rule CODE` prints a module's page."""
+"""The rule table: one code, one module. `amplint rule CODE` prints a module's page.
+
+A module lies in the folder of its family, which the first digit of its code names.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,20 @@ from types import ModuleType
 
 from amplint import plugins
 
-#: code -> module name in this package, sorted by code.
+#: The first digit of a code -> the folder of the family.
+FAMILIES: dict[str, str] = {
+    "0": "files",
+    "1": "protocol",
+    "2": "guards",
+    "3": "gradients",
+    "4": "dtypes",
+    "5": "autocast",
+    "6": "libraries",
+    "8": "api",
+    "9": "files",
+}
+
+#: code -> module name in the folder of its family, sorted by code.
 TABLE: dict[str, str] = {
     "AMP000": "unreadable_file",
     "AMP101": "step_without_scaled_backward",
@@ -99,7 +115,7 @@ def load(code: str) -> ModuleType:
     """
     if code not in TABLE:
         return plugins.load(code)
-    return importlib.import_module(f"amplint.rules.{TABLE[code]}")
+    return importlib.import_module(f"amplint.rules.{FAMILIES[code[3]]}.{TABLE[code]}")
 
 
 def known() -> dict[str, str]:

@@ -201,10 +201,10 @@ def test_circles() -> None:
         ("flow.engine", "regions.regions", False),
         ("code.module", "amp.names", False),
         ("amp.losses", "view", False),
-        ("rules.step_twice", "fixing.statements", True),
-        ("rules.step_twice", "fixing.fixer", False),
+        ("rules.protocol.step_twice", "fixing.statements", True),
+        ("rules.protocol.step_twice", "fixing.fixer", False),
         ("selectors", "rules", True),
-        ("selectors", "rules.step_twice", False),
+        ("selectors", "rules.protocol.step_twice", False),
     ],
 )
 def test_the_order(start: str, end: str, allowed: bool) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from amplint.rules.no_grad_fills_autocast_cache import REPAIRED
+from amplint.rules.gradients.no_grad_fills_autocast_cache import REPAIRED
 
 
 def test_the_installed_torch_is_repaired() -> None:

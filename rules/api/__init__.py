@@ -1,0 +1,1 @@
+"""Rules about torch's older interfaces of AMP, and Apex."""

@@ -1,0 +1,1 @@
+"""Rules about what runs inside an autocast region and should not, or outside and should."""

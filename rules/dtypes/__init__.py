@@ -1,0 +1,1 @@
+"""Rules about weights, losses and targets in the wrong precision."""

@@ -1,0 +1,1 @@
+"""Rules about checked files themselves: unreadable ones, idle comments."""

@@ -1,0 +1,1 @@
+"""Rules about training libraries that have a scaler of their own."""

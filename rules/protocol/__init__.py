@@ -1,0 +1,1 @@
+"""Rules about the order in which a scaler, its optimizers and their gradients are used."""
