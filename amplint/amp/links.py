@@ -15,6 +15,7 @@ from amplint.code.dataflow import arguments
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Class, Function
 from amplint.findings import Link, Standing
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Firmness
 
 #: What a link says of an object that has a role.
@@ -135,10 +136,21 @@ def _standing_of_model(view: AmpView, expression: ast.expr, function: Function) 
     return Standing.USE if path is not None and is_used else Standing.GUESS
 
 
-def reached(view: AmpView, optimizer: ast.expr, function: Function) -> Iterator[Link]:
-    """That a backward gives gradients to what an optimizer owns, where nothing in sight runs it."""
+def reached(
+    view: AmpView, optimizer: ast.expr, call: ast.AST, function: Function
+) -> Iterator[Link]:
+    """That a backward gives gradients to what an optimizer owns, where nothing in sight shows it.
+
+    A step that always runs shows it itself: it raises without gradients, and nobody could train.
+
+    Args:
+        call: the step.
+    """
     every = list(owned_modules(view, optimizer, function))
-    if every and not any(runs_somewhere(view, owned, function) for owned in every):
+    shown = any(runs_somewhere(view, owned, function) for owned in every)
+    if not every:
+        shown = not conditions_at(call, function)
+    if not shown:
         yield Link("reach", Standing.GUESS, ast.unparse(optimizer), "gets gradients of this loss")
 
 

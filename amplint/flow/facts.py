@@ -52,6 +52,7 @@ class FunctionFacts:
         callees: last names of the functions and methods it calls.
         self_stores: attributes of `self` that it assigns.
         self_fills: attributes of `self` that it puts something into, or takes something out of.
+        fills: these, and those of every function of the file it may call, by name.
         settles: attributes of its parameters that it assigns, `self` included, or that a
             function of the file which it may call assigns, by name.
         generator: whether it yields.
@@ -70,6 +71,7 @@ class FunctionFacts:
     asks: bool = False
     indirect: bool = False
     self_fills: set[str] = field(default_factory=set)
+    fills: set[str] = field(default_factory=set)
 
     @property
     def interesting(self) -> bool:
@@ -79,11 +81,12 @@ class FunctionFacts:
     def take(self, other: FunctionFacts) -> bool:
         """Add what another function reaches; whether anything was new."""
         known = other.reach <= self.reach and other.settles <= self.settles
-        if known and other.indirect <= self.indirect:
+        if known and other.fills <= self.fills and other.indirect <= self.indirect:
             return False
         self.indirect |= other.indirect
         self.reach |= other.reach
         self.settles |= other.settles
+        self.fills |= other.fills
         return True
 
 
@@ -203,6 +206,7 @@ def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
         own = _own_attribute(place)
         if own:
             found.self_fills.add(own)
+            found.fills.add(own)
     written = written_by_name(site.node)
     if written is not None and path_text(written[0].value) == "self":
         found.self_stores.add(written[0].attr)

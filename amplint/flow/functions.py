@@ -157,12 +157,15 @@ class Functions:
         entered = call.state.copy()
         self.unbind(function, entered)
         entered.note("call", call.node, call.function, function)
+        if instance is not None and not facts.interesting:
+            # What it calls may be no part of what is followed.
+            self._forget_fields(facts.fills - facts.self_fills, instance, entered)
         self._bind_parameters(function, call, entered, instance)
         inner = Frame(function, frame.depth + 1, (*frame.active, function))
         left = self._summarised(inner, entered, frame)
         if left is not None:
             return left
-        self._touched[-1].words |= facts.settles | facts.self_fills
+        self._touched[-1].words |= facts.settles | facts.fills
         return [(_without_stored(facts, call.state), None)]
 
     def _participants(self, function: Function, call: Call) -> dict[str, str]:
@@ -234,15 +237,20 @@ class Functions:
         return known
 
     def _pass_over(self, facts: FunctionFacts, instance: Value, state: State) -> Valued:
-        """A function without events: only what it stores on `self` matters."""
-        changed = facts.self_stores | facts.self_fills
+        """A function without events: only what it, or what it calls, stores on `self` matters."""
+        changed = facts.settles | facts.fills
         if instance is None or not changed:
             return [(state, None)]
-        self._touched[-1].words |= changed
         state = state.copy()
-        for attribute in changed:
-            forget(f"{instance[2]}.{attribute}", state)
+        self._forget_fields(changed, instance, state)
         return [(state, None)]
+
+    def _forget_fields(self, names: set[str], instance: Value, state: State) -> None:
+        """Forget, in place, what some fields of an object hold."""
+        assert instance is not None
+        self._touched[-1].words |= names
+        for name in names:
+            forget(f"{instance[2]}.{name}", state)
 
     def _leave(self, returned: Valued, function: Function, frame: Frame) -> Valued:
         """Leave a function: its locals are gone, equal states are merged per value."""
@@ -364,7 +372,7 @@ def _itself(function: Function, instance: Value) -> Value:
 
 def _without_stored(facts: FunctionFacts, state: State) -> State:
     """A state without the attributes that a function, or one that it calls, may store."""
-    stored = facts.settles | facts.self_fills
+    stored = facts.settles | facts.fills
     state = state.copy()
     known = {*state.values, *(place for atom in state.facts for place in mentions(atom))}
     for place in known:

@@ -195,9 +195,11 @@ def _is_same(region: Region, other: Region, trail: Trail) -> bool:
     if builder is builder.module.body:
         return True
     first, second = path_text(region.opened) or "", path_text(other.opened) or ""
+    if not first or first != second:
+        return False  # what a call gives may be new each time
     if not trail:
-        return first == second
-    if not first.startswith("self.") or first != second:
+        return True
+    if not first.startswith("self."):
         return False
     return all(
         isinstance(call.func, ast.Attribute) and path_text(call.func.value) == "self"

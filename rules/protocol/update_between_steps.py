@@ -134,7 +134,7 @@ def check(view: FileView) -> Iterator[Finding]:
 def _reached(view: FileView, misuse: Misuse) -> Iterator[Link]:
     """That the optimizer of the late step takes part in the backward at all."""
     if isinstance(misuse.node, ast.Call) and misuse.node.args:
-        yield from links.reached(view, misuse.node.args[0], misuse.function)
+        yield from links.reached(view, misuse.node.args[0], misuse.node, misuse.function)
 
 
 def _update_later(view: FileView, misuse: Misuse) -> Repair | None:

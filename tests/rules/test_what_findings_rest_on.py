@@ -239,3 +239,29 @@ def test_a_guard_is_about_amp_by_what_it_guards(
     source = (HEAD + program).encode()
     result = check_source("main.py", source, Settings(select=("AMP1", "AMP201")))
     assert [item.code for item in result.findings] == [code]
+
+
+LATE = """
+def fit(net, rows, keeper, first, second, names):
+    for row in rows:
+        first.zero_grad()
+        second.zero_grad()
+        with autocast("cuda", dtype=torch.float16):
+            loss = net(row).sum()
+        keeper.scale(loss).backward()
+        keeper.step(first)
+        keeper.update()
+        {late}
+"""
+
+
+@pytest.mark.parametrize(
+    ("late", "levels"),
+    [
+        ("keeper.step(second)", ["error"]),  # without gradients it would raise in each round
+        ("if 'rim' in names:\n            keeper.step(second)", ["info"]),  # nobody may go there
+    ],
+)
+def test_whether_a_late_optimizer_has_gradients(late: str, levels: list[str]) -> None:
+    findings = found("AMP107", LATE.format(late=late))
+    assert [item.severity.value for item in findings] == levels
