@@ -208,7 +208,7 @@ class Graphs:
             self._value(node.iter, inner)
             _bind(node.target, None, inner)
         goes_on = self._block(node.body, inner)
-        if goes_on and _repeats(node):
+        if goes_on and _repeats(node) and not self.objects.runs_once(node, scene.function):
             again = inner.branch()
             again.rounds += (node,)
             if not isinstance(node, ast.While):

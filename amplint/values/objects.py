@@ -232,11 +232,15 @@ class Objects:
         """The loops that may run a node of a function more than once, innermost first."""
         layout = layout_of(function)
         found = layout.loops(node) if node in layout else []
+        return [loop for loop in found if not self.runs_once(loop, function)]
+
+    def runs_once(self, loop: ast.AST, function: Function) -> bool:
+        """Whether a loop of a function takes the only element out of a list."""
 
         def origins_of(node: ast.expr) -> Found:
             return self.origins.of(node, function)
 
-        return [loop for loop in found if not runs_once(loop, origins_of)]
+        return runs_once(loop, origins_of)
 
     def is_replaced(self, function: Function, caller: Function) -> bool:
         """Whether some file stores another value under the name of a global function."""
