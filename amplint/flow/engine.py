@@ -47,7 +47,7 @@ def find_misuses(
         place_of: where a node of a module lies, for the witness.
     """
     unit = program.add(module, roles)
-    if not any(found.reach for found in unit.facts.values()):
+    if not any(found.acts or found.words for found in unit.facts.values()):
         return ()
     found = _Engine(program, unit, _Judged({module})).follow()
     return tuple(misuse_of(item, place_of) for item in distinct(found))
@@ -137,6 +137,7 @@ class _Engine:
         self.about = about
         self.roles = unit.roles
         self.facts = unit.facts
+        self._mentions_protocol = any(found.words for found in unit.facts.values())
         self._diagnosticians: dict[Module, Diagnostician] = {}
         self.inlined: set[Function] = set()
         self.called: set[Function] = set()
@@ -153,6 +154,16 @@ class _Engine:
         words = leading_words(about.module, (about.name, *(item.name for item in family)))
         return leading_functions(self.module, leading_words(self.module, words))
 
+    def _may_go_wrong(self, function: Function) -> bool:
+        """Whether a path from here can break the protocol.
+
+        It needs an event; or a scaler that is used where there is none, in this file: a test that
+        only builds a trainer of another file shows nothing about that trainer.
+        """
+        return self.facts[function].acts or (
+            self.facts[function].interesting and self._mentions_protocol
+        )
+
     def _leads(self, function: Function) -> bool:
         """Whether an entry is to be followed; one of another file always is."""
         leading = self._leading
@@ -162,14 +173,14 @@ class _Engine:
         """Everything found from every entry."""
         found: list[Found] = []
         body = self.module.body
-        if self.facts[body].reach:
+        if self._may_go_wrong(body):
             found += self._judge(body, [state.copy() for state in self.entries.globals])
         called = {name for facts in self.facts.values() for name in facts.callees}
         candidates = [
             function
             for function in self.module.functions
             if function is not body
-            and self.facts[function].reach
+            and self._may_go_wrong(function)
             and self._leads(function)
             and not _is_context_manager(function)
         ]

@@ -78,6 +78,11 @@ class FunctionFacts:
         """Whether interpreting the function can change a protocol state."""
         return bool(self.reach)
 
+    @property
+    def acts(self) -> bool:
+        """Whether it may reach an event; building a scaler is none."""
+        return not EVENT_WORDS.isdisjoint(self.reach)
+
     def take(self, other: FunctionFacts) -> bool:
         """Add what another function reaches; whether anything was new."""
         known = other.reach <= self.reach and other.settles <= self.settles

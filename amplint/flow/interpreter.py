@@ -27,7 +27,7 @@ from amplint.flow.program import Program
 from amplint.flow.raising import catches
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
-from amplint.flow.state import EVERY, NO_GUARDS, STATE_LIMIT, Guards, State, merge
+from amplint.flow.state import EVERY, FINE, NO_GUARDS, Guards, Limits, State, merge
 from amplint.flow.values import NONE, kind_of
 from amplint.flow.witness import steps_of
 
@@ -36,9 +36,11 @@ VISIT_LIMIT = 12_000
 #: Functions without events (data sets, configurations) may use so many of them. They are
 #: followed only for what they store and return.
 BESIDE_LIMIT = 3_000
-#: From this many visits on, guard values tell no more states apart than `COARSE_LIMIT`.
+#: From this many visits on, guard values tell no more states apart than these.
 FINE_VISITS = 4_000
-COARSE_LIMIT = 8
+COARSE = Limits(8, 8)
+#: In functions without events (constructors, configurations), whose values are used elsewhere.
+BESIDE = Limits(4, 16)
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
 
@@ -133,12 +135,17 @@ class Interpreter(Assignments):
             result = self._statement(statement, outcome.normal, frame)
             outcome.absorb(result)
             here = dead.get(id(statement), NONE_DEAD)
-            outcome.normal = self._merge(result.normal, view.guards, here)
+            outcome.normal = self._merge(result.normal, frame, here)
         return outcome
 
-    def _merge(self, states: list[State], guards: Guards, dead: Dead = NONE_DEAD) -> list[State]:
-        fine = self.visits <= FINE_VISITS
-        return merge(states, guards, STATE_LIMIT if fine else COARSE_LIMIT, dead)
+    def _merge(self, states: list[State], frame: Frame, dead: Dead = NONE_DEAD) -> list[State]:
+        guards = self.program.slice(frame.function).guards
+        if len(states) < 2:
+            return states
+        if self.visits > FINE_VISITS:
+            return merge(states, guards, COARSE, dead)
+        acts = self.program.facts(frame.function).acts
+        return merge(states, guards, FINE if acts else BESIDE, dead)
 
     def _count(self, states: list[State]) -> None:
         visits = len(states) * states[0].weight
@@ -191,9 +198,7 @@ class Interpreter(Assignments):
         yes, no = self.branch(node.test, states, frame)
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
-                result = self.block(
-                    body, self._merge(branch, self.program.slice(frame.function).guards), frame
-                )
+                result = self.block(body, self._merge(branch, frame), frame)
                 outcome.absorb(result)
                 outcome.normal += result.normal
         return outcome
@@ -313,14 +318,14 @@ class Interpreter(Assignments):
         seen: set[tuple] = set()
         dead = frame.function.once(liveness_of).heads.get(id(node), NONE_DEAD)
         for _ in range(ROUNDS):
-            heads = self._merge(heads, guards, dead)
+            heads = self._merge(heads, frame, dead)
             heads = [state for state in heads if _is_new(state, guards, dead, seen)]
             if not heads:
                 break
             result = self.block(node.body, heads, frame)
             outcome.returns += result.returns
             outcome.breaks += result.breaks
-            again, done = turn(self._merge(result.normal + result.continues, guards, dead))
+            again, done = turn(self._merge(result.normal + result.continues, frame, dead))
             exits += done
             heads = [self._back_edge(state, node, frame) for state in again]
         return exits
@@ -442,7 +447,6 @@ class Interpreter(Assignments):
 
     def _match(self, node: ast.Match, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
-        guards = self.program.slice(frame.function).guards
         for case in node.cases:
             if not states:
                 break
@@ -453,8 +457,8 @@ class Interpreter(Assignments):
                 chosen, states = self.branch(test, states, frame)
             if case.guard is not None:
                 chosen, rest = self.branch(case.guard, chosen, frame)
-                states = self._merge(states + rest, guards)
-            result = self.block(case.body, self._merge(chosen, guards), frame)
+                states = self._merge(states + rest, frame)
+            result = self.block(case.body, self._merge(chosen, frame), frame)
             outcome.absorb(result)
             outcome.normal += result.normal
         outcome.normal += states

@@ -16,8 +16,6 @@ from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value, is_not_none, is
 
 #: More states than this at one point are widened: guard values leave the key first.
 STATE_LIMIT = 64
-#: So many states are told apart by all guards; more only by those that stand near events.
-GUARDED_LIMIT = 16
 #: A state with this many entries costs twice what a small one does; programs that people write
 #: have fewer.
 LIGHT = 128
@@ -31,6 +29,21 @@ EVERY = "*"  # every optimizer that has not been named yet
 Step = tuple[Any, ...]
 #: (earlier trail, step, length): a linked list, newest first, so that states share their past.
 Trail = tuple[Any, Step, int]
+
+
+class Limits(NamedTuple):
+    """How many states may be told apart at one point.
+
+    Args:
+        guarded: by all guards; where there are more, only those near events count.
+        near: by guards near events; where there are more, none counts.
+    """
+
+    guarded: int
+    near: int
+
+
+FINE = Limits(16, STATE_LIMIT)
 
 
 class Guards(NamedTuple):
@@ -177,22 +190,22 @@ def parts_of(location: str) -> list[str]:
 def merge(
     states: Iterable[State],
     guards: Guards,
-    limit: int = STATE_LIMIT,
+    limits: Limits = FINE,
     dead: Dead = NONE_DEAD,
 ) -> list[State]:
     """Merge states that agree on their key; of the rest only common knowledge survives.
 
     Args:
-        limit: of states that guards near events may tell apart.
+        limits: of the states that are left.
         dead: see `State.key`.
     """
     states = list(states)
     if len(states) < 2:
         return states
     groups = _group(states, guards, dead, None)
-    if len(groups) > min(limit, GUARDED_LIMIT):
+    if len(groups) > limits.guarded:
         groups = _group(states, guards, dead, guards.near)
-    if len(groups) > limit:
+    if len(groups) > limits.near:
         groups = _group(states, guards, dead, frozenset())
     merged = [_join(group) for group in groups.values()]
     if len(merged) > STATE_LIMIT:

@@ -16,7 +16,7 @@ from types import ModuleType
 
 import pytest
 
-from amplint.checker import check_source
+from amplint.checker import check_paths, check_source
 from amplint.config import Settings
 from amplint.flow import budget, state
 from amplint.gradflow.interpreter import Frame, Interpreter
@@ -60,6 +60,46 @@ def test_states_that_grow_end_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> 
     assert not check_source("a.py", text, EVERY_RULE).unfinished
     monkeypatch.setattr(state, "LIGHT", 10)
     assert "train" in check_source("a.py", text, EVERY_RULE).unfinished
+
+
+TRAINER = """
+import torch
+
+
+class Trainer:
+    def __init__(self, model, amp):
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.scaler = torch.amp.GradScaler("cuda") if amp else None
+
+    def fit(self, loss):
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+"""
+DRIVER = """
+from trainer import Trainer
+
+
+def drive(model, loss):
+    trainer = Trainer(model, True)
+    USE
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "followed"), [("assert trainer", False), ("trainer.fit(loss)", True)]
+)
+def test_who_only_builds_a_trainer_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str, followed: bool
+) -> None:
+    """What cannot meet an event is not begun with."""
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "trainer.py").write_text(TRAINER, "utf-8")
+    driver = tmp_path / "driver.py"
+    driver.write_text(DRIVER.replace("USE", use), "utf-8")
+    monkeypatch.setattr(budget, "FILE_LIMIT", 0)
+    report = check_paths([str(driver)], EVERY_RULE)
+    assert [item.functions for item in report.incomplete] == [("drive",)] * followed
 
 
 def nested(depth: int) -> str:

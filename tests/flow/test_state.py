@@ -6,10 +6,11 @@ import pytest
 
 from amplint.flow.state import (
     EVERY,
-    GUARDED_LIMIT,
+    FINE,
     NO_GUARDS,
     STATE_LIMIT,
     Guards,
+    Limits,
     State,
     last_part,
     merge,
@@ -122,10 +123,12 @@ def flagged(names: frozenset[str]) -> list[State]:
     ]
 
 
-def test_where_guards_tell_too_many_apart_only_those_near_events_do() -> None:
-    names = frozenset(f"flag{number}" for number in range(GUARDED_LIMIT + 1))
+@pytest.mark.parametrize("limits", [FINE, Limits(4, 16)])
+def test_where_guards_tell_too_many_apart_only_those_near_events_do(limits: Limits) -> None:
+    names = frozenset(f"flag{number}" for number in range(limits.guarded + 1))
     guards = Guards(names | {"other"}, frozenset({"other"}))
-    joined = merge(flagged(names), guards)
+    assert len(merge(flagged(names)[1:], guards, limits)) == limits.guarded
+    joined = merge(flagged(names), guards, limits)
     assert [state.values for state in joined] == [
         {"f:other": ("const", True)},
         {"f:other": ("const", False)},
