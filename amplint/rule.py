@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amplint.code.module import Function
+from amplint.expectations import Expectation
 from amplint.findings import Link, PathStep, Severity
 from amplint.protocol import Violation
 
@@ -28,6 +29,9 @@ class Rule:
         summary: one line for the catalogue.
         facts: ids of the executed cases behind the page.
         fix: "safe", "unsafe", "display" or "none".
+        probe: what a run can show of a finding; empty where none can.
+        unprobed: why one short run on stand-ins cannot show it, everywhere or without the device
+            that `probe` needs; a sentence without its full stop.
     """
 
     code: str
@@ -38,6 +42,8 @@ class Rule:
     facts: tuple[str, ...] = ()
     fix: str = "none"
     since: str = "0.1.0"
+    probe: tuple[Expectation, ...] = ()
+    unprobed: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from amplint.rules import TABLE
+
 from amplint.amp.scaler_calls import expects_error
 from amplint.code.expressions import last_name
 from amplint.code.project import Project
@@ -35,7 +37,7 @@ from amplint.findings import Finding, Position, Severity, Span
 from amplint.flow.facts import EVENT_WORDS, protocol_word
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.planning import PlanBuilder
-from amplint.probe.predictions import EXPECTATIONS, predict, rows_of
+from amplint.probe.predictions import expectations, predict, rows_of
 from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 from amplint.probe.search import Budget, Trial, explore
@@ -150,7 +152,7 @@ def ask(
     project = Project(job.root)
     view = view_of(filename, source.text, tree, path=os.path.realpath(path), project=project)
     builder = PlanBuilder(view, os.path.realpath(path))
-    codes = [code for code in sorted(EXPECTATIONS) if code.startswith(select)]
+    codes = [code for code in sorted(TABLE) if expectations(code) and code.startswith(select)]
     protocol = all(code.startswith(("AMP1", "AMP2")) for code in codes)
     rows = tuple(row for row in sorted(_rows(view, protocol)) if job.first <= row <= job.last)
     suspects = [_finding(filename, code, row) for row in rows for code in codes]

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: own room. The longest entry that begins a file's name says where the file stands.
 ORDER = (
     ("", "errors", "protocol", "collector", "recursion"),
-    ("plugins",),
+    ("plugins", "expectations"),
     ("rules",),  # the table alone
     ("findings", "workers", "files", "plaindata"),
     ("levels",),

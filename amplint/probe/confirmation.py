@@ -21,7 +21,7 @@ from amplint.findings import Evidence, Finding
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
-from amplint.probe.predictions import EXPECTATIONS, can_show
+from amplint.probe.predictions import can_show, expectations
 from amplint.probe.prober import Prober, Repair, Verdict, not_probed
 from amplint.probe.process import Worker
 from amplint.source.parsing import parse
@@ -79,7 +79,7 @@ def probe_findings(
         ProbeUnavailable, WorkerFailed: there is nothing to execute it with.
     """
     findings = list(findings)
-    probeable = sum(finding.code in EXPECTATIONS for finding in findings)
+    probeable = sum(bool(expectations(finding.code)) for finding in findings)
     if not probeable:
         verdicts = [not_probed(finding) for finding in findings]
         return [Probed(replace(f, evidence=v.evidence), v) for f, v in zip(findings, verdicts)]

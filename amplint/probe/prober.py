@@ -25,7 +25,7 @@ from amplint.probe.messages import Decision, Note, Omission, Request
 from amplint.probe.modules import is_launcher, is_observer
 from amplint.probe.outcomes import nothing_shown, passes
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
-from amplint.probe.predictions import EXPECTATIONS, can_show, why_not
+from amplint.probe.predictions import can_show, expectations, why_not
 from amplint.probe.replay import replay
 from amplint.probe.search import (
     Budget,
@@ -490,8 +490,7 @@ class Prober:
     ) -> Verdict:
         trials = [trial for _, exploration in searched for trial in exploration.trials]
         exhausted = all(exploration.exhausted for _, exploration in searched)
-        expectations = EXPECTATIONS.get(code, ())
-        status, detail, trial = nothing_shown(trials, expectations, exhausted=exhausted)
+        status, detail, trial = nothing_shown(trials, expectations(code), exhausted=exhausted)
         return Verdict(self._evidence(status, detail), trial, budget.used)
 
     def _evidence(self, status: str, detail: str, doubts: Iterable[Note] = ()) -> Evidence:

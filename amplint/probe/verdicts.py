@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from amplint.expectations import SCALE_DEPENDENT, Expectation
 from amplint.findings import Finding
 from amplint.probe.doubts import OWNERS, SECOND_CALL, UNSTEADY, About, kinds_about
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
@@ -28,13 +29,7 @@ from amplint.probe.messages import (
 )
 from amplint.probe.modules import is_observer, makes_schedules
 from amplint.probe.planning import PlanBuilder
-from amplint.probe.predictions import (
-    EXPECTATIONS,
-    SCALE_DEPENDENT,
-    Expectation,
-    rows_of,
-    slugs_of,
-)
+from amplint.probe.predictions import expectations, rows_of, slugs_of
 from amplint.probe.search import Budget, Trial
 from amplint.probe.traces import (
     clears,
@@ -138,7 +133,7 @@ class Judge:
         self._builder = builder
         self._path = builder.path
         self._budget = budget
-        self._expectations = EXPECTATIONS.get(finding.code, ())
+        self._expectations = expectations(finding.code)
         self._slugs = slugs_of(finding.code)
         self._place = Place(self._path, frozenset(rows_of(finding)), budget)
         self._rows = {

@@ -72,6 +72,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.code.scopes import Imported, Scopes
+from amplint.expectations import NOTHING_TO_RUN
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -82,6 +83,7 @@ RULE = Rule(
     severity=Severity.INFO,
     effect="api",
     summary="mixed precision from `apex.amp` instead of torch",
+    unprobed=NOTHING_TO_RUN,
 )
 
 MESSAGE = "`apex.amp` is deprecated, and without it: `ModuleNotFoundError: No module named 'apex'`"

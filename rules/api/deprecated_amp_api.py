@@ -116,6 +116,7 @@ from amplint.amp.old_amp import (
 from amplint.amp.target_torch import Version, target_torch
 from amplint.code.module import Function, Module
 from amplint.code.scopes import Imported, Scopes
+from amplint.expectations import NOTHING_TO_RUN
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Add, Insert, Name, Rename, Repair, Verb, Write
@@ -130,6 +131,7 @@ RULE = Rule(
     summary="`torch.cuda.amp` or `torch.cpu.amp` where torch has `torch.amp`",
     facts=("A17",),
     fix="safe",
+    unprobed=NOTHING_TO_RUN,
 )
 
 MESSAGE = "`{old}` is deprecated since torch 2.4{warns}: use `{new}`"

@@ -85,6 +85,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.fixing.blocks import end_before
 from amplint.regions.islands import Island, island_of
@@ -101,6 +102,7 @@ RULE = Rule(
     summary="`backward()` inside an autocast region",
     facts=("B16", "B16b"),
     fix="unsafe",
+    probe=measured("in-region", "place", events=frozenset({"backward"})),
 )
 
 SUFFERS = "the backward runs under autocast (line {row}): `{island}` {words}, its gradients are not"

@@ -85,6 +85,7 @@ from amplint.amp.scaler_calls import expects_error
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
+from amplint.expectations import raises
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
@@ -106,6 +107,8 @@ RULE = Rule(
     summary="`BCELoss` or `binary_cross_entropy` under CUDA autocast, which forbids it",
     facts=("A13", "A13b", "A13c"),
     fix="unsafe",
+    probe=raises("RuntimeError", "unsafe to autocast", relies_on="place", device="cuda"),
+    unprobed="it needs a GPU: autocast forbids binary cross entropy on CUDA, not on the CPU",
 )
 
 FUNCTIONS = frozenset(("torch.nn.functional.binary_cross_entropy",))

@@ -116,6 +116,7 @@ RULE = Rule(
     summary="an autograd function with matrix products under autocast, without `custom_fwd`",
     facts=("A12", "A12b", "B16b"),
     fix="unsafe",
+    unprobed="the matrix products of a custom function need the shapes of your data",
 )
 
 #: A function that does one of these looks after its dtypes.

@@ -101,6 +101,7 @@ RULE = Rule(
     effect="silent",
     summary="`nn.DataParallel` under bfloat16 autocast: its replicas run in float16",
     facts=("A07", "A07b"),
+    unprobed="it needs at least two GPUs",
 )
 
 WRAPPERS = frozenset(("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"))

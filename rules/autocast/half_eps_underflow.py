@@ -86,6 +86,7 @@ from amplint.amp.ownership import is_fused, owned_modules
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
+from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.regions.float16 import HalfTensor, half_tensor
 from amplint.rule import Rule
@@ -99,6 +100,7 @@ RULE = Rule(
     effect="silent",
     summary="an epsilon that is zero in float16 guards a division, a logarithm or Adam",
     facts=("H17",),
+    probe=measured("vanishing"),
 )
 
 VANISHES = "`{eps}` is zero in float16, as `{tensor}` is{why}: {operation} is not guarded"

@@ -86,6 +86,7 @@ from amplint.amp import links
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
+from amplint.expectations import raises
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import code_of, torch_in
 from amplint.fixing.verbs import Repair, Write, unsafe
@@ -103,6 +104,12 @@ RULE = Rule(
     summary="a constant beyond 65504 goes into a tensor that is float16 under autocast",
     facts=("H20",),
     fix="unsafe",
+    probe=raises(
+        *("RuntimeError", "without overflow"),
+        relies_on="objects",
+        without="autocast",
+        everywhere=True,
+    ),
 )
 
 OVERFLOWS = (

@@ -86,6 +86,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     effect="silent",
     summary="positions counted in half precision, beyond where neighbours become equal",
+    unprobed="the sequences of a run are short",
 )
 #: Bits of the significand, the hidden one included.
 BITS = {"float16": 11, "bfloat16": 8}

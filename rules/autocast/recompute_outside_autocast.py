@@ -99,6 +99,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     effect="crash/silent",
     summary="an autograd function recomputes its forward without the autocast that it ran under",
+    unprobed="which dtypes meet depends on your layers",
 )
 #: A function with one of these in a name looks after autocast.
 _LOOKS_AFTER = ("autocast", "custom_fwd", "custom_bwd")

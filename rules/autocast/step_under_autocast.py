@@ -89,6 +89,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.expectations import STEPS, measured
 from amplint.findings import Finding, Severity
 from amplint.fixing.blocks import end_before
 from amplint.regions.training import (
@@ -111,6 +112,7 @@ RULE = Rule(
     summary="an optimizer or scaler step inside an autocast region",
     facts=("S41", "A10"),
     fix="unsafe",
+    probe=measured("in-region", "place", events=STEPS),
 )
 
 MESSAGE = "the step runs under the autocast of line {row}, which goes on with the weights before it"

@@ -86,6 +86,7 @@ from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
+from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.fixing.statements import code_of, is_known_at, keyword_of, statement_of, torch_in
 from amplint.fixing.verbs import Add, Move, Repair, Write, unsafe
@@ -106,6 +107,7 @@ RULE = Rule(
     summary="a GradScaler stays enabled although autocast runs in bfloat16",
     facts=("H08", "H09"),
     fix="unsafe",
+    probe=measured("idle-scaler"),
 )
 
 ALWAYS = "the scaler is enabled for a forward in bfloat16, which needs none: harmless here"

@@ -90,6 +90,7 @@ from amplint.amp.scaling import (
     unscales_otherwise,
 )
 from amplint.code.module import CallSite
+from amplint.expectations import HALF_GRADIENTS, raises
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
@@ -105,6 +106,7 @@ RULE = Rule(
     effect="crash",
     summary="a GradScaler steps an optimizer that holds float16 parameters",
     facts=("H01", "H01b", "H02", "H03", "H04"),
+    probe=raises(*HALF_GRADIENTS, anywhere=True),
 )
 
 CAST = (

@@ -82,6 +82,7 @@ from amplint.amp.scaling import evaluates, without_gradient
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
+from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness, Origin, Step
@@ -94,6 +95,7 @@ RULE = Rule(
     effect="silent",
     summary="the trained model or its inputs are cast to float16 by hand under autocast",
     facts=("H07", "H12b", "H15"),
+    probe=measured("half-weights", without="casts"),
 )
 
 INPUTS = "`{cast}` casts the inputs of `{model}` by hand: above 65504 they are infinite"

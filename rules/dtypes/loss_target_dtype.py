@@ -93,6 +93,7 @@ from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
+from amplint.expectations import TARGETS, caused
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
@@ -107,6 +108,7 @@ RULE = Rule(
     effect="crash",
     summary="a loss gets class indices as floats, or integers where it needs floats",
     fix="unsafe",
+    probe=caused("casts", "RuntimeError|ValueError", TARGETS, "place", shapes=True),
 )
 
 

@@ -93,6 +93,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     effect="silent",
     summary="an exponential average of weights kept in half precision: its small steps are lost",
+    unprobed="one update is too little to see that an average stands still",
 )
 #: What one update takes over of the difference, at most. Measured over 2 / share updates towards
 #: weights 10 % away, the average is then wrong by 80 % of the way; at ten times that, by 30 %.

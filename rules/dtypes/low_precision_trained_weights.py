@@ -87,6 +87,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     effect="silent",
     summary="an Adam steps weights in half precision by less than their last bit",
+    unprobed="which weights a step is too small for depends on their size, and stand-ins are small",
 )
 #: Their step is about the learning rate, whatever the gradient is.
 _ADAMS = frozenset(("Adam", "AdamW", "NAdam", "RAdam", "Adamax"))

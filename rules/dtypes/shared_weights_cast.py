@@ -102,6 +102,7 @@ from amplint.code.dataflow import parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
+from amplint.expectations import HALF_GRADIENTS, caused
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
@@ -115,6 +116,7 @@ RULE = Rule(
     effect="crash",
     summary="the trained model is cast to half for evaluation and not cast back",
     facts=("H01", "H24"),
+    probe=caused("casts", *HALF_GRADIENTS, "protocol"),
 )
 
 CAST = (

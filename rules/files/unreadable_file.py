@@ -56,6 +56,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="api",
     summary="a file that cannot be analysed",
+    unprobed="the file cannot be read",
 )
 
 

@@ -54,6 +54,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     effect="api",
     summary="a suppression comment that silences nothing",
+    unprobed="it is about a comment",
 )
 
 

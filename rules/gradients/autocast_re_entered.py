@@ -90,6 +90,7 @@ from amplint.amp import links
 from amplint.code.dataflow import parameters
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
+from amplint.expectations import measured
 from amplint.findings import Finding, Link, Severity
 from amplint.regions.regions import Inside, Region, Regions, Trail
 from amplint.regions.training import anchor, path_to
@@ -103,6 +104,7 @@ RULE = Rule(
     effect="silent",
     summary="one autocast object or decorator entered again before it is left: autocast leaks out",
     facts=("A06", "A06b", "A06c", "A06d"),
+    probe=measured("leaking-region", "place"),
 )
 
 RECURSION = (

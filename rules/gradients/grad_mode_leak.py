@@ -88,6 +88,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
+from amplint.expectations import NO_GRAPH, caused
 from amplint.findings import Finding, PathStep, Severity
 from amplint.fixing.statements import statement_of
 from amplint.fixing.verbs import Decorate, Remove, Repair, Within, unsafe
@@ -103,6 +104,7 @@ RULE = Rule(
     summary="`torch.set_grad_enabled(False)` as a statement, never restored before training code",
     facts=("B11", "B11b"),
     fix="unsafe",
+    probe=caused("grad-modes", *NO_GRAPH),
 )
 
 MESSAGE = (

@@ -74,6 +74,7 @@ from collections.abc import Iterator
 from amplint.amp.reached_calls import calls_leading_to
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
+from amplint.expectations import NO_GRAPH, caused
 from amplint.findings import Finding, PathStep, Severity
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Remove, Repair, Write, unsafe
@@ -90,6 +91,11 @@ RULE = Rule(
     summary="`.item()`, `.detach()`, `.data` or `torch.tensor(loss)` on the way to `backward()`",
     facts=("B01", "B02", "B03", "B04", "B04b", "B05", "B06"),
     fix="unsafe",
+    probe=(
+        caused("copies", *NO_GRAPH)
+        + caused("copies", "ValueError", "outputs must be a Tensor")
+        + caused("copies", "AssertionError", "No inf checks were recorded for this optimizer")
+    ),
 )
 
 CRASH = "{source} has no graph: `RuntimeError: element 0 of tensors does not require grad…`"

@@ -78,6 +78,7 @@ from amplint.amp.target_torch import target_torch
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
+from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.regions.cached_weights import clears_cache
 from amplint.regions.regions import Region, opening_words
@@ -92,6 +93,7 @@ RULE = Rule(
     effect="silent",
     summary="a forward under `no_grad` before one with gradients in one autocast region (old torch)",
     facts=("A09", "A09b", "A09c"),
+    probe=measured("no-gradient", without="autocast-cache"),
 )
 
 #: The first release after the repair was merged.

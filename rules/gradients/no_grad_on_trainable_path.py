@@ -86,6 +86,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.expectations import INFERENCE_TENSORS, NO_GRAPH, caused, measured
 from amplint.findings import Finding, PathStep, Severity
 from amplint.gradflow.analysis import CutOff
 from amplint.rule import Rule
@@ -98,6 +99,11 @@ RULE = Rule(
     effect="crash/silent",
     summary="`no_grad` or `inference_mode` between trained parameters and the loss",
     facts=("B07", "B07b", "B08", "B08b", "B09", "B09b", "B09c"),
+    probe=(
+        caused("grad-modes", *NO_GRAPH)
+        + caused("grad-modes", *INFERENCE_TENSORS)
+        + measured("no-gradient", without="grad-modes")
+    ),
 )
 
 CRASH = (

@@ -81,6 +81,7 @@ from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import receiver
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
+from amplint.expectations import INFERENCE_TENSORS, caused
 from amplint.findings import Finding, Severity
 from amplint.gradflow.modes import decorated, switched
 from amplint.rule import Rule
@@ -93,6 +94,7 @@ RULE = Rule(
     effect="crash",
     summary="the first `scale()` of a scaler under `torch.inference_mode`",
     facts=("S40",),
+    probe=caused("inference-mode", *INFERENCE_TENSORS, everywhere=True),
 )
 
 MESSAGE = (

@@ -78,6 +78,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.expectations import STEPS, measured
 from amplint.findings import Finding, PathStep, Severity
 from amplint.regions.training import Stale, anchor, optimizer_link, path_to
 from amplint.rule import Rule
@@ -90,6 +91,7 @@ RULE = Rule(
     effect="silent",
     summary="a step inside an autocast region whose next forward still uses the cached weights",
     facts=("A10", "A10b", "A10c"),
+    probe=measured("stale-weights", events=STEPS),
 )
 
 LOOP = "the step runs in a loop under one autocast (line {row}): the next forward uses old weights"

@@ -106,6 +106,7 @@ RULE = Rule(
     summary="AMP switched on by a constant while the device is chosen at run time",
     facts=("A16", "H10"),
     fix="unsafe",
+    unprobed="it shows only on a machine without that device",
 )
 
 STAYS_ON = (

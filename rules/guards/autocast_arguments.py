@@ -86,6 +86,7 @@ from amplint.amp.scaler_calls import expects_error
 from amplint.code.dataflow import constant_of, definitions
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
+from amplint.expectations import AUTOCAST_ARGUMENTS, raises
 from amplint.findings import Finding, Severity
 from amplint.fixing.verbs import Add, Drop, Name, Repair, Write, unsafe
 from amplint.rule import Rule
@@ -99,6 +100,7 @@ RULE = Rule(
     summary="`autocast` without `device_type`, with a wrong type, or without the call",
     facts=("E01", "A05", "A15", "A16"),
     fix="unsafe",
+    probe=raises("TypeError|ValueError|RuntimeError", AUTOCAST_ARGUMENTS, relies_on="place"),
 )
 
 #: No device types, whatever the backend; "npu" and the like come from plug-ins.

@@ -95,6 +95,7 @@ RULE = Rule(
     summary="autocast for a device on which the model does not run: nothing is cast",
     facts=("A08", "A16"),
     fix="unsafe",
+    unprobed="it shows only on the device that the model really runs on",
 )
 
 MESSAGE = (

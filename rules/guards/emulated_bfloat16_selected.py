@@ -84,6 +84,7 @@ RULE = Rule(
     severity=Severity.INFO,
     effect="perf",
     summary="`is_bf16_supported()` chooses bfloat16 where it is only emulated",
+    unprobed="it needs a GPU older than Ampere",
 )
 _ARGUMENTS = frozenset(("bf16", "use_bf16"))
 

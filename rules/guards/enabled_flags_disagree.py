@@ -102,6 +102,7 @@ RULE = Rule(
     summary="a GradScaler that can be disabled while float16 autocast is enabled",
     facts=("H10",),
     fix="unsafe",
+    unprobed="small gradients that vanish in float16 depend on your model and data",
 )
 
 CAN_BE_OFF = (

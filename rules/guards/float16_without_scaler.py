@@ -102,6 +102,7 @@ RULE = Rule(
     effect="silent",
     summary="training under float16 autocast without a gradient scaler",
     facts=("H10",),
+    unprobed="small gradients that vanish in float16 depend on your model and data",
 )
 
 #: Words of a scaler, or of a library that has one.

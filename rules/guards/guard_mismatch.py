@@ -93,6 +93,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amplint.expectations import NO_GRADIENT, PLAIN, breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -105,6 +106,11 @@ RULE = Rule(
     effect="crash/silent",
     summary="calls of one training step under conditions that can disagree",
     facts=("S01", "S03"),
+    probe=breaks(
+        *("step-uninitialised", "unscale-uninitialised", "update-uninitialised"),
+        *("update-without-check", "step-twice", "unscale-twice", "unscale-after-step"),
+        *(*NO_GRADIENT, *PLAIN, "optimizer-step-on-scaled", "clip-of-scaled"),
+    ),
 )
 
 _DISAGREES = "this `{method}` runs{when}, but `{needed}`{at} needs {other}: "

@@ -74,6 +74,7 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.roles import Role
+from amplint.expectations import raises
 from amplint.findings import Finding, Link, Severity
 from amplint.fixing.statements import own_statement
 from amplint.fixing.verbs import Repair, Within
@@ -88,6 +89,7 @@ RULE = Rule(
     effect="crash",
     summary="a scaler that can be `None` used without its guard",
     fix="display",
+    probe=raises("AttributeError", "'NoneType' object has no attribute"),
 )
 
 MESSAGES = {

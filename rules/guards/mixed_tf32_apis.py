@@ -79,6 +79,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash",
     summary="TF32 set by `fp32_precision` and read by `allow_tf32`, which then raises",
+    unprobed="the switches are torch's own, and a run would leave them changed",
 )
 _MATMUL = "torch.backends.cuda.matmul.allow_tf32"
 _CUDNN = "torch.backends.cudnn.allow_tf32"

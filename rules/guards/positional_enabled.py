@@ -76,6 +76,7 @@ from collections.abc import Iterator
 from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.roles import ScalerConstruction
+from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.fixing.verbs import Name, Repair, unsafe
 from amplint.rule import Rule
@@ -89,6 +90,7 @@ RULE = Rule(
     summary="a bool passed to `GradScaler` by position becomes `init_scale` or `device`",
     facts=("E02", "A16b"),
     fix="unsafe",
+    probe=measured("bool-scale", "place"),
 )
 
 AS_INIT_SCALE = "`{flag}` becomes `init_scale`: False is scale 0, which makes all parameters NaN"

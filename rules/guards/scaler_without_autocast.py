@@ -85,6 +85,7 @@ RULE = Rule(
     effect="perf",
     summary="a GradScaler, and nothing ever runs in half precision",
     facts=("S00", "R10"),
+    unprobed="nothing goes wrong: the scaler only costs time",
 )
 
 MESSAGE = "`{scaler}` scales the loss, but nothing runs in half precision: it only costs time"

@@ -95,6 +95,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.code.tree import walk
+from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
@@ -108,6 +109,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash/silent",
     summary="gradients clipped on each micro-batch of `accelerator.accumulate`",
+    unprobed=IN_A_LIBRARY,
 )
 
 STOPS = "`{clip}` runs on each micro-batch: the second one raises, as it was unscaled already"

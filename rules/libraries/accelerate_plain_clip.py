@@ -85,6 +85,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.code.tree import walk
+from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -95,6 +96,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="silent",
     summary="torch's own clipping behind `accelerator.backward`, which has scaled the gradients",
+    unprobed=IN_A_LIBRARY,
 )
 #: Methods that give gradients their own size back, of the accelerator and of its scaler.
 UNSCALES = frozenset(

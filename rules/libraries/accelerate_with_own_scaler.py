@@ -81,6 +81,7 @@ from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
+from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -91,6 +92,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash/silent",
     summary="a hand-made `GradScaler` beside `accelerator.backward` or prepared objects",
+    unprobed=IN_A_LIBRARY,
 )
 
 SCALED = "the loss of `{backward}` is scaled by hand, and `{step}` does not unscale ({scale})"

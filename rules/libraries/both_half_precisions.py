@@ -54,6 +54,7 @@ from amplint.amp import links
 from amplint.amp.trainers import training_arguments
 from amplint.code.dataflow import constant_of
 from amplint.code.module import CallSite, Function
+from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import argument_index, keyword_of
 from amplint.fixing.verbs import Drop, Repair, unsafe
@@ -69,6 +70,7 @@ RULE = Rule(
     effect="crash",
     summary="`fp16=True` and `bf16=True` in one set of training arguments",
     fix="unsafe",
+    unprobed=IN_A_LIBRARY,
 )
 
 BOTH = "`{callee}` gets float16 and bfloat16 at once: {effect}"

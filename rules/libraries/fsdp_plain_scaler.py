@@ -102,6 +102,7 @@ RULE = Rule(
     effect="silent",
     summary="a plain `GradScaler` with FSDP1, which needs `ShardedGradScaler`",
     facts=("fsdp1_plain_scaler_inf_one_shard", "fsdp1_sharded_scaler_inf_one_shard"),
+    unprobed="it needs several processes with a GPU each",
 )
 FSDP = frozenset(
     f"{module}.FullyShardedDataParallel"

@@ -101,6 +101,7 @@ RULE = Rule(
     effect="silent",
     summary="a step hook of a fused optimizer, which is called for skipped steps, too",
     facts=("O05", "O09", "S43"),
+    unprobed="it needs a fused optimizer on a GPU",
 )
 HOOKS = frozenset(("register_step_pre_hook", "register_step_post_hook"))
 

@@ -118,6 +118,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, enclosing_class
 from amplint.code.tree import walk
+from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -128,6 +129,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="silent",
     summary="a LightningModule clips before its 16-bit Trainer has unscaled the gradients",
+    unprobed=IN_A_LIBRARY,
 )
 #: Behind one of these in a method the gradients have their own size, or are used up.
 _UNSCALES = frozenset(("unscale_", "step"))

@@ -111,6 +111,7 @@ from amplint.amp.lightning import is_lightning_module, precision_words, scaling_
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import receiver
 from amplint.code.module import enclosing_class
+from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -121,6 +122,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="silent",
     summary="a hand-made `GradScaler` in a LightningModule run with a mixed `precision`",
+    unprobed=IN_A_LIBRARY,
 )
 MESSAGE = (
     "the Trainer (line {row}{file}) scales by itself with {precision!r}: this loss is scaled twice"

@@ -71,6 +71,7 @@ from amplint.amp import links
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.trainers import argument_named, is_training_arguments, trainers
 from amplint.code.module import CallSite
+from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness, Origin, Step
@@ -84,6 +85,7 @@ RULE = Rule(
     effect="crash",
     summary="a `Trainer` with `fp16=True` trains weights that were loaded in float16",
     facts=("H01", "H03"),
+    unprobed=IN_A_LIBRARY,
 )
 
 RAISES = (

@@ -76,6 +76,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -88,6 +89,10 @@ RULE = Rule(
     effect="silent",
     summary="a scaled backward lands on unscaled gradients",
     facts=("U04", "U05", "U08", "U08b", "U18"),
+    probe=breaks(
+        *("backward-after-unscale", "step-on-rescaled", "unscale-of-zeros"),
+        "unscale-without-gradient",
+    ),
 )
 
 MESSAGES = {

@@ -69,6 +69,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
@@ -84,6 +85,7 @@ RULE = Rule(
     summary="gradients clipped after the step that applied them",
     facts=("C04",),
     fix="unsafe",
+    probe=measured("idle-clip", "protocol", without="clips"),
 )
 
 MESSAGES = {

@@ -83,6 +83,7 @@ from collections.abc import Iterator
 from amplint.code.dataflow import arguments, bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
@@ -98,6 +99,7 @@ RULE = Rule(
     summary="gradients clipped while still multiplied by the loss scale",
     facts=("C01", "C02", "C03", "C08", "U09"),
     fix="unsafe",
+    probe=breaks("clip-of-scaled"),
 )
 
 MESSAGES = {

@@ -85,6 +85,7 @@ from amplint.amp.scaling import TORCH_SCALERS, is_torch_scaler, scale_words
 from amplint.code.dataflow import constant_of, receiver, scopes
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, enclosing_class
+from amplint.expectations import breaks, raises
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness, Origin
@@ -97,6 +98,10 @@ RULE = Rule(
     effect="crash/silent",
     summary="`scaler.step(optimizer, closure)`, or a scaler with LBFGS",
     facts=("S19", "S19b", "S19c", "S19d", "S19e", "S19f"),
+    probe=(
+        raises("RuntimeError", "Closure use is not currently supported")
+        + breaks("step-uninitialised")
+    ),
 )
 
 REFUSED = (

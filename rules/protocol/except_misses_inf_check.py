@@ -100,6 +100,7 @@ RULE = Rule(
     summary="a handler that misses `AssertionError: No inf checks`, or swallows it and goes on",
     facts=("S37", "S37b", "S37c", "S37d", "E13"),
     fix="unsafe",
+    unprobed="it shows only when another mistake raises inside the `try`",
 )
 
 INF_CHECK = re.compile(r"inf[ _]?checks?\b", re.IGNORECASE)

@@ -82,6 +82,7 @@ from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import arguments, names_in, receiver
 from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import CallSite, walk
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.values.provenance import Origin
@@ -94,6 +95,7 @@ RULE = Rule(
     effect="crash",
     summary="`any(p.grad is not None …)` around `step` but not `update`, or of other parameters",
     facts=("S36", "S36b", "S36c", "S36d"),
+    probe=breaks("update-without-check", "step-without-gradient"),
 )
 
 UPDATE = (

@@ -108,6 +108,7 @@ RULE = Rule(
     effect="silent",
     summary="scaled gradients compared, put into a penalty, or divided by hand before `step`",
     facts=("U14", "U15", "B22"),
+    unprobed="what the scaled number decides depends on your data and thresholds",
 )
 
 RECORDS = SHOWS | {"append", "update"}

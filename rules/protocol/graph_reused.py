@@ -91,6 +91,7 @@ from amplint.code.dataflow import arguments, bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Function, Module
+from amplint.expectations import raises
 from amplint.findings import Finding, Link, PathStep, Severity
 from amplint.flow.facts import BACKWARD
 from amplint.rule import Rule
@@ -103,6 +104,12 @@ RULE = Rule(
     effect="crash",
     summary="a second backward through a graph that the first one has freed",
     facts=("B13", "B13b", "B14"),
+    probe=raises(
+        "RuntimeError",
+        "Trying to backward through the graph a second time",
+        without="freed-graphs",
+        everywhere=True,
+    ),
 )
 
 ERROR = "`RuntimeError: Trying to backward through the graph…`"

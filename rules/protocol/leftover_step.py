@@ -82,6 +82,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from amplint.expectations import NO_GRADIENT, breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
@@ -94,6 +95,11 @@ RULE = Rule(
     effect="crash",
     summary="the flush after an accumulation loop runs with nothing pending",
     facts=("S07", "S13", "S14"),
+    probe=breaks(
+        *("step-uninitialised", "unscale-uninitialised", *NO_GRADIENT, "step-on-spent"),
+        *("unscale-without-gradient", "unscale-after-zero-grad", "step-twice"),
+        *("unscale-twice", "unscale-after-step"),
+    ),
 )
 
 MESSAGES = {

@@ -94,6 +94,7 @@ RULE = Rule(
     effect="silent",
     summary="a scaler unscales and updates, and nothing ever steps an optimizer",
     facts=("S01", "P01"),
+    unprobed="a run of one function does not show that no other one steps",
 )
 
 MESSAGE = "`{scaler}` scales the loss, but nothing in this file steps: the parameters never change"

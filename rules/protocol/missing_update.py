@@ -73,6 +73,7 @@ from collections.abc import Iterator
 
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import calls_on, own_statement, statement_of
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
@@ -88,6 +89,7 @@ RULE = Rule(
     summary="an iteration with `scaler.step` and without `scaler.update()`",
     facts=("S14", "S14b", "P12"),
     fix="unsafe",
+    probe=breaks("step-twice", "unscale-after-step"),
 )
 
 MESSAGES = {

@@ -74,6 +74,7 @@ from dataclasses import replace
 
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
+from amplint.expectations import breaks, measured
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Repair, Write, unsafe
@@ -89,6 +90,10 @@ RULE = Rule(
     summary="`optimizer.step()` on gradients that belong to the scaler",
     facts=("S16", "S17", "S17b"),
     fix="unsafe",
+    probe=(
+        breaks("optimizer-step-on-scaled", "optimizer-step-on-mixed")
+        + measured("applied-nan", "protocol")
+    ),
 )
 
 MESSAGES = {

@@ -99,6 +99,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash",
     summary="the program ends at gradients that are not finite, which the scaler would skip",
+    unprobed="whether gradients overflow depends on your model and data",
 )
 #: With these a Fabric scales losses, on CUDA.
 _SCALED = (16, "16", "16-mixed")

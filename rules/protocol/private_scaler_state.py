@@ -84,6 +84,7 @@ RULE = Rule(
     severity=Severity.INFO,
     effect="api",
     summary="`scaler._scale`, `_per_optimizer_states`, … read or written",
+    unprobed="nothing goes wrong until torch changes its private names",
 )
 
 #: Private name of `GradScaler` -> what to use instead.

@@ -81,6 +81,7 @@ from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
+from amplint.expectations import NO_GRADIENT, PLAIN, breaks
 from amplint.findings import Finding, Link, Severity
 from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.rule import Rule
@@ -94,6 +95,7 @@ RULE = Rule(
     summary="the result of `scaler.scale(loss)` unused, or `.backward` not called",
     facts=("S04", "S05"),
     fix="unsafe",
+    probe=breaks("step-uninitialised", *NO_GRADIENT, *PLAIN),
 )
 
 UNUSED = "the scaled loss is thrown away: `{scaler}.step` divides unscaled gradients ({scale})"

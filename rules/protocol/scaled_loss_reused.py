@@ -104,6 +104,7 @@ RULE = Rule(
     summary="a scaled loss logged, returned, accumulated or scaled again",
     facts=("B21", "B24"),
     fix="unsafe",
+    unprobed="only the logged or returned number is wrong, not the training",
 )
 
 #: What turns a loss into a number.

@@ -71,6 +71,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -83,6 +84,7 @@ RULE = Rule(
     effect="silent",
     summary="step and update per micro-batch while `zero_grad` runs per window",
     facts=("P05", "U07", "U07b"),
+    probe=breaks("step-on-piled"),
 )
 
 MESSAGES = {

@@ -120,6 +120,7 @@ RULE = Rule(
     summary="optimizer state is saved and restored, the scaler's is not",
     facts=("R04", "R05"),
     fix="unsafe",
+    unprobed="it shows only when training is resumed from a checkpoint",
 )
 
 MESSAGE = (

@@ -94,6 +94,7 @@ from dataclasses import dataclass
 from amplint.amp import links
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Class
+from amplint.expectations import breaks
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -106,6 +107,10 @@ RULE = Rule(
     effect="crash/silent",
     summary="scaled by one scaler, stepped by another, or through another optimizer object",
     facts=("O14", "S38", "S26"),
+    probe=(
+        breaks("step-uninitialised", "unscale-uninitialised", "update-without-check")
+        + breaks("unscale-of-plain", "unscale-again")
+    ),
 )
 
 MESSAGES = {

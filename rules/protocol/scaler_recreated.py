@@ -87,6 +87,7 @@ from amplint.code.dataflow import arguments, bindings_of, bound_in, names_in, re
 from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
+from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.fixing.statements import statement_of
 from amplint.fixing.verbs import Move, Repair, unsafe
@@ -101,6 +102,7 @@ RULE = Rule(
     summary="a `GradScaler` built per iteration or per epoch, so its scale is forgotten",
     facts=("S27", "S27b"),
     fix="unsafe",
+    probe=measured("rebuilt"),
 )
 
 #: A loop over epochs, not over the batches of one (`range(steps_per_epoch)`).

@@ -96,6 +96,7 @@ RULE = Rule(
     effect="silent",
     summary="a per-batch `lr_scheduler.step()` that also runs when the scaler skipped the step",
     facts=("R01", "R01b", "R02", "O05"),
+    unprobed="a skipped step shifts the schedule by one: no single run is wrong",
 )
 
 MESSAGE = "`{call}` also runs where the step of line {row} is skipped: the schedule runs ahead"

@@ -95,6 +95,7 @@ RULE = Rule(
     effect="silent",
     summary="a skipped-step test whose two reads of the scale are on one side of `update()`",
     facts=("S18", "S43"),
+    unprobed="nothing in training changes: the test is about a step that was skipped",
 )
 
 _BUILTINS = frozenset(dir(builtins)) - {"eval", "exec"}

@@ -75,6 +75,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.amp.gradient_tests import guarded_steps
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -87,6 +88,7 @@ RULE = Rule(
     effect="crash/silent",
     summary="gradients cleared between backward and `scaler.step`",
     facts=("S07", "S08", "U16", "U17"),
+    probe=breaks("step-after-zero-grad", "unscale-after-zero-grad"),
 )
 
 MESSAGES = {

@@ -81,6 +81,7 @@ from amplint.code.dataflow import Binding, bindings_of, constant_of, names_in, p
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import SCOPES, Layout, layout_of
 from amplint.code.module import Function
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -92,6 +93,7 @@ RULE = Rule(
     effect="crash",
     summary="`scaler.step` of an optimizer whose parameters cannot have a gradient",
     facts=("S09", "S10", "S12", "S33"),
+    probe=breaks("step-without-gradient"),
 )
 
 ERROR = "`AssertionError: No inf checks were recorded…`"

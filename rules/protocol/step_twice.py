@@ -71,6 +71,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amplint.expectations import breaks, measured
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import is_unconditional, own_statement
 from amplint.fixing.verbs import Remove, Repair, unsafe
@@ -86,6 +87,7 @@ RULE = Rule(
     summary="an optimizer stepped a second time before `scaler.update()`",
     facts=("S13", "S15"),
     fix="unsafe",
+    probe=breaks("step-twice") + measured("applied-twice", "protocol"),
 )
 
 MESSAGES = {

@@ -76,6 +76,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amplint.expectations import NO_GRADIENT, PLAIN, breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -88,6 +89,10 @@ RULE = Rule(
     effect="crash",
     summary="`scaler.step` on a path with no scaled backward",
     facts=("S01", "S02", "S05", "S06", "S25"),
+    probe=(
+        breaks("step-uninitialised", *NO_GRADIENT, "step-on-spent")
+        + breaks("unscale-uninitialised", *PLAIN)
+    ),
 )
 
 MESSAGES = {

@@ -78,6 +78,7 @@ from collections.abc import Iterator
 
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import (
     block_of,
@@ -99,6 +100,7 @@ RULE = Rule(
     summary="`unscale_` a second time before `scaler.update()`",
     facts=("U01", "U02", "U06", "S37c"),
     fix="unsafe",
+    probe=breaks("unscale-twice", "unscale-after-step"),
 )
 
 MESSAGES = {

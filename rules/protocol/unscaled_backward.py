@@ -75,6 +75,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.code.layout import layout_of
+from amplint.expectations import PLAIN, breaks
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import calls_on, is_unconditional
 from amplint.fixing.verbs import Repair, Write, unsafe
@@ -90,6 +91,7 @@ RULE = Rule(
     summary="`scaler.step` on gradients of a plain `loss.backward()`",
     facts=("S03", "B14", "B25"),
     fix="unsafe",
+    probe=breaks("unscale-uninitialised", "step-uninitialised", *PLAIN),
 )
 
 MESSAGES = {

@@ -90,6 +90,7 @@ from typing import Any
 from amplint.amp import links
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
+from amplint.expectations import breaks
 from amplint.findings import Finding, Link, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Move, Remove, Repair, unsafe
@@ -105,6 +106,7 @@ RULE = Rule(
     summary="`scaler.update()` between two calls that need the same loss scale",
     facts=("S30", "P09", "P11"),
     fix="unsafe",
+    probe=breaks("unscale-again"),
 )
 
 METHODS = ("step", "unscale_", "update")

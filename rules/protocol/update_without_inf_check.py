@@ -74,6 +74,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.code.layout import layout_of
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import block_of, calls_on, own_statement, statement_of
 from amplint.fixing.verbs import Move, Repair, unsafe
@@ -89,6 +90,7 @@ RULE = Rule(
     summary="`scaler.update()` with nothing unscaled or stepped since the last one",
     facts=("P01", "P04", "P06", "P09b", "P10", "S36b", "S16"),
     fix="unsafe",
+    probe=breaks("update-without-check", "update-uninitialised"),
 )
 
 MESSAGES = {

@@ -10,7 +10,7 @@ from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.findings import Evidence
 from amplint.probe.confirmation import Limits, probe_findings
-from amplint.probe.predictions import EXPECTATIONS
+from amplint.probe.predictions import expectations
 
 ROOT = Path(__file__).resolve().parents[2]
 INCIDENTS = sorted((ROOT / "fixtures" / "incidents").iterdir())
@@ -33,7 +33,7 @@ def probe(folder: Path) -> dict[tuple[str, int], Evidence]:
     return {
         (item.finding.code, item.finding.span.start.row): item.finding.evidence
         for item in found
-        if item.finding.code in EXPECTATIONS
+        if expectations(item.finding.code)
     }
 
 

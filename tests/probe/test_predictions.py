@@ -7,13 +7,12 @@ import re
 import pytest
 
 from amplint import rules
+from amplint.expectations import Expectation
 from amplint.findings import Finding, Position, Severity, Span
 from amplint.probe.measurements import MEASURES
 from amplint.probe.predictions import (
-    EXPECTATIONS,
-    NOT_PROBED,
-    Expectation,
     can_show,
+    expectations,
     predict,
     rows_of,
 )
@@ -25,17 +24,12 @@ def finding(code: str, start: int = 3, end: int = 3, column: int = 9) -> Finding
     return Finding(code, "name", Severity.ERROR, "", "", "train.py", span)
 
 
-def test_every_code_is_a_rule() -> None:
-    assert set(EXPECTATIONS) <= set(rules.TABLE)
-    assert list(EXPECTATIONS) == sorted(EXPECTATIONS)
-
-
 @pytest.mark.parametrize(
     "expected",
     [
         pytest.param(item, id=f"{code}-{number}")
-        for code, items in EXPECTATIONS.items()
-        for number, item in enumerate(items)
+        for code in rules.TABLE
+        for number, item in enumerate(expectations(code))
     ],
 )
 def test_an_expectation_is_torch_s_own_error(expected: Expectation) -> None:
@@ -66,8 +60,8 @@ def test_rules_that_no_run_can_show_are_not_probed() -> None:
 
 def test_every_rule_is_shown_or_says_why_not() -> None:
     for code in rules.TABLE:
-        assert (code in EXPECTATIONS) != (code in NOT_PROBED) or code == "AMP502", code
-    for reason in NOT_PROBED.values():
+        reason = rules.load(code).RULE.unprobed
+        assert bool(expectations(code)) != bool(reason) or code == "AMP502", code
         assert not reason.endswith(".")
 
 
@@ -78,5 +72,5 @@ def test_what_needs_a_gpu_is_not_probed_without() -> None:
 
 
 def test_every_measure_exists() -> None:
-    kinds = {item.kind for items in EXPECTATIONS.values() for item in items}
+    kinds = {item.kind for code in rules.TABLE for item in expectations(code)}
     assert kinds == {"raises", "gradients", *MEASURES}
