@@ -174,14 +174,24 @@ def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tupl
         UsageError: it cannot be run.
     """
     from amplint.live import launch
+    from amplint.live.follow import Following
     from amplint.live.merge import read_run
 
     try:
         folder = launch.make_folder(out, whole)
-        status = launch.run(whole, folder, options)
+        tell = (lambda _words: None) if options.get("quiet") else _say
+        with Following(folder, tell):
+            status = launch.run(whole, folder, options)
         return status, read_run(folder)
     except OSError as error:
         raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
+
+
+def _say(words: str) -> None:
+    from amplint.cli.terminal import write_lines
+    from amplint.report.text import printable
+
+    write_lines([printable(f"amplint: {words}")], sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from amplint.protocol import VIOLATIONS
 from amplint.protocol.violations import BEYOND_THE_TABLE
+from amplint.rules import TABLE
 
 LEVELS = ("info", "warning", "error")
 
@@ -153,6 +154,14 @@ def words(slug: str, facts: Mapping[str, Any]) -> str:
 
 def _figure(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, (int, float)) else "unknown"
+
+
+def headline(slug: str, file: str, row: int, facts: Mapping[str, Any]) -> str:
+    """A finding in one line, as it is told at once."""
+    entry = ENTRIES[slug]
+    rule = TABLE.get(entry.code, slug).replace("_", "-")
+    name = f"{entry.code} {rule}".strip()
+    return f"{place(file, row)}: {entry.level}: {name}: {words(slug, facts)}"
 
 
 def reaches(level: str, threshold: str) -> bool:

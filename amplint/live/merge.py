@@ -134,7 +134,7 @@ def read_process(path: str) -> Process | None:
     head = next(lines, None)
     if not isinstance(head, dict) or head.get("k") != "head":
         return None
-    process = Process(head.get("rank"), head.get("restart", 0), head["host"], head["pid"])
+    process = process_of(head)
     for line in lines:
         if not isinstance(line, dict):
             process.unread += 1
@@ -144,6 +144,17 @@ def read_process(path: str) -> Process | None:
         except (KeyError, TypeError, ValueError):
             process.unread += 1
     return process
+
+
+def process_of(head: dict[str, Any]) -> Process:
+    """A process without anything yet, from the first line of its record."""
+    return Process(head.get("rank"), head.get("restart", 0), head["host"], head["pid"])
+
+
+def round_of(line: dict[str, Any]) -> Round:
+    """A round, from its line."""
+    skipped = None if line["x"] is None else bool(line["x"])
+    return Round(line["u"], line["t"], line["v"], skipped, line["w"])
 
 
 def _lines(path: str) -> Iterator[Any]:
@@ -161,9 +172,7 @@ def _take(process: Process, line: dict[str, Any]) -> None:
     kind = line.get("k")
     process.seconds = max(process.seconds, float(line.get("t", 0.0)))
     if kind == "r":
-        skipped = None if line["x"] is None else bool(line["x"])
-        entry = Round(line["u"], line["t"], line["v"], skipped, line["w"])
-        process.rounds.setdefault(line["s"], []).append(entry)
+        process.rounds.setdefault(line["s"], []).append(round_of(line))
     elif kind == "finding":
         key = (line["slug"], line["file"], line["row"])
         catalogue.ENTRIES[line["slug"]]

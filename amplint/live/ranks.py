@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from amplint.live.merge import Process, Round
 
@@ -22,7 +22,7 @@ class Disagreement:
 
     Args:
         what: the loss scale, skipped steps, the order of calls or the number of updates.
-        values: of each rank, by its name; "" where there is no figure.
+        values: of each rank, by its name.
     """
 
     what: str
@@ -36,10 +36,58 @@ class Disagreement:
         return "error" if self.what in (_SCALE, _SKIPS) else "warning"
 
     def words(self) -> str:
-        """One sentence."""
-        told = ", ".join(f"{name}: {value}" for name, value in self.values.items() if value)
-        names = told or ", ".join(self.values)
-        return f"ranks disagree about the {self.what} from update {self.update} on ({names})"
+        """One sentence; it names the few that differ from the many."""
+        together: dict[str, list[str]] = {}
+        for name, value in self.values.items():
+            together.setdefault(value, []).append(name)
+        most = max(together, key=lambda value: len(together[value]))
+        parts = [
+            f"{name}: {value}"
+            for name, value in self.values.items()
+            if value != most or len(together[most]) == 1
+        ]
+        if len(together[most]) > 1:
+            parts.append(f"the other {len(together[most])}: {most}")
+        return (
+            f"ranks disagree about the {self.what} from update {self.update} on "
+            f"({', '.join(parts)})"
+        )
+
+
+class Lineup:
+    """The rounds of one scaler on the ranks of a job, compared as they come.
+
+    Args:
+        scaler: its number.
+        limit: so many rounds of a rank wait for the others at most; None for all.
+    """
+
+    def __init__(self, scaler: int, limit: int | None = None) -> None:
+        self._scaler, self._limit = scaler, limit
+        self._waiting: dict[str, deque[Round]] = {}
+        self._seen: set[str] = set()
+
+    def add(self, name: str, rounds: Iterable[Round]) -> None:
+        """More rounds of a rank, in order."""
+        self._waiting.setdefault(name, deque(maxlen=self._limit)).extend(rounds)
+
+    def differences(self) -> Iterator[Disagreement]:
+        """The first difference of each kind, as far as every rank has come."""
+        while len(self._waiting) > 1 and all(self._waiting.values()):
+            newest = max(rounds[0].update for rounds in self._waiting.values())
+            behind = [rounds for rounds in self._waiting.values() if rounds[0].update < newest]
+            for rounds in behind:
+                rounds.popleft()  # the others began later, or were resumed
+            if not behind:
+                yield from self._compared({n: r.popleft() for n, r in self._waiting.items()})
+
+    def _compared(self, rounds: Mapping[str, Round]) -> Iterator[Disagreement]:
+        update = next(iter(rounds.values())).update
+        for what, values in _aspects(list(rounds.values())).items():
+            if what not in self._seen and None not in values and len(set(values)) > 1:
+                self._seen.add(what)
+                shown = dict(zip(rounds, _shown(what, values)))
+                yield Disagreement(what, self._scaler, update, shown)
 
 
 def disagreements(processes: Iterable[Process]) -> Iterator[Disagreement]:
@@ -54,23 +102,14 @@ def disagreements(processes: Iterable[Process]) -> Iterator[Disagreement]:
             jobs.setdefault(process.restart, []).append(process)
     for members in jobs.values():
         for scaler in sorted({number for each in members for number in each.rounds}):
-            having = [each for each in members if scaler in each.rounds]
-            if len(having) > 1:
-                yield from _of_scaler(scaler, having)
+            yield from _of_scaler(scaler, [each for each in members if scaler in each.rounds])
 
 
 def _of_scaler(scaler: int, members: Sequence[Process]) -> Iterator[Disagreement]:
-    columns = list(zip_longest(*(each.rounds[scaler] for each in members)))
-    names = [each.name for each in members]
-    seen: set[str] = set()
-    for rounds in columns:
-        if None in rounds:
-            break
-        for what, values in _aspects(rounds).items():
-            if what not in seen and None not in values and len(set(values)) > 1:
-                seen.add(what)
-                shown = dict(zip(names, map(_shown, values)))
-                yield Disagreement(what, scaler, rounds[0].update, shown)
+    lineup = Lineup(scaler)
+    for each in members:
+        lineup.add(each.name, each.rounds[scaler])
+    yield from lineup.differences()
     lengths = {len(each.rounds[scaler]) for each in members if each.ended}
     if len(lengths) > 1:
         shown = {each.name: str(len(each.rounds[scaler])) for each in members if each.ended}
@@ -85,7 +124,11 @@ def _aspects(rounds: Sequence[Round]) -> dict[str, list[object]]:
     }
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "skipped" if value else "taken"
-    return f"{value:g}" if isinstance(value, float) else ""
+def _shown(what: str, values: Sequence[object]) -> list[str]:
+    """Values in words; orders of calls have numbers."""
+    if what == _ORDER:
+        numbers = {value: index for index, value in enumerate(dict.fromkeys(values))}
+        return [f"order {numbers[value] + 1}" for value in values]
+    if what == _SKIPS:
+        return ["skipped" if value else "taken" for value in values]
+    return [f"{value:g}" for value in values]

@@ -31,6 +31,11 @@ def rank_of_process() -> int | None:
     )
 
 
+def _number(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else 0
+
+
 class Recorder:
     """Writes the record of this process, once there is something to write.
 
@@ -87,6 +92,7 @@ class Recorder:
             "k": "head",
             "format": FORMAT,
             "rank": rank,
+            "local": _number("LOCAL_RANK"),
             "restart": int(restart) if restart.isdigit() else 0,
             "host": host,
             "pid": self._pid,

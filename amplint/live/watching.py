@@ -17,7 +17,6 @@ import amplint
 from amplint.live import catalogue
 from amplint.live.record import Recorder
 from amplint.protocol import VIOLATIONS
-from amplint.rules import TABLE
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Observer
@@ -275,12 +274,7 @@ def _finite(value: float | None) -> float | None:
 
 def headline(found: Finding) -> str:
     """A finding in one line, as it is told at once."""
-    entry = catalogue.ENTRIES[found.slug]
-    rule = TABLE.get(entry.code, found.slug).replace("_", "-")
-    words = catalogue.words(found.slug, found.facts)
-    return f"{catalogue.place(*found.place)}: {entry.level}: {entry.code} {rule}: {words}".replace(
-        ":  ", ": "
-    )
+    return catalogue.headline(found.slug, *found.place, found.facts)
 
 
 def _innermost(error: BaseException) -> str:
