@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -176,11 +177,13 @@ def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tupl
     from amplint.live import launch
     from amplint.live.follow import Following
     from amplint.live.merge import read_run
+    from amplint.live.record import rank_of_process
 
     try:
         folder = launch.make_folder(out, whole)
-        tell = (lambda _words: None) if options.get("quiet") else _say
-        with Following(folder, tell):
+        # Where each rank has a parent of its own (srun), one of them is enough.
+        is_heard = not options.get("quiet") and not rank_of_process()
+        with Following(folder, _say) if is_heard else contextlib.nullcontext():
             status = launch.run(whole, folder, options)
         return status, read_run(folder)
     except OSError as error:
@@ -188,10 +191,9 @@ def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tupl
 
 
 def _say(words: str) -> None:
-    from amplint.cli.terminal import write_lines
-    from amplint.report.text import printable
+    from amplint.cli.terminal import tell
 
-    write_lines([printable(f"amplint: {words}")], sys.stderr)
+    tell(f"amplint: {words}")
 
 
 @dataclass(frozen=True)

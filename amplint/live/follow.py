@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +20,8 @@ from amplint.live.merge import Process, Round, process_of, round_of
 from amplint.live.ranks import Lineup
 from amplint.live.record import SUFFIX
 
-#: Seconds between two looks.
-_EVERY = 2.0
+#: Seconds between two looks at least; after a look that was slow, so many times its own length.
+_EVERY, _REST = 2.0, 20
 #: Rounds of a rank that wait for a rank that has none: some 20 MB.
 _WAITING = 100_000
 #: How lines begin that are of interest; all others are passed over unread.
@@ -38,7 +40,8 @@ class Tail:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The whole lines that are new: rounds and findings."""
-        with open(self._path, "rb") as file:
+        new = b""
+        with contextlib.suppress(OSError), open(self._path, "rb") as file:
             file.seek(self._at)
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
@@ -51,16 +54,22 @@ class Tail:
                     yield json.loads(line)
 
     def _begin(self, line: bytes) -> None:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        # A head that was cut off is written again when there is room.
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             head = json.loads(line)
             self.process, self.is_first = process_of(head), not head.get("local", 0)
 
 
 class Follower:
-    """The ranks of a run, as far as they have come."""
+    """The ranks of a run, as far as they have come.
+
+    Args:
+        folder: of the run; records that it holds already are of another one.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._old = frozenset(os.listdir(folder))
         self._tails: dict[str, Tail] = {}
         #: By restart and number of the scaler.
         self._lineups: dict[tuple[int, int], Lineup] = {}
@@ -72,7 +81,7 @@ class Follower:
         """What there is to tell since the last look, in words."""
         due = dict(self._pending)
         for name in sorted(os.listdir(self._folder)):
-            if name.endswith(SUFFIX):
+            if name.endswith(SUFFIX) and name not in self._old:
                 path = os.path.join(self._folder, name)
                 self._read(self._tails.setdefault(path, Tail(path)))
         for key, (who, line) in due.items():
@@ -98,7 +107,7 @@ class Follower:
         for scaler, rounds in fresh.items():
             key = process.restart, scaler
             lineup = self._lineups.setdefault(key, Lineup(scaler, _WAITING))
-            lineup.add(process.name, rounds)
+            lineup.add(process, rounds)
 
     def _find(self, tail: Tail, line: dict[str, Any]) -> None:
         key = line["slug"], line["file"], line["row"]
@@ -124,16 +133,23 @@ class Following:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Following:  # noqa: PYI034 -- typing.Self is newer than Python 3.10
-        self._thread.start()
+        with contextlib.suppress(RuntimeError):  # no more threads: the training starts without
+            self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._has_ended.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _run(self) -> None:
-        while not self._has_ended.wait(self._every):
-            # A folder that is gone, a file that cannot be read: the report at the end says so.
+        if hasattr(signal, "pthread_sigmask"):  # they are for the thread that waits for the command
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        pause = self._every
+        while not self._has_ended.wait(pause):
+            began = time.monotonic()
+            # A folder that is gone, a terminal that was closed: the report at the end says so.
             with contextlib.suppress(Exception):
                 for words in self._follower.look():
                     self._tell(words)
+            pause = max(self._every, _REST * (time.monotonic() - began))

@@ -57,6 +57,9 @@ class Disagreement:
 class Lineup:
     """The rounds of one scaler on the ranks of a job, compared as they come.
 
+    Where two processes have one rank (a program that the rank started inherits it, a folder was
+    used twice), nobody knows which of them the others should be like: that rank is left out.
+
     Args:
         scaler: its number.
         limit: so many rounds of a rank wait for the others at most; None for all.
@@ -65,11 +68,22 @@ class Lineup:
     def __init__(self, scaler: int, limit: int | None = None) -> None:
         self._scaler, self._limit = scaler, limit
         self._waiting: dict[str, deque[Round]] = {}
+        self._owners: dict[str, tuple[str, int]] = {}
+        self._twice: set[str] = set()
         self._seen: set[str] = set()
 
-    def add(self, name: str, rounds: Iterable[Round]) -> None:
+    def add(self, process: Process, rounds: Iterable[Round]) -> None:
         """More rounds of a rank, in order."""
-        self._waiting.setdefault(name, deque(maxlen=self._limit)).extend(rounds)
+        name, owner = process.name, (process.host, process.pid)
+        if self._owners.setdefault(name, owner) != owner:
+            self._twice.add(name)
+            self._waiting.pop(name, None)
+        if name not in self._twice:
+            self._waiting.setdefault(name, deque(maxlen=self._limit)).extend(rounds)
+
+    def is_clear(self, process: Process) -> bool:
+        """Whether no other process has the same rank."""
+        return process.name not in self._twice
 
     def differences(self) -> Iterator[Disagreement]:
         """The first difference of each kind, as far as every rank has come."""
@@ -108,12 +122,13 @@ def disagreements(processes: Iterable[Process]) -> Iterator[Disagreement]:
 def _of_scaler(scaler: int, members: Sequence[Process]) -> Iterator[Disagreement]:
     lineup = Lineup(scaler)
     for each in members:
-        lineup.add(each.name, each.rounds[scaler])
+        lineup.add(each, each.rounds[scaler])
     yield from lineup.differences()
-    lengths = {len(each.rounds[scaler]) for each in members if each.ended}
-    if len(lengths) > 1:
-        shown = {each.name: str(len(each.rounds[scaler])) for each in members if each.ended}
-        yield Disagreement(_NUMBER, scaler, min(lengths) + 1, shown)
+    whole = [each for each in members if each.ended and lineup.is_clear(each)]
+    lengths = {each.name: len(each.rounds[scaler]) for each in whole}
+    if len(set(lengths.values())) > 1:
+        shown = {name: str(length) for name, length in lengths.items()}
+        yield Disagreement(_NUMBER, scaler, min(lengths.values()) + 1, shown)
 
 
 def _aspects(rounds: Sequence[Round]) -> dict[str, list[object]]:

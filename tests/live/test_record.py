@@ -28,6 +28,12 @@ def process(rank: int | None, *scales: float, ended: bool = True, **more: object
     return made
 
 
+def other(rank: int, *scales: float) -> Process:
+    made = process(rank, *scales)
+    made.pid += 1000
+    return made
+
+
 # -- writing
 
 
@@ -80,6 +86,8 @@ def test_a_process_that_does_nothing_leaves_nothing(tmp_path: Path) -> None:
         ([process(0, 8.0, 8.0), process(1, 8.0)], [("number of updates", 2)]),
         # Killed: nobody knows what it would have done.
         ([process(0, 8.0, 8.0), process(1, 8.0, ended=False)], []),
+        # A rank twice: nobody knows which of the two it is.
+        ([process(0, 8.0), process(1, 8.0), other(1, 4.0, 4.0)], []),
         # No rank, no job: these are two programs.
         ([process(None, 8.0), process(None, 4.0)], []),
     ],
