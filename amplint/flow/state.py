@@ -228,11 +228,12 @@ def _join(group: list[State]) -> State:
         return first
     values, facts = first.values, first.facts
     for other in group[1:]:
-        same_values = other.values == values
-        if not same_values or other.facts != facts:
-            facts = _common_facts(values, facts, other)
-        if not same_values:
-            values = _common(values, other.values)
+        if other.values == values:
+            facts = _common_facts(values, facts, other) if other.facts != facts else facts
+            continue
+        known = facts
+        facts = _common_facts(values, facts, other)
+        values = _common_values(values, known, other)
     shortest = min(group, key=lambda state: state.length)
     return State(dict(first.typestate), dict(values), dict(facts), shortest.trail)
 
@@ -277,6 +278,28 @@ def _common_facts(values: Mapping[str, Value], facts: dict, other: State) -> dic
             if truth is not None and truth is is_truthy(beside):
                 kept["true", location] = truth
     return kept
+
+
+def _common_values(values: Mapping[str, Value], facts: dict, other: State) -> dict[str, Value]:
+    """What both hold; and what is True or False in both, by a test here and a literal there."""
+    kept = _common(values, other.values)  # type: ignore[arg-type]
+    for location, value in values.items():
+        beside = other.values.get(location)
+        if beside != value and "formula" in (kind_of(value), kind_of(beside)):
+            truth = _truth(value, facts)
+            if truth is not None and truth is _truth(beside, other.facts):
+                kept[location] = ("const", truth)
+    return kept
+
+
+def _truth(value: Value, facts: Mapping[tuple, bool]) -> bool | None:
+    """Of a literal bool, or of a test whose outcome is known."""
+    if value is None or value[0] not in ("const", "formula"):
+        return None
+    content = value[1]
+    if isinstance(content, bool):
+        return content
+    return facts.get(content) if value[0] == "formula" else None
 
 
 def _by_value(atom: tuple[Any, ...], values: Mapping[str, Value]) -> bool | None:

@@ -180,3 +180,14 @@ def test_a_copy_shares_nothing_but_the_witness() -> None:
     copy.facts.clear()
     assert (len(state.typestate), len(state.values), len(state.facts)) == (1, 1, 1)
     assert copy.trail is state.trail
+
+
+def test_what_is_off_by_a_literal_and_by_a_test_is_off() -> None:
+    """Merged where nothing tells them apart: the switch is known, though not why."""
+    by_literal = tagged(None, values={"f:on": ("const", False)})
+    by_test = tagged(None, values={"f:on": ("formula", FACT)}, facts={FACT: False})
+    untested = tagged(None, values={"f:on": ("formula", FACT)})
+    [known] = merge([by_literal, by_test], NO_GUARDS)
+    assert known.values == {"f:on": ("const", False)}
+    [unknown] = merge([by_literal, untested], NO_GUARDS)
+    assert unknown.values == {}
