@@ -160,9 +160,8 @@ class _Engine:
         It needs an event; or a scaler that is used where there is none, in this file: a test that
         only builds a trainer of another file shows nothing about that trainer.
         """
-        return self.facts[function].acts or (
-            self.facts[function].interesting and self._mentions_protocol
-        )
+        facts = self.facts[function]
+        return facts.acts or (facts.interesting and self._mentions_protocol)
 
     def _leads(self, function: Function) -> bool:
         """Whether an entry is to be followed; one of another file always is."""

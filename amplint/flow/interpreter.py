@@ -39,8 +39,8 @@ BESIDE_LIMIT = 3_000
 #: From this many visits on, guard values tell no more states apart than these.
 FINE_VISITS = 4_000
 COARSE = Limits(8, 8)
-#: In functions without events (constructors, configurations), whose values are used elsewhere.
-BESIDE = Limits(4, 16)
+#: In functions that reach no event (constructors, configurations): what they store is read elsewhere.
+WITHOUT_EVENTS = Limits(4, 16)
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
 
@@ -139,13 +139,14 @@ class Interpreter(Assignments):
         return outcome
 
     def _merge(self, states: list[State], frame: Frame, dead: Dead = NONE_DEAD) -> list[State]:
-        guards = self.program.slice(frame.function).guards
+        """Merge the states at one point of the frame's function."""
         if len(states) < 2:
             return states
+        guards = self.program.slice(frame.function).guards
         if self.visits > FINE_VISITS:
             return merge(states, guards, COARSE, dead)
         acts = self.program.facts(frame.function).acts
-        return merge(states, guards, FINE if acts else BESIDE, dead)
+        return merge(states, guards, FINE if acts else WITHOUT_EVENTS, dead)
 
     def _count(self, states: list[State]) -> None:
         visits = len(states) * states[0].weight
@@ -303,18 +304,18 @@ class Interpreter(Assignments):
 
     def _rounds(self, node, shape, heads, frame, outcome, turn) -> list[State]:
         """Iterate the body until nothing new appears; returns the states that leave."""
-        guards = self.program.slice(frame.function).guards
         if shape.trains:
             heads = [self._enter_training(state, shape) for state in heads]
         outer = self.scope
         if shape.trains and outer is None:
             self._enter_scope(id(node))
-        exits = self._iterate(node, heads, guards, frame, outcome, turn)
+        exits = self._iterate(node, heads, frame, outcome, turn)
         self._enter_scope(outer)
         return exits
 
-    def _iterate(self, node, heads, guards, frame, outcome, turn) -> list[State]:
+    def _iterate(self, node, heads, frame, outcome, turn) -> list[State]:
         exits: list[State] = []
+        guards = self.program.slice(frame.function).guards
         seen: set[tuple] = set()
         dead = frame.function.once(liveness_of).heads.get(id(node), NONE_DEAD)
         for _ in range(ROUNDS):

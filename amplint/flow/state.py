@@ -43,6 +43,7 @@ class Limits(NamedTuple):
     near: int
 
 
+#: While an entry is small, in functions that may reach an event.
 FINE = Limits(16, STATE_LIMIT)
 
 
