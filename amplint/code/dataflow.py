@@ -8,14 +8,15 @@ stays silent.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from amplint.code.arguments import parameters, passed
 from amplint.code.classes import ancestry_in_file, subclasses_in
 from amplint.code.expressions import path_text
 from amplint.code.layout import SCOPES, layout_of
-from amplint.code.module import Function, Module, enclosing_class, walk
+from amplint.code.module import Class, Function, Module, enclosing_class, walk
 from amplint.code.tree import LEAVES, MARKS
 
 
@@ -52,6 +53,52 @@ def _find_bindings(function: Function) -> dict[str, list[Binding]]:
         for name in _bound_names(node):
             found.setdefault(name, []).append(Binding(node, None, function))
     return found
+
+
+def rebinders(scope: Function) -> Mapping[str, Sequence[Function]]:
+    """The functions that bind names of a scope by `nonlocal` or `global`, by name.
+
+    They may run whenever somebody calls them: what the scope itself binds says little then.
+    """
+    return scope.module.once(_find_rebinders).get(scope, _NOBODY)
+
+
+_NOBODY: Mapping[str, Sequence[Function]] = {}
+#: Statements that say that a name lives in another scope.
+ELSEWHERE = (ast.Global, ast.Nonlocal)
+
+
+def _find_rebinders(module: Module) -> dict[Function, dict[str, list[Function]]]:
+    found: dict[Function, dict[str, list[Function]]] = {}
+    for function in module.functions:
+        for node in function.nodes:
+            if type(node) in ELSEWHERE:
+                for name in dict.fromkeys(node.names):  # type: ignore[attr-defined]
+                    owner = _home(name, function, isinstance(node, ast.Global))
+                    if owner is not None and rebindings(function, name):
+                        found.setdefault(owner, {}).setdefault(name, []).append(function)
+    return found
+
+
+def _home(name: str, function: Function, is_global: bool) -> Function | None:
+    """The scope that holds a name that a function declares to be another's."""
+    scope = function.module.body if is_global else function.parent
+    while scope is not None and not is_global and not _holds(scope, name):
+        scope = scope.parent
+    return None if scope is function else scope
+
+
+def _holds(scope: Function, name: str) -> bool:
+    found = bindings_of(scope).get(name, ())
+    return name in parameters(scope) or (
+        bool(found) and all(type(item.statement) not in ELSEWHERE for item in found)
+    )
+
+
+def rebindings(function: Function, name: str) -> list[Binding]:
+    """What a function binds a name to that it declares to be another scope's."""
+    found = bindings_of(function).get(name, ())
+    return [item for item in found if type(item.statement) not in ELSEWHERE]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +163,87 @@ def outside_stores(module: Module) -> dict[str, list[tuple[ast.expr, Binding]]]:
     return found
 
 
+def changed_elsewhere(function: Function) -> Mapping[str, bool]:
+    """Places of a function that other code of the file binds or fills.
+
+    Names, and attributes of `self` that methods change which somebody is given, to call them
+    whenever he likes: hooks, callbacks.
+
+    Returns:
+        The places, and whether such code changes them; if not, only a call in sight does.
+    """
+    return function.once(_find_changes)
+
+
+def _find_changes(function: Function) -> dict[str, bool]:
+    module = function.module
+    found: dict[str, bool] = {}
+    for name, others in _rebound(function):
+        found[name] = found.get(name, False) or any(map(_is_handed, others))
+    for inner, own in _inside(function, frozenset()):
+        for path in {**bindings_of(inner), **fills_of(inner)}:
+            root = root_of(path)
+            if root not in own and (path != root or path in fills_of(inner)):
+                found[root] = found.get(root, False) or _is_handed(inner)
+    for node in function.nodes:
+        if isinstance(node, ast.Lambda):
+            filled = (path_text(place) for part in walk(node.body) for place, _ in _fills(part))
+            found.update({root_of(path): True for path in filled if path is not None})
+    owner = enclosing_class(function)
+    if owner is not None:
+        fields = module.once(_fields_changed)
+        for item in (*ancestry_in_file(owner), *subclasses_in(module, owner)):
+            others = fields.get(item, {}).items()
+            found.update((field, True) for field, changing in others if changing - {function})
+    found.pop("self", None)
+    return found
+
+
+def _rebound(function: Function) -> Iterator[tuple[str, Sequence[Function]]]:
+    """Names that a function binds, here or further out, and who else does."""
+    yield from rebinders(function).items()
+    for name, found in bindings_of(function).items():
+        for item in found:
+            if isinstance(item.statement, ELSEWHERE):
+                home = _home(name, function, isinstance(item.statement, ast.Global))
+                others = rebinders(home).get(name, ()) if home is not None else ()
+                others = [other for other in others if other is not function]
+                if others:
+                    yield name, others
+
+
+def _inside(function: Function, own: frozenset[str]) -> Iterator[tuple[Function, frozenset[str]]]:
+    """The functions inside one, each with the names that are its own or of one in between."""
+    for inner in function.nested.values():
+        names = own | parameters(inner).keys() | {*filter(str.isidentifier, bindings_of(inner))}
+        yield inner, names
+        yield from _inside(inner, names)
+
+
+def _fields_changed(module: Module) -> dict[Class, dict[str, set[Function]]]:
+    """By class, the attributes of `self` that functions change which are handed around."""
+    found: dict[Class, dict[str, set[Function]]] = {}
+    for function in module.functions:
+        owner = enclosing_class(function)
+        if owner is None or not _is_handed(function):
+            continue
+        for path in (*bindings_of(function), *fills_of(function)):
+            if path.startswith("self."):
+                field = ".".join(re.split(r"[.\[]", path)[:2])
+                found.setdefault(owner, {}).setdefault(field, set()).add(function)
+    return found
+
+
+def _is_handed(function: Function) -> bool:
+    """Whether a function is used as a value: whoever gets it may call it at any time."""
+    return function.name in function.module.once(values_read)
+
+
+def root_of(path: str) -> str:
+    """The name that a path begins with: "kept" of "kept['output'].loss"."""
+    return path.partition(".")[0].partition("[")[0]
+
+
 def values_read(module: Module) -> frozenset[str]:
     """Names that a file reads as values: not to call them, to annotate, or to derive from them."""
     found: set[str] = set()
@@ -154,7 +282,7 @@ def bound_in(function: Function, node: ast.AST) -> set[str]:
     """Root names that a part of the function binds, `self` excluded."""
     layout = layout_of(function)
     return {
-        path.partition(".")[0].partition("[")[0]
+        root_of(path)
         for path, bindings in bindings_of(function).items()
         if any(layout.holds(node, binding.statement) for binding in bindings)
     } - {"self"}
@@ -207,7 +335,7 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
             yield alias.asname or alias.name.partition(".")[0]
     elif isinstance(node, ast.ExceptHandler) and node.name:
         yield node.name
-    elif isinstance(node, (ast.Global, ast.Nonlocal)):
+    elif isinstance(node, ELSEWHERE):
         yield from node.names
 
 
@@ -236,7 +364,7 @@ def definitions(module: Module, expression: ast.expr, function: Function) -> lis
 
 
 def _bindings_seen(module: Module, path: str, function: Function) -> list[Binding]:
-    root = path.partition(".")[0].partition("[")[0]
+    root = root_of(path)
     owner = enclosing_class(function)
     if root in ("self", "cls") and owner is not None:
         family = [*ancestry_in_file(owner), *subclasses_in(module, owner)]
@@ -246,7 +374,9 @@ def _bindings_seen(module: Module, path: str, function: Function) -> list[Bindin
         if root in parameters(scope):
             return [*bindings_of(scope).get(path, ()), Binding(scope.node, None, scope)]
         if root in bindings_of(scope):
-            return bindings_of(scope).get(path, [])
+            others = rebinders(scope).get(path, ())
+            rebound = [item for other in others for item in rebindings(other, path)]
+            return [*bindings_of(scope).get(path, ()), *rebound]
     return []
 
 

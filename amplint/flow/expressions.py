@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from amplint.code.dataflow import bindings_of
+from amplint.code.dataflow import bindings_of, changed_elsewhere
+from amplint.code.expressions import path_text
 from amplint.code.module import Function, walk
 from amplint.flow.call import Frame
 from amplint.flow.calls import Calls
@@ -70,6 +71,8 @@ class Expressions:
         self.calls.assign_gradient(target, value, state, frame)
         if value is not None and value[0] == "path" and value[1] == location:
             return
+        if kind_of(value) in ("none", "const") and _is_replaced(target, frame):
+            value = None
         if value is not None and value[0] == "copy":
             place_copy(value, location, state)
             for name, held in value[2]:
@@ -336,6 +339,12 @@ class Expressions:
             (after, self.calls.combine(node, operands, values, after, frame))
             for after, values in running
         ]
+
+
+def _is_replaced(target: ast.expr, frame: Frame) -> bool:
+    """Whether a callback may put something else into a place at any time."""
+    changed = changed_elsewhere(frame.function)
+    return bool(changed) and changed.get(path_text(target) or "", False)
 
 
 def _noted(state: State, test: ast.expr, frame: Frame, truth: bool) -> State:

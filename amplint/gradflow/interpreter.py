@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from amplint.code.arguments import Bound, Kind, parameters
-from amplint.code.dataflow import arguments
+from amplint.code.dataflow import arguments, changed_elsewhere, root_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
 from amplint.gradflow.modes import ON, decorated, switched
@@ -241,8 +241,8 @@ class Interpreter:
         if isinstance(target, ast.Subscript):  # a container keeps what it holds already
             value = join(frame.values.get(path), value)
             holder = path_text(target.value) or ""
-            frame.values[holder] = join(frame.values.get(holder), flow_of(value))
-        frame.values[path] = value
+            _hold(holder, join(frame.values.get(holder), flow_of(value)), frame)
+        _hold(path, value, frame)
 
     def _make_leaf(self, tensor: ast.expr, frame: Frame) -> None:
         path = path_text(tensor)
@@ -433,7 +433,7 @@ class Interpreter:
         if name in _FILLING and isinstance(node.func, ast.Attribute) and given:
             path = path_text(node.func.value)
             if path is not None:  # a container keeps what it holds already
-                frame.values[path] = join(frame.values.get(path), union(given))
+                _hold(path, join(frame.values.get(path), union(given)), frame)
             return NOTHING
         if name == "requires_grad_" and isinstance(receiver, Flow) and not _is_false(node):
             return Flow(receiver.connected | {LEAF}, receiver.blocked)
@@ -482,6 +482,20 @@ def _sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
 
 def _is_false(node: ast.Call) -> bool:
     return any(isinstance(item, ast.Constant) and item.value is False for item in arguments(node))
+
+
+def _hold(path: str, value: Value, frame: Frame) -> None:
+    """Note what a place holds, unless code outside the function may change it at any time."""
+    changed = changed_elsewhere(frame.function)
+    if changed and (root_of(path) in changed or any(_is_of(path, place) for place in changed)):
+        frame.values.pop(path, None)
+    else:
+        frame.values[path] = value
+
+
+def _is_of(path: str, place: str) -> bool:
+    """Whether a path is a place or a part of it."""
+    return path == place or path.startswith((place + ".", place + "["))
 
 
 def _renamed(values: dict[str, Value], path: str, word: str) -> dict[str, Value]:

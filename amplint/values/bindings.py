@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amplint.code.dataflow import Binding, bindings_of, parameters, scopes
+from amplint.code.dataflow import (
+    ELSEWHERE,
+    Binding,
+    bindings_of,
+    parameters,
+    rebinders,
+    rebindings,
+    scopes,
+)
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import Function, Module
+from amplint.code.module import Function
 from amplint.values.conditions import conditions_at, firmness_of_statement, weaker
 from amplint.values.parameters import back_of_parameter
 from amplint.values.provenance import Activation, Back, Before, Firmness, Part, merged, weakened
@@ -19,7 +27,6 @@ if TYPE_CHECKING:
     from amplint.values.origins import Origins
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
-_ELSEWHERE = (ast.Global, ast.Nonlocal)
 
 
 def back_of_name(
@@ -34,17 +41,18 @@ def back_of_name(
         found = bindings_of(scope).get(name.id, [])
         if found and all(isinstance(item.statement, _IMPORTS) for item in found):
             break
-        if any(isinstance(item.statement, _ELSEWHERE) for item in found):
+        if any(isinstance(item.statement, ELSEWHERE) for item in found):
             continue
         use = name if scope is function else None
         if name.id in parameters(scope):
             bound, rest = bound_in_scope(origins, found, use, scope, inner, name.id)
-            if rest is None:
-                return bound
-            passed = back_of_parameter(origins, scope, name.id, inner)
-            return merged(bound, weakened(passed, rest))
+            if rest is not None:
+                passed = back_of_parameter(origins, scope, name.id, inner)
+                bound = merged(bound, weakened(passed, rest))
+            return _with_rebound(origins, bound, scope, name.id)
         if found:
-            return _bound_and_global(origins, found, use, scope, inner, name.id)
+            bound, _ = bound_in_scope(origins, found, use, scope, inner, name.id)
+            return _with_rebound(origins, bound, scope, name.id)
     bindings = origins.objects.bindings(name, function)
     if not bindings:
         return None
@@ -52,20 +60,10 @@ def back_of_name(
     return bound
 
 
-def _bound_and_global(
-    origins: Origins,
-    found: list[Binding],
-    use: ast.AST | None,
-    scope: Function,
-    activation: Activation | None,
-    name: str,
-) -> Back:
-    """Bindings of a name, and those of functions that declare it `global`."""
-    bound, _ = bound_in_scope(origins, found, use, scope, activation, name)
-    if scope is not scope.module.body:
-        return bound
-    for other in scope.module.once(_writers).get(name, ()):
-        more, _ = bound_in_scope(origins, _plain(bindings_of(other)[name]), None, other, None, name)
+def _with_rebound(origins: Origins, bound: Back, scope: Function, name: str) -> Back:
+    """What a scope leaves in a name, and what other functions may put there at any time."""
+    for other in rebinders(scope).get(name, ()):
+        more, _ = bound_in_scope(origins, rebindings(other, name), None, other, None, name)
         bound = merged(bound, weakened(more, Firmness.CHOICE))
     return bound
 
@@ -151,20 +149,6 @@ def reaching(
         elif set(loops) & set(around):
             later.append(item)
     return [earlier] if renewed or not later else [earlier, later]
-
-
-def _plain(bindings: Iterable[Binding]) -> list[Binding]:
-    return [item for item in bindings if not isinstance(item.statement, _ELSEWHERE)]
-
-
-def _writers(module: Module) -> dict[str, list[Function]]:
-    """The functions of a module that declare a name `global`, by that name."""
-    found: dict[str, dict[Function, None]] = {}
-    for function in module.functions:
-        for node in function.nodes:
-            for name in node.names if isinstance(node, ast.Global) else ():
-                found.setdefault(name, {})[function] = None
-    return {name: list(functions) for name, functions in found.items()}
 
 
 def _before(

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 
 from amplint.code.arguments import Bound, bind, parameters
 from amplint.code.classes import Ancestries, classes_of, method_of
-from amplint.code.dataflow import Binding, bindings_of, outside_stores, scopes, values_read
+from amplint.code.dataflow import (
+    Binding,
+    bindings_of,
+    outside_stores,
+    rebinders,
+    rebindings,
+    scopes,
+    values_read,
+)
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import callee_of, path_text
 from amplint.code.layout import layout_of
@@ -309,7 +317,8 @@ class Objects:
                 return None
             found = bindings_of(scope).get(name.id)
             if found and not all(isinstance(item.statement, _IMPORTS) for item in found):
-                return found
+                others = rebinders(scope).get(name.id, ())
+                return found + [item for one in others for item in rebindings(one, name.id)]
         dotted = function.module.resolve(name)
         return self._bindings_in_module(dotted, function.module) if dotted else None
 

@@ -146,6 +146,17 @@ def test_nothing_is_known(tmp_path: Path, source: str) -> None:
         ("def f(x):\n    ask(x)\nf(1)\nf(2)", {1: FIXED, 2: FIXED}),
         ("def f(x):\n    x = x or 5\n    ask(x)\nf(None)", {5: FIXED}),
         ("x = 1\ndef f():\n    global x\n    x = 2\nask(x)", {1: FIXED, 2: CHOICE}),
+        (
+            "def g():\n    x = 1\n    def f():\n        nonlocal x\n        x = 2\n    ask(x)",
+            {1: FIXED, 2: CHOICE},
+        ),
+        (
+            (
+                "x = 3\ndef g():\n    x = 1\n    def f():\n        def h():\n"
+                "            nonlocal x\n            x = 2\n    ask(x)"
+            ),
+            {1: FIXED, 2: CHOICE},
+        ),
     ],
 )
 def test_several_values(tmp_path: Path, source: str, expected: dict[object, Firmness]) -> None:
