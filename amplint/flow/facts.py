@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from amplint.amp.names import CLIP_FUNCTIONS
@@ -368,3 +369,25 @@ def _names_called(
             own.add(function.owner.name)
         found[function] = own.union(*(others.get(name, ()) for name in own))
     return found
+
+
+def joined(
+    words: Mapping[str, frozenset[str]], others: Mapping[str, AbstractSet[str]]
+) -> dict[str, frozenset[str]]:
+    """Words by name, of both."""
+    found = dict(words)
+    for name, more in others.items():
+        found[name] = found.get(name, frozenset()) | more
+    return found
+
+
+def reach_by_name(facts: dict[Function, FunctionFacts]) -> dict[str, frozenset[str]]:
+    """Reach by the names under which functions are called; constructors by their class."""
+    found: dict[str, set[str]] = {}
+    for function, known in facts.items():
+        names = [function.name]
+        if function.owner is not None and function.name in ("__init__", "__call__"):
+            names.append(function.owner.name)
+        for name in names:
+            found.setdefault(name, set()).update(known.reach)
+    return {name: frozenset(words) for name, words in found.items()}

@@ -28,11 +28,14 @@ from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
 from amplint.flow.budget import Budget
 from amplint.flow.call import callee_name
 from amplint.flow.facts import (
+    SCALER_METHODS,
     FunctionFacts,
     close_over_calls,
     collect_facts,
     facts_of_lambda,
     is_stub,
+    joined,
+    reach_by_name,
 )
 from amplint.flow.slice import SUSPECT, Slice, Slicer, tested_around_events, tested_beside_events
 from amplint.flow.values import NONE, Value
@@ -131,7 +134,7 @@ class Program:
             self._note_tests(roles)
         unit.slicer = Slicer(roles, self._tested, self._deciding, self._handed)
         unit.aliases = aliases = find_aliases(module, roles, imported)
-        foreign = _joined(imported, aliases.spread(imported))
+        foreign = joined(imported, aliases.spread(imported))
         unit.facts.update(collect_facts(module, roles, foreign, aliases.targets))
         self._index_names(unit, {})
         for owner in module.classes.values():
@@ -154,6 +157,11 @@ class Program:
                 if made is not None:
                     yield dotted, made
 
+    def makes_scaler(self, owner: Class) -> bool:
+        """Whether an object of a class, or of one that derives from it, may be a scaler."""
+        family = (owner, *self.subclasses(owner))
+        return any(self._class_role(item) is Role.SCALER for item in family)
+
     def _class_role(self, owner: Class) -> Role:
         """The role of the objects of a class, by its bases in whatever file."""
         found = (Roles(item.module).class_role(item) for item in self.objects.ancestry(owner))
@@ -165,11 +173,11 @@ class Program:
         Args:
             completed: methods that classes of other files add to those of this one.
         """
-        unit.reach.update(_reach_by_name(unit.facts))
-        unit.reach.update(_joined(unit.reach, self._imported_reach(unit.module)))
-        unit.reach.update(_joined(unit.reach, completed))
+        unit.reach.update(reach_by_name(unit.facts))
+        unit.reach.update(joined(unit.reach, self._imported_reach(unit.module)))
+        unit.reach.update(joined(unit.reach, completed))
         others = unit.aliases.spread(unit.reach)
-        unit.reach.update(_joined(unit.reach, others))
+        unit.reach.update(joined(unit.reach, others))
         unit.slicer.interesting |= {*self._interesting_names(unit), *completed, *others}
         unit.slicer.add_lasting({*others, *unit.aliases.choices})
         self._handed |= {*others, *self._handed_on(unit)}
@@ -534,9 +542,15 @@ class Program:
         return method_of(self.ancestry(owner), name)
 
     def is_interesting(self, owner: Class) -> bool:
-        """Whether any method of the class, inherited ones included, reaches the protocol."""
-        methods = (method for item in self.ancestry(owner) for method in item.methods.values())
-        return any(self._reach(method) for method in methods)
+        """Whether any method of the class, inherited ones included, reaches the protocol.
+
+        Or the class has the methods of a scaler: which object it is decides what they do.
+        """
+        family = self.ancestry(owner)
+        methods = [method for item in family for method in item.methods.values()]
+        if SCALER_METHODS <= {method.name for method in methods}:
+            return True
+        return any(map(self._reach, methods))
 
     def reach(self, call: ast.Call, function: Function) -> frozenset[str]:
         """Protocol words that a call may reach, judged by the callee's name."""
@@ -583,25 +597,3 @@ def _callable(found: Function | Class | None) -> Value:
     if found is None:
         return None
     return ("class", found) if isinstance(found, Class) else ("function", found)
-
-
-def _joined(
-    words: Mapping[str, frozenset[str]], others: Mapping[str, AbstractSet[str]]
-) -> dict[str, frozenset[str]]:
-    """Words by name, of both."""
-    found = dict(words)
-    for name, more in others.items():
-        found[name] = found.get(name, frozenset()) | more
-    return found
-
-
-def _reach_by_name(facts: dict[Function, FunctionFacts]) -> dict[str, frozenset[str]]:
-    """Reach by the names under which functions are called; constructors by their class."""
-    found: dict[str, set[str]] = {}
-    for function, known in facts.items():
-        names = [function.name]
-        if function.owner is not None and function.name in ("__init__", "__call__"):
-            names.append(function.owner.name)
-        for name in names:
-            found.setdefault(name, set()).update(known.reach)
-    return {name: frozenset(words) for name, words in found.items()}

@@ -14,6 +14,7 @@ from amplint.flow.call import Call, callee_name, keeps_zeros
 from amplint.flow.conditions import assume, evaluate, is_under
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
+from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, SWITCH, State
 from amplint.flow.values import Value, kind_of
@@ -72,6 +73,7 @@ class ProtocolCalls:
         place = self.reader.locate(call.place, call.state, call.function)
         if place is not None and not call.whose and place not in call.state.values:
             call.state.facts[("some", place)] = True
+            call.state.facts[is_torch_scaler(place)] = True
         results: Valued = []
         for state in self._enabled_or_not(scaler, call):
             results += handler(call.within(state.copy()), scaler)

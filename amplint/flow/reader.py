@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amplint.amp.libraries import class_row
+from amplint.amp.names import GRAD_SCALERS
 from amplint.amp.roles import Role, optimizer_name, scaler_name
 from amplint.code.arguments import bind, fill, listed, parameters, passed, receiver_of
 from amplint.code.by_name import read_by_name
@@ -18,6 +19,7 @@ from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.copies import NOTHING, copied_by, displayed
+from amplint.flow.kinship import is_instance, is_torch_scaler
 from amplint.flow.places import COUNTING_CALLS, item_location
 from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import SWITCH, State
@@ -212,6 +214,8 @@ class Reader(Windows):
         if kind is None:
             kind = self._judged[id(node)] = self._judge(node, function)
         if kind == "scaler":
+            if state.facts.get(is_torch_scaler(value[1])) is False:
+                return value
             self._scalers.add(value[1])
         return (kind, value[1])
 
@@ -382,6 +386,10 @@ class Reader(Windows):
             if value is not None and value[0] == "formula":
                 return value[1]
             return ("true", location) if location else None
+        if name == "isinstance" and len(node.args) == 2 and _is_place(node.args[0]):
+            known = self._is_instance(*node.args, state, function)
+            if known is not None:
+                return known
         if name == "hasattr" and len(node.args) == 2:
             return self._has(node.args[0], literal_of(node.args[1]), state, function)
         if name == "len" and len(node.args) == 1:
@@ -396,6 +404,18 @@ class Reader(Windows):
         if text and name in COUNTING_CALLS:
             return _above(text, 0, frozenset(self.mentioned(node, state, function)))
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+    def _is_instance(
+        self, place: ast.expr, wanted: ast.expr, state: State, function: Function
+    ) -> Formula:
+        """Whether an object is of a class: as the path knows it, or as an open question."""
+        held = self.raw(place, state, function)
+        known = is_instance(held, wanted, function, self.program)
+        if known is not None or kind_of(held) != "path" or held is None:
+            return known
+        asked = function.module.resolve(wanted) in GRAD_SCALERS
+        is_scaler = asked and kind_of(self.place(place, state, function)) == "scaler"
+        return is_torch_scaler(held[1]) if is_scaler else None
 
     def _has(self, whole: ast.expr, name: object, state: State, function: Function) -> Formula:
         """Whether an object has an attribute, or a container a key."""

@@ -1,0 +1,52 @@
+"""Of which class an object is: what `isinstance` says where the object is known."""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.amp.names import GRAD_SCALERS
+from amplint.code.module import Class, Function
+from amplint.flow.conditions import Formula
+from amplint.flow.program import Program
+from amplint.flow.values import Value, kind_of
+
+
+def is_instance(
+    value: Value, wanted: ast.expr, function: Function, program: Program
+) -> bool | None:
+    """Whether a value is of a class, or of one of several; None if that is not known.
+
+    Args:
+        value: as the path knows it, not as a name suggests.
+        wanted: the second argument of `isinstance`, where `function` reads it.
+    """
+    if isinstance(wanted, ast.Tuple):
+        found = [is_instance(value, item, function, program) for item in wanted.elts]
+        return True if True in found else None if None in found else False
+    kind = kind_of(value)
+    dotted = function.module.resolve(wanted)
+    named = program.find_class(wanted, function)
+    if kind == "scaler":  # torch's own classes derive from each other
+        other = named is not None and not program.makes_scaler(named)
+        return True if dotted in GRAD_SCALERS else False if other else None
+    if kind != "instance" or value is None:
+        return None
+    family = program.ancestry(value[1])
+    if named is not None and named in family:
+        return True
+    if named is None and dotted not in GRAD_SCALERS:
+        return None
+    return None if any(_has_unknown_base(item, program) for item in family) else False
+
+
+def is_torch_scaler(place: str) -> Formula:
+    """The condition that an unknown object is one of torch's scalers."""
+    return ("other", f"scaler {place}", frozenset({place}))
+
+
+def _has_unknown_base(owner: Class, program: Program) -> bool:
+    known = (program.find_class(base, owner.module.body) for base in owner.bases)
+    plain = ("object", "ABC", "abc.ABC")
+    return any(
+        found is None and ast.unparse(base) not in plain for found, base in zip(known, owner.bases)
+    )
