@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.roles import Role
@@ -26,20 +26,28 @@ _SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BuiltScaler:
-    """A call of the checked file that gives it a new GradScaler.
+class Assigned:
+    """A call of the checked file whose result is kept.
 
     Args:
-        call: in the checked file: the constructor, or the factory that calls it.
         function: the function that holds `call`.
         target: what it is assigned to, as source text; "" when it is not assigned directly.
-        constructor: the call of the constructor itself.
-        factory: the function that holds `constructor`; None where that is `call`.
     """
 
     call: ast.Call
     function: Function
     target: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuiltScaler(Assigned):
+    """A call of the checked file, of a constructor or a factory, that gives it a new GradScaler.
+
+    Args:
+        constructor: the call of the constructor itself.
+        factory: the function that holds `constructor`; None where that is `call`.
+    """
+
     constructor: ast.Call
     factory: Function | None = None
 
@@ -56,14 +64,23 @@ def is_off(view: AmpView, constructor: ast.Call, function: Function) -> bool:
     return view.values.of(enabled, function).always(lambda content: content is False)
 
 
-def built_scalers(view: AmpView) -> Iterator[BuiltScaler]:
-    """Every scaler that the checked file builds, or lets another function build."""
+def built_scalers(
+    view: AmpView, wanted: Callable[[Assigned], bool] = lambda _: True
+) -> Iterator[BuiltScaler]:
+    """Every scaler that the checked file builds, or lets another function build.
+
+    Args:
+        wanted: whether it matters if a call gives a scaler. What a function gives can take the
+            callers of its callers to find out, so this is asked first.
+    """
     for built in view.roles.constructions:
         target = built.target or _chosen_for(built.call, built.function)
-        yield BuiltScaler(built.call, built.function, target, built.call)
+        scaler = BuiltScaler(built.call, built.function, target, built.call)
+        if wanted(scaler):
+            yield scaler
     for function in view.module.functions:
         for call in _assigned_calls(function):
-            yield from _from_factory(view, call, function)
+            yield from _from_factory(view, call, function, wanted)
 
 
 def _assigned_calls(function: Function) -> Iterator[ast.Call]:
@@ -84,14 +101,18 @@ def _chosen_for(call: ast.Call, function: Function) -> str:
     return ""
 
 
-def _from_factory(view: AmpView, call: ast.Call, function: Function) -> Iterator[BuiltScaler]:
+def _from_factory(
+    view: AmpView, call: ast.Call, function: Function, wanted: Callable[[Assigned], bool]
+) -> Iterator[BuiltScaler]:
     """The scaler that a called function of the project builds and returns, if it always does."""
     if view.roles.role_of(call, function) is not None or not _may_build(view, call, function):
         return
-    factory = view.objects.callee(call, function)
+    taken = _taken_from(call, function)
+    parts = [(target, key) for target, key in taken if wanted(Assigned(call, function, target))]
+    factory = view.objects.callee(call, function) if parts else None
     if factory is None or factory.name == "__init__":
         return
-    for target, key in _taken_from(call, function):
+    for target, key in parts:
         built = [
             _constructor(view, _part(view, value, key, factory), factory)
             for value in returned(factory)

@@ -178,10 +178,7 @@ def check(view: FileView) -> Iterator[Finding]:
         kind, name = _kind(view, site)
         if kind is not None:
             yield from _judged(view, site, kind, name)
-        elif any(
-            _casts_in(item, site.function) or _cast_behind(view, item, site.function)
-            for item in _given(site.node)
-        ):
+        elif any(_may_cast(view, item, site.function) for item in _given(site.node)):
             yield from _handed_on(view, site)
 
 
@@ -418,19 +415,15 @@ def _casts_in(argument: ast.expr, function: Function) -> ast.Call | None:
     return argument if is_cast or name == "one_hot" else None
 
 
-def _cast_behind(view: FileView, argument: ast.expr, function: Function) -> ast.Call | None:
-    """The cast that a function of the project returns, alone or beside other values."""
+def _may_cast(view: FileView, argument: ast.expr, function: Function) -> bool:
+    """Whether an argument is cast in the file: where it is bound, or in what a call returns."""
+    if _casts_in(argument, function) is not None:
+        return True
     if not isinstance(argument, ast.Name) or not view.module.once(_casts_and_returns):
-        return None
+        return False
     bound = bindings_of(function).get(argument.id, ())
     statement = bound[0].statement if len(bound) == 1 else None
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-        return None
-    if view.objects.callee(statement.value, function) is None:
-        return None
-    found = view.values.origins.of(argument, function)
-    node = found.origins[0].expression if found.complete and len(found.origins) == 1 else None
-    return _casts_in(node, found.origins[0].function) if isinstance(node, ast.Call) else None
+    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)
 
 
 def _casts_and_returns(module: Module) -> bool:
@@ -449,7 +442,11 @@ def _handed_on(view: FileView, site: CallSite) -> Iterator[Finding]:
     if callee is None:
         return
     passed = Activation(callee, site.node, site.function)
-    called = (loss for loss in callee.module.calls if loss.function is callee)
+    called = (
+        loss
+        for loss in callee.module.calls
+        if loss.function is callee and _target(loss.node) is not None
+    )
     losses = [(loss, *_kind(view, loss, named=False)) for loss in called]
     for loss, kind, name in losses:
         if kind is not None and callee.module is not view.module:

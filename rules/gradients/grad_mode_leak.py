@@ -119,22 +119,22 @@ DEPTH = 3
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the statement itself, or the call that runs it in another file."""
-    if not _is_mentioned(view):
-        return
+    elsewhere = _switches_elsewhere(view)
     for site in view.module.calls:
         if site.node not in layout_of(site.function):
             continue
         if _switches_off(site) and not view.module.once(_restores):
             yield from _report(view, site.node, site.function, ())
-        elif site.method and not site.method.startswith("__"):
+        elif elsewhere and site.method and not site.method.startswith("__"):
             yield from _in_other_file(view, site)
 
 
-def _is_mentioned(view: FileView) -> bool:
-    """Whether any file of the project has the word; few have."""
-    if "set_grad_enabled" in view.module.source:
-        return True
-    return any(view.project.mentioning(view.module, "set_grad_enabled"))
+def _switches_elsewhere(view: FileView) -> bool:
+    """Whether another file of the project switches gradients off for good; few do."""
+    return any(
+        not module.once(_restores) and any(map(_switches_off, module.calls))
+        for module in view.project.mentioning(view.module, "set_grad_enabled")
+    )
 
 
 def _report(

@@ -125,12 +125,14 @@ _NO_CUDA = re.compile(r"(?:cpu|mps|xpu)(?::\d+)?")
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first autocast of a training step that is on whatever the device is."""
-    scalers = [built for built in built_scalers(view) if _is_for_cuda(view, built)]
-    if not scalers or _is_for_cuda_alone(view.module):
+    if _is_for_cuda_alone(view.module):
         return
-    for region in view.regions.opened(view.module):
-        if not _is_always_on(view, region):
-            continue
+    regions = [item for item in view.regions.opened(view.module) if _is_always_on(view, item)]
+    built = built_scalers(view) if regions else ()
+    scalers = [item for item in built if _is_for_cuda(view, item)]
+    if not scalers:
+        return
+    for region in regions:
         choice = _other_device(view, region.function)
         if choice is not None:
             yield from _judge(view, region, scalers[0], choice)

@@ -101,7 +101,7 @@ HALF = re.compile(
 def check(view: FileView) -> Iterator[Finding]:
     """Report scalers that step an optimizer where everything is float32."""
     stepping = {receiver(site.node) for site in scaler_calls(view, "step")}
-    scalers = [built for built in built_scalers(view) if built.target in stepping]
+    scalers = list(built_scalers(view, lambda assigned: assigned.target in stepping))
     if not scalers or all(built.is_off(view) for built in scalers) or mentions(view.module, HALF):
         return
     training = connected_files(view.project, view.module)

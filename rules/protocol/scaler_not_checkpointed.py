@@ -102,7 +102,7 @@ from amplint.amp.checkpoints import StateUse, parameter_uses, state_uses
 from amplint.amp.scalers import BuiltScaler, built_scalers, is_handed_to
 from amplint.code.arguments import Kind, parameters
 from amplint.code.classes import ancestry_in_file, subclasses_in
-from amplint.code.dataflow import bindings_of, receiver, scopes
+from amplint.code.dataflow import arguments, bindings_of, receiver, scopes
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
@@ -145,7 +145,10 @@ OTHER_OWNERS = re.compile(
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first checkpoint of each scaler's optimizer that lacks the scaler."""
-    scalers = [built for built in built_scalers(view) if built.target and not built.is_off(view)]
+    if not _mentions_optimizer(view):
+        return
+    found = built_scalers(view, lambda assigned: bool(assigned.target))
+    scalers = [built for built in found if not built.is_off(view)]
     if not scalers or _knows_scaler_states(view):
         return
     restored = next((use for use in _uses(view, "load_state_dict")), None)
@@ -207,6 +210,15 @@ def _is_there(built: BuiltScaler, function: Function, place: ast.AST) -> bool:
         return layout.dominates(built.call, place)
     return built.target.startswith("self.") and _is_one_object(
         built.target, function, built.function
+    )
+
+
+def _mentions_optimizer(view: FileView) -> bool:
+    """Whether a call of the file is an optimizer's method, or takes one."""
+    return any(
+        view.roles.is_optimizer(item, site.function)
+        for site in view.module.calls
+        for item in (getattr(site.node.func, "value", site.node.func), *arguments(site.node))
     )
 
 

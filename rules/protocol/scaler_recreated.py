@@ -81,7 +81,7 @@ from amplint.amp import links
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, starts_over
-from amplint.amp.scalers import BuiltScaler, built_scalers
+from amplint.amp.scalers import Assigned, BuiltScaler, built_scalers
 from amplint.code.arguments import bind
 from amplint.code.dataflow import arguments, bindings_of, bound_in, names_in, receiver
 from amplint.code.expressions import callee_of, last_name, path_text
@@ -120,11 +120,10 @@ MESSAGE = "each {where} builds a new GradScaler: the loss scale is searched for 
 def check(view: FileView) -> Iterator[Finding]:
     """Report constructions that are repeated while their optimizer stays the same."""
     reported: set[tuple[Function, str]] = set()
-    for built in built_scalers(view):
+    for built in built_scalers(view, lambda assigned: bool(_repeated(view, assigned))):
         where = (built.function, built.target)
-        is_new = where not in reported and _is_candidate(view, built)
-        repeated = _repeated(view, built) if is_new else ""
-        if repeated:
+        if where not in reported and not built.is_off(view):
+            repeated = _repeated(view, built)
             reported.add(where)
             help = f"build `{built.target}` once, before the first epoch, and pass it in"
             message = MESSAGE.format(where=repeated)
@@ -176,11 +175,9 @@ def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
     return () if is_local else tuple(steps)
 
 
-def _is_candidate(view: FileView, built: BuiltScaler) -> bool:
+def _is_candidate(built: Assigned) -> bool:
     layout = layout_of(built.function)
     if built.call not in layout or not built.target or "[" in built.target:
-        return False
-    if built.is_off(view):
         return False
     name = built.target.rpartition(".")[2]
     if any(name in ast.unparse(test) for test in layout.conditions(built.call)):
@@ -188,8 +185,10 @@ def _is_candidate(view: FileView, built: BuiltScaler) -> bool:
     return not any(isinstance(node, ast.ExceptHandler) for node in layout.ancestors(built.call))
 
 
-def _repeated(view: FileView, built: BuiltScaler) -> str:
-    """What repeats the construction, in words, or ""."""
+def _repeated(view: FileView, built: Assigned) -> str:
+    """What repeats the construction of a scaler, in words, or ""."""
+    if not _is_candidate(built):
+        return ""
     layout = layout_of(built.function)
     loops = view.objects.loops(built.call, built.function)
     if loops:
@@ -210,7 +209,7 @@ def _repeated(view: FileView, built: BuiltScaler) -> str:
     return ""
 
 
-def _is_one_step(view: FileView, built: BuiltScaler, optimizers: set[str]) -> bool:
+def _is_one_step(view: FileView, built: Assigned, optimizers: set[str]) -> bool:
     """Whether a method is one whole training step for the optimizers that its object keeps.
 
     Nobody trains with one step, so a caller out of sight repeats it.
@@ -229,25 +228,27 @@ def _clears(call: ast.Call) -> bool:
     return last_name(call.func) == "zero_grad"
 
 
-def _loop_uses(view: FileView, built: BuiltScaler, loop: ast.AST) -> bool:
+def _loop_uses(view: FileView, built: Assigned, loop: ast.AST) -> bool:
     """Whether the loop steps an optimizer from outside of it with the scaler."""
     layout = layout_of(built.function)
     if starts_over(layout, loop, besides=built.call):
         return False
     bound = bound_in(built.function, loop)
     for node in layout.inside(loop):
-        if not isinstance(node, ast.Call) or not layout.before(built.call, node):
+        if not isinstance(node, ast.Call):
             continue
-        steps = receiver(node) == built.target and last_name(node.func) == "step"
+        steps = last_name(node.func) == "step" and receiver(node) == built.target
         takes = any(path_text(argument) == built.target for argument in arguments(node))
+        if not (steps or takes) or not layout.before(built.call, node):
+            continue
         given = [item for item in arguments(node) if view.roles.is_optimizer(item, built.function)]
         names = {name for optimizer in given for name in names_in(optimizer)}
-        if (steps or takes) and names and not bound & names:
+        if names and not bound & names:
             return True
     return False
 
 
-def _is_alone(view: FileView, built: BuiltScaler) -> bool:
+def _is_alone(view: FileView, built: Assigned) -> bool:
     """Whether the function runs the protocol with a scaler that nothing else keeps."""
     restores = scaler_calls(view, "load_state_dict", within=built.function)
     if any(receiver(site.node) == built.target for site in restores):
@@ -261,13 +262,13 @@ def _is_alone(view: FileView, built: BuiltScaler) -> bool:
     return all(calls) and not _escapes(built)
 
 
-def _own_calls(view: FileView, built: BuiltScaler, method: str) -> Iterator[ScalerCall]:
+def _own_calls(view: FileView, built: Assigned, method: str) -> Iterator[ScalerCall]:
     """Calls of a method of the scaler in the function that builds it, helpers included."""
     calls = calls_leading_to(view, method, built.function)
     return (call for call in calls if call.scaler == built.target)
 
 
-def _escapes(built: BuiltScaler) -> bool:
+def _escapes(built: Assigned) -> bool:
     """Whether a name of the scaler is seen from outside, or anything else keeps the scaler."""
     return built.target in built.function.once(_kept)
 
@@ -286,7 +287,7 @@ def _kept(function: Function) -> set[str]:
     return found
 
 
-def _outside_optimizers(view: FileView, built: BuiltScaler) -> set[str]:
+def _outside_optimizers(view: FileView, built: Assigned) -> set[str]:
     """Root names of the stepped optimizers; none if the function builds one of them."""
     function, roots = built.function, set()
     for call in _own_calls(view, built, "step"):
