@@ -124,6 +124,18 @@ _BESIDE = {
     "scale-collapsed": Entry(
         "", "error", "the loss scale is {scale}: 1/scale is infinite, and NaN reaches the weights"
     ),
+    "never-stepped": Entry(
+        "AMP130",
+        "warning",
+        "gradients are unscaled and no optimizer steps: {rounds} updates of finite gradients have "
+        "left the weights as they were",
+    ),
+    "ended-at-overflow": Entry(
+        "AMP129",
+        "warning",
+        "the program ends with {error} while its unscaled gradients are inf or NaN: the scaler would "
+        "have skipped this step and halved the loss scale ({scale})",
+    ),
     "never-finite": Entry(
         "", "warning", "20 steps in a row were skipped, at a loss scale of {scale} by now"
     ),
@@ -145,7 +157,7 @@ ENTRIES: Mapping[str, Entry] = {
 
 def words(slug: str, facts: Mapping[str, Any]) -> str:
     """The sentence of a finding, with its figures; what is not known is "unknown"."""
-    values = {"scale": None, "bound": None, "was": None, **facts}
+    values = {"scale": None, "bound": None, "was": None, "rounds": None, "error": None, **facts}
     scale, bound = values["scale"], values["bound"]
     values["effective"] = bound / scale if scale and bound is not None else None
     shown = {name: _figure(value) for name, value in values.items()}
@@ -153,6 +165,8 @@ def words(slug: str, facts: Mapping[str, Any]) -> str:
 
 
 def _figure(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:.6g}" if isinstance(value, (int, float)) else "unknown"
 
 

@@ -231,14 +231,18 @@ class Watch:
     def __enter__(self) -> Watch:  # noqa: PYI034 -- typing.Self is newer than Python 3.10
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        self.close(error)
 
-    def close(self) -> None:
-        """Take everything back, and end the record."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Take everything back, and end the record.
+
+        Args:
+            error: the exception that ends what was watched, if one does.
+        """
         self._hooks.undo()
         self._observer.stop()
-        self._ended()
+        self._ended(error)
         if _Current.watch is self:
             _Current.watch = None
 
@@ -246,11 +250,19 @@ class Watch:
         """Children of multiprocessing leave by os._exit, without atexit."""
         multiprocessing.util.Finalize(None, self._ended, exitpriority=0)
 
-    def _ended(self) -> None:
+    def _ended(self, error: BaseException | None = None) -> None:
         if self._pid == os.getpid():
             self._pid = 0
+            # Python leaves there what nobody has caught.
+            error = error or getattr(sys, "last_value", None)
+            if self._switch.is_on:
+                self._switch.guarded(lambda: self._last_words(error))
             with contextlib.suppress(Exception):
                 self._journal.end(self._observer.findings())
+
+    def _last_words(self, error: BaseException | None) -> None:
+        with contextlib.suppress(Misuse):  # there is nothing left to stop
+            self._observer.ended(error)
 
     def _forked(self) -> None:
         self._pid = os.getpid()

@@ -17,6 +17,7 @@ import torch
 from amplint.protocol import Event, Gradient, Stage, Tracker, Violation
 from amplint.protocol.states import ABSENT
 from amplint.protocol.tracker import Saved
+from amplint.runtime.endings import Endings
 from amplint.runtime.losses import Kind, Loss, Marks
 from amplint.runtime.objects import Objects, OptimizerRecord, ScalerRecord
 from amplint.runtime.places import NOWHERE, Owner, Place, Territory, user_place
@@ -86,6 +87,7 @@ class Observer:
         self.marks = Marks()
         self.thread = _Thread()
         self.regions = Regions(self.report, self.place, self.is_by_library)
+        self._endings = Endings(self.report)
         self._tracker = Tracker()
         self._findings: dict[tuple[str, Place], Finding] = {}
         #: The threads that have run backwards.
@@ -112,9 +114,11 @@ class Observer:
         place: Place,
         scaler: ScalerRecord | None = None,
         gradients: GradientSet | None = None,
+        *,
+        is_late: bool = False,
         **facts: Any,
     ) -> None:
-        """Tell the sink about a broken rule."""
+        """Tell the sink about a broken rule; `is_late` says that its line runs no longer."""
         known = self._findings.get((slug, place))
         if known is not None:
             known.count += 1
@@ -123,7 +127,7 @@ class Observer:
             user = self.objects.user_of(gradients) if gradients is not None else None
             if scaler is not None:
                 facts = {"scale": scaler.scale, **facts}
-            caller = self._territory.caller()
+            caller = place if is_late else self._territory.caller()
             known = self._findings[slug, place] = Finding(
                 slug,
                 place,
@@ -145,6 +149,11 @@ class Observer:
     def forget_findings(self) -> None:
         """A forked process: what was found before it is its parent's."""
         self._findings.clear()
+        self._endings.forget()
+
+    def ended(self, error: BaseException | None) -> None:
+        """The program has ended, by an exception that nobody has caught or without one."""
+        self._endings.ended(error, self.objects.scalers(), self._territory.is_user)
 
     def stop(self) -> None:
         """Take back what is no method of torch's: nothing here."""
@@ -321,6 +330,8 @@ class Observer:
             record.steps.append(None if _is_fused(known) else not ran)
             known.steps += 1
             self.regions.stepped(gradients, place, record)
+        elif not raised:
+            self._endings.unscaled(record, known, place)
         gradients.remember(kind, place)
         gradients.note()
         self._add(record, kind, place)
@@ -344,6 +355,7 @@ class Observer:
         self.updates += 1
         self._sink.round(record, skipped)
         record.word = 0
+        self._endings.updated(record, skipped)
         self._look_at_scale(record, place)
         if record.updates == _SETTLED and self.regions.dtypes == {"torch.bfloat16"}:
             self.report("bfloat16-with-scaler", record.place, record)

@@ -131,6 +131,10 @@ class GradientSet:
         """Moves with each change of the witness in place; fused kernels do not move it."""
         return -1 if self._witness is None else self._witness._version
 
+    def few_weights(self) -> torch.Tensor | None:
+        """A copy of a few values of the witness, on their device."""
+        return None if self._witness is None else _few(self._witness)
+
     def before_backward(self, place: Place) -> Before:
         """Look at the gradients, as closely as this line needs it."""
         site = self._sites.get(place)
@@ -166,8 +170,8 @@ class GradientSet:
         return False
 
 
-def _few(gradient: Any) -> torch.Tensor:
-    local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+def _few(tensor: Any) -> torch.Tensor:
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if local.layout is not torch.strided or is_captured(local):
         return torch.empty(0)  # nobody can tell
     plain = local.detach() if local.requires_grad else local

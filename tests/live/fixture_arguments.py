@@ -220,6 +220,8 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "AMP105/bad_entry_by_batch.py": {"tables": [_some(4, 8)] * 3, "keys": range(3)},
     "AMP105/bad_guarded_update.py": {"verbose": False},
+    # Empty batches raise, and are caught.
+    "AMP106/bad_caught_raise.py": {"loader": [_some(4, 8), _some(0, 8)]},
     "AMP106/bad_switches.py": {
         "body": _over("model"),
         "head": _over("head"),
@@ -241,6 +243,8 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "AMP108/bad_dropped_batch.py": {"loader": _broken(float("inf"))},
     "AMP110/bad_guarded.py": {"config": _options(fp16=True, clip_norm=1.0)},
+    # No norm here is above it: a limit that skips every step is what a run has to tell.
+    "AMP111/good_unscaled_norm.py": {"limit": 1000.0},
     "AMP111/bad_penalty.py": {"fake": _some(4, 8)},
     "AMP112/bad_branch.py": {"distributed_backend": "ring"},
     "AMP112/bad_gradient_shared.py": {
@@ -272,6 +276,8 @@ OWN: dict[str, dict[str, Any]] = {
     "AMP125/bad_zeros.py": {
         "loader": [(_some(4, 8), _some(4, 8), count == 0) for count in range(3)]
     },
+    "AMP129/bad_ends.py": {"loader": _broken(float("inf"))},
+    "AMP130/bad_no_step.py:Scheduled.finish": {"schedule": lambda _step: 1.0},
     "AMP201/bad_plain_step.py": {"use_scaler": False},
     "AMP201/bad_unscale.py": {"mixed_precision": False},
     "AMP201/bad_update.py": {"use_amp": False},

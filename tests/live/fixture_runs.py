@@ -179,8 +179,9 @@ def run(entry: Entry) -> Outcome:
     nobody = (os.path.dirname(torch.__file__), str(FIXTURES.parent / "amplint"))
     territory = Territory(nobody, (str(FIXTURES),))
     on_the_cpu()
-    Hooks(Observer(told, territory), Switch(lambda error: defects.append(repr(error))))
-    failed, row = "", 0
+    observer = Observer(told, territory)
+    Hooks(observer, Switch(lambda error: defects.append(repr(error))))
+    failed, row, uncaught = "", 0, None
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             spec = importlib.util.spec_from_file_location("fixture", entry.path)
@@ -189,6 +190,8 @@ def run(entry: Entry) -> Outcome:
             _call(module, entry)
     except BaseException as error:  # noqa: BLE001 - it is the outcome
         failed, row = f"{type(error).__name__}: {str(error)[:100]}", _row_of(error, entry.path)
+        uncaught = error
+    observer.ended(uncaught)
     found = [(_code(f.slug), f.place[1], f.slug) for f in told.findings.values()]
     return Outcome(
         entry.file, entry.name, found, told.updates, told.steps, failed, row, tuple(defects)
@@ -308,6 +311,7 @@ WHY_NOT = {
     "AMP403": "dtypes inside a forward are not followed",
     "AMP404": "dtypes inside a loss are not followed",
     "AMP405": "casts of modules are not followed",
+    "AMP407": "weights that no optimizer holds are not looked at",
     "AMP501/bad_in_block.py:53": "cuda means the CPU here, and its region inside is off",
     "AMP502": "dtypes inside a loss are not followed",
     "AMP503": "dtypes inside a forward are not followed",

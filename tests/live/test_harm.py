@@ -24,6 +24,7 @@ from amplint.live.merge import read_run
 from amplint.live.watching import Journal, Options
 from amplint.protocol import tracker
 from amplint.runtime import (
+    endings,
     forwards,
     losses,
     measures,
@@ -43,7 +44,7 @@ from amplint.runtime.sink import Finding
 _STEPS = 4
 MODULES = (
     *(observer, regions, sets, losses, objects, places, tracker, record, watching),
-    *(sampling, forwards, measures),
+    *(sampling, forwards, measures, endings),
 )
 #: What runs before or after the training, or is no part of what is called for an event.
 _OTHER_TIMES = ("Hooks", "Switch", "Watch", "Options", "Patches")
