@@ -13,7 +13,7 @@ from amplint.code.arguments import bind, fill, is_decorated, parameters, receive
 from amplint.code.classes import method_of
 from amplint.code.dataflow import bindings_of, fills_of
 from amplint.code.layout import layout_of
-from amplint.code.module import Class, Function, enclosing_class
+from amplint.code.module import Class, Function
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
 from amplint.code.tree import TRIES
 from amplint.flow.call import Call, Frame, given_to
@@ -27,6 +27,7 @@ from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.state import SWITCH, State, merge, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, is_container, kind_of
+from amplint.values.kinds import start_of_super
 
 Valued = list[tuple[State, Value]]
 #: Runs the body of a frame's function: the states it returns with, each with its value. None if
@@ -122,12 +123,18 @@ class Functions:
         return [(later, instance) for later, _ in results or [(state, None)]]
 
     def super_method(self, call: Call) -> tuple[Function, Value] | None:
-        """The method that `super().name(...)` runs, with its instance."""
-        owner = enclosing_class(call.function)
+        """The method that `super().name(...)` runs, with its instance.
+
+        The class that was built says which base comes next, not the one that holds the call.
+        """
+        owner = start_of_super(self.program.objects, call.place, call.function)
         instance = call.state.values.get(f"{call.function.label}:self")
         if owner is None or instance is None:
             return None
-        method = method_of(self.program.ancestry(owner)[1:], call.name)
+        family = self.program.ancestry(owner)
+        if instance[0] == "instance" and owner in (built := self.program.ancestry(instance[1])):
+            family = built[built.index(owner) :]
+        method = method_of(family[1:], call.name)
         return (method, instance) if method is not None else None
 
     def invoke(

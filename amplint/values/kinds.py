@@ -19,6 +19,7 @@ from amplint.values.provenance import Activation, Origin
 from amplint.values.wrappers import CHAINS, SAME_OBJECT, WRAPPERS
 
 if TYPE_CHECKING:
+    from amplint.values.objects import Objects
     from amplint.values.origins import Origins
 
 #: Decorators that leave calls of the function as they are, by their last name.
@@ -520,9 +521,8 @@ def _inherited(origins: Origins, callee: ast.Attribute, function: Function) -> T
     own = enclosing_class(function)
     if own is None:
         return Targets((), "super() outside of a class")
-    given = callee.value.args if isinstance(callee.value, ast.Call) else []
-    start = origins.objects.symbol(given[0], function) if given else own
-    if not isinstance(start, Class):
+    start = start_of_super(origins.objects, callee.value, function)
+    if start is None:
         return Targets((), "super() of a class that is not in sight")
     found: dict[Function, None] = {}
     for family in (own, *origins.objects.subclasses(own)):
@@ -534,6 +534,18 @@ def _inherited(origins: Origins, callee: ast.Attribute, function: Function) -> T
     if not found:
         return Targets((), f"`{name}` is inherited from out of sight")
     return Targets(tuple(found))
+
+
+def start_of_super(objects: Objects, place: ast.expr, function: Function) -> Class | None:
+    """The class behind which `super()` or `super(Class, self)` begins to look."""
+    own = enclosing_class(function)
+    given = place.args[0] if isinstance(place, ast.Call) and place.args else None
+    if given is None:
+        return own
+    named = objects.symbol(given, function)
+    if named is None and own is not None and last_name(given) == own.name:
+        return own  # one of several of that name: each method means its own
+    return named if isinstance(named, Class) else None
 
 
 def classes_called(kinds: Kinds) -> tuple[Class, ...]:
