@@ -129,7 +129,8 @@ class Transitions:
             return state.typestate.get(("checked", EVERY))
         return found
 
-    def _named(self, state: State) -> list[str]:
+    def named(self, state: State) -> list[str]:
+        """The optimizers that a path has told from the others."""
         return [key[1] for key in state.typestate if key[0] == "gradient" and key[1] != EVERY]
 
     def _set_tag(
@@ -152,7 +153,7 @@ class Transitions:
         self._meet(state, site.scaler)
         state.note("event", site.node, site.function, (Event.SCALED_BACKWARD, site))
         self._started(state)
-        for optimizer in (*self._named(state), EVERY):
+        for optimizer in (*self.named(state), EVERY):
             gradient, scalers = self.tag(state, optimizer)
             self._feed_scaled(state, site, optimizer, gradient, scalers)
 
@@ -192,7 +193,7 @@ class Transitions:
         """`loss.backward()`: feeds every optimizer; with several of them, nobody knows which."""
         state.note("event", site.node, site.function, (Event.PLAIN_BACKWARD, site))
         self._started(state)
-        for optimizer in (*self._named(state), EVERY):
+        for optimizer in (*self.named(state), EVERY):
             gradient, _ = self.tag(state, optimizer)
             if self.several and gradient is not Gradient.PLAIN:
                 self._set_tag(state, optimizer, Gradient.PLAIN if gradient in ABSENT else None)
@@ -210,7 +211,7 @@ class Transitions:
 
     def doubt_all(self, state: State) -> None:
         """The same for every optimizer: code out of sight has the model."""
-        for optimizer in (*self._named(state), EVERY):
+        for optimizer in (*self.named(state), EVERY):
             if ("gradient", optimizer) in state.typestate:
                 self.doubt_gradients(state, optimizer)
 
@@ -340,7 +341,7 @@ class Transitions:
                 state.typestate[key] = (Stage.READY, False)
         for key in [key for key in state.typestate if key[0] == "renewed"]:
             del state.typestate[key]
-        for optimizer in (*self._named(state), EVERY):
+        for optimizer in (*self.named(state), EVERY):
             gradient, scalers = self.tag(state, optimizer)
             if gradient is None or (gradient is Gradient.SCALED and site.scaler not in scalers):
                 continue
@@ -358,7 +359,7 @@ class Transitions:
         state.note("event", site.node, site.function, (event, site))
         self._started(state)
         everyone = site.optimizer == EVERY
-        for optimizer in (*self._named(state), EVERY):
+        for optimizer in (*self.named(state), EVERY):
             gradient, _scalers = self.tag(state, optimizer)
             if everyone or optimizer == site.optimizer:
                 self._set_tag(state, optimizer, _cleared(event, gradient))
@@ -379,7 +380,7 @@ class Transitions:
             owned: the optimizers whose parameters are known at all.
         """
         state.note("event", site.node, site.function, (Event.CLIP, site, self.tag(state, EVERY)[0]))
-        named = self._named(state)
+        named = self.named(state)
         if only is not None and not only & set(named):
             only = None
         optimizers = [name for name in named if only is None or name in only]

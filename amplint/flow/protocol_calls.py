@@ -31,6 +31,8 @@ FRAMEWORK = re.compile(
 )
 SCALE_MENTION = re.compile(r"scale", re.IGNORECASE)
 UNBOUNDED = re.compile(r"inf\b|None$", re.IGNORECASE)
+#: A copy of a module has parameters of its own.
+COPY = "deepcopy"
 THRESHOLDS = ("max_norm", "clip_value", "max_value")
 
 
@@ -193,25 +195,36 @@ class ProtocolCalls:
 
         Whether it reaches them all the same, through a module that holds theirs, is not known.
         Of a plain loss from out of sight nobody knows which of several optimizers it is for.
-        That needs the modules of several optimizers in sight; of a plain one, several optimizers.
+        That needs the modules of several optimizers in sight; of a plain one, several optimizers,
+        or a copy of a module behind the loss: a copy's parameters are its own.
 
         Args:
             plain: whether the loss is not scaled.
         """
-        if len(self.parameters) < 2 and not (plain and self.transitions.several):
+        several = plain and self.transitions.several
+        may_copy = plain and COPY in self.reader.program.facts(call.function).callees
+        if len(self.parameters) < 2 and not several and not may_copy:
             return []
         mentioned = self._behind(_loss_of(call), call)
         if mentioned is None and not plain:
             return []
         mentioned = mentioned or set()
-        return [
+        if len(self.parameters) < 2 and not several and COPY not in mentioned:
+            return []
+        known = {optimizer for optimizer, owned in self.parameters.items() if owned}
+        unrelated = [
             optimizer
-            for optimizer, owned in self.parameters.items()
-            if owned and not any(_related(one, two) for one in owned for two in mentioned)
+            for optimizer in known
+            if not any(
+                _related(one, two) for one in self.parameters[optimizer] for two in mentioned
+            )
         ]
+        if several and known - {*unrelated}:  # it is meant for these
+            unrelated += {EVERY, *self.transitions.named(call.state)} - known
+        return sorted(unrelated)
 
     def _behind(self, loss: ast.expr, call: Call) -> set[str] | None:
-        """Places that a loss was computed from in its function.
+        """Places that a loss was computed from in its function; `COPY` for copies of something.
 
         None if some are out of sight and no module of an optimizer is among the others.
         """
@@ -227,6 +240,9 @@ class ProtocolCalls:
             if location is not None and self._is_owned(location):
                 found.add(location)
                 continue  # of `self.model` only the model counts, not `self`
+            if isinstance(node, ast.Call) and callee_name(node) == COPY:
+                found.add(COPY)
+                continue
             pending += self._operands(node, given, call)
             if location is None or location in found or not isinstance(node, ast.Name):
                 continue
@@ -235,7 +251,8 @@ class ProtocolCalls:
                 from_outside = True  # it may come with a graph of its own
                 continue
             pending += [item.value for item in bound.get(node.id, ()) if item.value is not None]
-        return None if from_outside and not any(map(self._is_owned, found)) else found
+        is_known = COPY in found or any(map(self._is_owned, found))
+        return found if is_known or not from_outside else None
 
     def _operands(self, node: ast.AST, given: AbstractSet[str], call: Call) -> list[ast.AST]:
         """The parts of an expression that may bring a graph: no batch that a model is run on."""
