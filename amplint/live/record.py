@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -53,6 +54,8 @@ class Recorder:
         #: Lines that could not be written.
         self.kept: deque[bytes] | None = None
         self.is_empty = True
+        #: Held by the thread that writes first; a signal's handler may write inside.
+        self._opening = threading.RLock()
 
     def after_fork(self) -> None:
         """This is a new process: it has a record of its own."""
@@ -60,6 +63,7 @@ class Recorder:
             with contextlib.suppress(OSError):
                 os.close(self._file)
         self._file, self.kept, self.is_empty = None, None, True
+        self._opening = threading.RLock()  # another thread of the parent may have held it
         self._pid = os.getpid()
 
     def now(self) -> float:
@@ -73,8 +77,10 @@ class Recorder:
     def write_line(self, line: bytes) -> None:
         """Append one line of JSON."""
         if self.is_empty:
-            self.is_empty = False
-            self._open()
+            with self._opening:
+                if self.is_empty:
+                    self._open()
+                    self.is_empty = False
         self._append(line)
 
     def _open(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amplint.rules import TABLE
@@ -66,6 +68,34 @@ def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     recorder.close()
     (found,) = read_run(str(tmp_path)).processes
     assert (found.steps, found.unread) == (3, 1)
+
+
+def test_two_threads_that_write_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that comes while another thread makes the file waits for it, behind the first one."""
+    recorder = Recorder(str(tmp_path), lambda _words: None)
+    plain, is_opening, may_open = os.open, threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> int:
+        is_opening.set()
+        may_open.wait(60)
+        return plain(*given)
+
+    monkeypatch.setattr(os, "open", slow)
+    writers = [
+        threading.Thread(target=recorder.write, kwargs={"k": "at", "file": "train.py", "row": row})
+        for row in (1, 2)
+    ]
+    writers[0].start()
+    assert is_opening.wait(60)
+    writers[1].start()
+    writers[1].join(0.05)
+    may_open.set()
+    for writer in writers:
+        writer.join()
+    monkeypatch.undo()
+    recorder.close()
+    (found,) = read_run(str(tmp_path)).processes
+    assert found.places == {("train.py", 1), ("train.py", 2)}
 
 
 def test_a_process_that_does_nothing_leaves_nothing(tmp_path: Path) -> None:
