@@ -72,7 +72,11 @@ class Assignments(Expressions):
                 after.values[HANDED] = KEEPER
                 if location is not None:
                     after.values[location] = KEEPER
-            if location is not None and known is not None:
+            if location is not None and callee_name(call) == "clear":
+                after = after.copy()
+                forget(location, after)
+                after.values[location] = ZERO
+            elif location is not None and known is not None:
                 after = after.copy()
                 if callee_name(call) in REORDERS:
                     forget(location, after)

@@ -9,10 +9,12 @@ from operator import eq, ge, gt, le, lt, ne
 
 from amplint.code.module import Function, walk
 from amplint.flow.call import callee_name
+from amplint.flow.companions import companion
 from amplint.flow.conditions import Formula, negate
 from amplint.flow.places import Places
 from amplint.flow.state import State
 from amplint.flow.values import kind_of
+from amplint.values.assumptions import definition_of
 
 #: What comparisons of numbers ask.
 COMPARISONS = {ast.Eq: eq, ast.NotEq: ne, ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge}
@@ -105,6 +107,9 @@ class Windows(Places):
         self, node: ast.expr, state: State, function: Function
     ) -> tuple[str | None, bool | str]:
         """(counter, whether `counter % k == 0` marks the end of a window)."""
+        made = definition_of(node, function)
+        if isinstance(made, ast.Call) and callee_name(made) == "len":
+            node = made  # `batches = len(loader)`
         if isinstance(node, ast.Call) and callee_name(node) == "len" and node.args:
             text = self.text(node.args[0], state, function)
             return (f"len({text})", True) if text else (None, True)
@@ -133,7 +138,17 @@ class Windows(Places):
             elif literal_of(node.left) == 1:
                 node, offset = node.right, 1
         location = self.locate(node, state, function)
-        return (location, offset) if location in self.counters else (None, 0)
+        if location in self.counters:
+            return location, offset
+        beside = companion(node, function) if isinstance(node, ast.Name) else None
+        if beside is None:
+            return None, 0
+        index, moved = beside
+        location = self.name_location(index, function)
+        first = self.counters.get(location)
+        if first is None:
+            return None, 0
+        return location, offset + moved - first
 
 
 def literal_of(node: ast.expr) -> object | None:
