@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from amplint.amp.links import CLAIMS
 from amplint.amp.roles import Role
 from amplint.amp.switches import is_switch
+from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Class, Function
@@ -15,6 +16,7 @@ from amplint.findings import Link, Standing
 from amplint.flow.call import callee_name
 from amplint.flow.diagnosis import condition
 from amplint.flow.events import Site
+from amplint.flow.facts import UPDATE
 from amplint.flow.program import Program
 from amplint.flow.state import EVERY, Step
 from amplint.values.provenance import Firmness
@@ -37,8 +39,27 @@ def links_of(
         flags: those that are tests without which there would be no violation.
     """
     events = [step[3][1] for step in steps if step[0] == "event"]
+    path = list(path)
     passed = {step[2].label: step[2] for step in path}
-    return (*_objects(program, events, passed), *_options(program, flags))
+    return (
+        *_objects(program, events, passed),
+        *_options(program, flags),
+        *_between_calls(program, path, events),
+    )
+
+
+def _between_calls(program: Program, path: Iterable[Step], sites: Iterable[Site]) -> Iterator[Link]:
+    """That nobody updates a scaler between two calls of a function that never does.
+
+    Whoever hands it in may, where no such caller is in sight.
+    """
+    repeated = {step[1]: step[2] for step in path if step[0] == "again"}.values()
+    for function in repeated:
+        if UPDATE in program.reach_of(function):
+            continue
+        given = {f"{function.label}:{name}": name for name in parameters(function)}
+        for name in dict.fromkeys(given[site.scaler] for site in sites if site.scaler in given):
+            yield Link("reach", Standing.GUESS, name, "is not updated between two calls")
 
 
 def _objects(

@@ -72,7 +72,9 @@ No fix is offered. The positional arguments of `ShardedGradScaler` come in anoth
 
 ## Known limits
 FSDP2 (`fully_shard`) works with the plain scaler, its gradients are DTensors: not flagged. A scaler
-in another file than the wrapping is not seen.
+in another file than the wrapping is not seen. An optimizer that is built before the wrapping holds
+parameters that FSDP1 flattens away (unless `use_orig_params` is set): its first step raises, which
+is another mistake, and not flagged.
 
 ## References
 - `torch/distributed/fsdp/sharded_grad_scaler.py`: `ShardedGradScaler._unscale_grads_`
@@ -88,7 +90,7 @@ from amplint.amp.names import GRAD_SCALERS
 from amplint.amp.roles import ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scalers import is_off
-from amplint.code.dataflow import receiver
+from amplint.code.dataflow import constant_of, receiver
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Link, Severity, Standing
@@ -129,10 +131,11 @@ def check(view: FileView) -> Iterator[Finding]:
     if not wraps or "ShardedGradScaler" in view.module.source:
         return
     for built in view.roles.constructions:
-        if built.dotted not in GRAD_SCALERS or not _steps(view, built):
+        if built.dotted not in GRAD_SCALERS or not _stepping(view, built):
             continue
         if not is_off(view, built.call, built.function):
-            wrap = next((site for site in wraps if not _exclusive(built, site)), None)
+            met = (site for site in wraps if not _exclusive(built, site))
+            wrap = next((site for site in met if not _comes_late(view, built, site)), None)
             if wrap is not None:
                 step = view.step(wrap.node, view.module, "the model is sharded here")
                 message = MESSAGE.format(row=wrap.node.lineno)
@@ -143,8 +146,41 @@ def check(view: FileView) -> Iterator[Finding]:
                 yield view.finding(RULE, built.call, message, HELP, path=(step,), links=rests)
 
 
-def _steps(view: FileView, built: ScalerConstruction) -> bool:
-    return any(receiver(site.node) == built.target for site in scaler_calls(view, "step"))
+def _stepping(view: FileView, built: ScalerConstruction) -> list[CallSite]:
+    """The `step` calls of a scaler."""
+    return [site for site in scaler_calls(view, "step") if receiver(site.node) == built.target]
+
+
+def _comes_late(view: FileView, built: ScalerConstruction, wrap: CallSite) -> bool:
+    """Whether the optimizers that a scaler steps hold none of the sharded parameters.
+
+    They were built before, from parameters that the wrapping flattens away: the first step raises.
+    """
+    if _keeps_parameters(wrap.node):
+        return False
+    layout = layout_of(wrap.function)
+    makers = [
+        origin
+        for site in _stepping(view, built)
+        for optimizer in site.node.args[:1]
+        for origin in view.values.origins.aliases(optimizer, site.function)
+        if isinstance(origin.expression, ast.Call)
+    ]
+    return bool(makers) and all(
+        maker.function is wrap.function
+        and wrap.node in layout
+        and maker.expression in layout
+        and layout.before(maker.expression, wrap.node)
+        for maker in makers
+    )
+
+
+def _keeps_parameters(wrap: ast.Call) -> bool:
+    """Whether the parameters stay what they were, sharded in place."""
+    return any(
+        item.arg == "use_orig_params" and constant_of(item.value) is not False
+        for item in wrap.keywords
+    )
 
 
 def _exclusive(built: ScalerConstruction, wrap: CallSite) -> bool:

@@ -278,3 +278,34 @@ def test_what_code_out_of_sight_hands_back_carries_no_error(wrap: str, severity:
     code = ENGINE.replace("net, optimizer = engine.wrap(net, optimizer)", wrap)
     found = check("import wrapping" + code.replace("STEP", "pass"), "")
     assert [(item.code, item.severity) for item in found] == [("AMP112", severity)]
+
+
+STEP = """
+import torch
+from torch.amp import GradScaler, autocast
+
+def train_step(model, batch, optimizer, scaler):
+    optimizer.zero_grad()
+    with autocast("cuda", dtype=torch.float16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+"""
+CALLER = """
+def train(model, optimizer, loader):
+    scaler = GradScaler()
+    for batch in loader:
+        train_step(model, batch, optimizer, scaler)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "severity"),
+    [
+        (STEP, Severity.INFO),  # whoever owns the scaler may update it
+        (STEP + CALLER, Severity.ERROR),
+    ],
+)
+def test_what_the_owner_of_a_scaler_does_between_two_calls(source: str, severity: Severity) -> None:
+    found = [item.severity for item in check(source, "") if item.code == "AMP105"]
+    assert found == [severity]
