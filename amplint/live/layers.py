@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from amplint.live import curve
 from amplint.live.samples import Layer, Samples, norms
 
 #: Rows of the table of norms.
@@ -13,11 +14,12 @@ _ROWS = 200
 _FULL = 100
 
 
-def sections(samples: Samples, name: str) -> Iterator[str]:
+def sections(samples: Samples, name: str, tie: str) -> Iterator[str]:
     """What samples of one process show; nothing where there are none.
 
     Args:
         name: of the process.
+        tie: unique in the page.
     """
     lines = list(samples.lines())
     if not lines:
@@ -26,6 +28,7 @@ def sections(samples: Samples, name: str) -> Iterator[str]:
     for line in lines:
         yield f"<li>{escape(line[0].upper() + line[1:])}</li>"
     yield f"</ul><p>{escape(norms(samples.looks))}</p>"
+    yield from curve.norms(samples.looks, norms(samples.looks), tie)
     yield from _norm_table(samples)
     half = {key: layer for key, layer in samples.layers.items() if layer.values or layer.bad}
     if half:
@@ -67,7 +70,8 @@ def _gradients(layers: dict[str, Layer]) -> Iterator[str]:
 
 def _dtypes(layers: dict[str, Layer]) -> Iterator[str]:
     yield "<h4>Dtypes</h4><div class=wide><table><tr><th scope=col>module<th scope=col>class"
-    yield "<th scope=col>weights<th scope=col>ran in<th scope=col>gradients<th scope=col>optimizer</tr>"
+    yield "<th scope=col>weights<th scope=col>ran in<th scope=col>gradients<th scope=col>optimizer"
+    yield "<th scope=col>reduction, as configured</tr>"
     for name, layer in layers.items():
         cells = "".join(f"<td>{escape(kind.removeprefix('torch.'))}" for kind in layer.kinds)
         yield f"<tr><th scope=row><code>{escape(name or 'the model')}</code>{cells}</tr>"

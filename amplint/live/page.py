@@ -23,7 +23,8 @@ body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)
 max-width:60rem;margin:0 auto;padding:1rem;overflow-wrap:anywhere}
 h1{font-size:1.4rem}h2{font-size:1.15rem;margin-top:2rem}h3{font-size:1rem}
 code{font-size:.92em}svg{width:100%;height:auto}svg text{font-size:12px;fill:var(--ink)}
-.grid{stroke:var(--faint)}.scale{fill:none;stroke:var(--line);stroke-width:2}
+.grid{stroke:var(--faint)}.scale{fill:none;stroke:var(--line);stroke-width:2;stroke-linecap:round}
+.before{fill:none;stroke:var(--info);stroke-width:1;stroke-dasharray:5 3}
 .skip{stroke:var(--error);stroke-width:2}
 path.error{fill:var(--error)}path.warning{fill:var(--warning)}path.info{fill:var(--info)}
 .level{font-weight:600}.level.error{color:var(--error)}.level.warning{color:var(--warning)}
@@ -56,8 +57,8 @@ def render(run: Run) -> Iterator[str]:
         yield from _process(process, run, index)
     if any(process.samples.looks for process in run.processes):
         yield "<h2>Sampled steps</h2>"
-        for process in run.processes:
-            yield from layers.sections(process.samples, process.name)
+        for index, process in enumerate(run.processes):
+            yield from layers.sections(process.samples, process.name, f"n{index}")
     yield "<h2>Processes</h2><ul>"
     for process in run.processes:
         for line in report.process_lines(process):
@@ -94,7 +95,7 @@ def _process(process: Process, run: Run, index: int) -> Iterator[str]:
     for number, rounds in sorted(process.rounds.items()):
         yield f"<h3>{escape(process.name)}, scaler {number}</h3>"
         yield f"<p>{escape(curve.sentence(rounds))}</p>"
-        yield from curve.svg(rounds, mine, f"c{index}-{number}")
+        yield from curve.scales(rounds, mine, f"c{index}-{number}")
         yield "<details><summary>As a table</summary><div class=wide><table>"
         yield "<tr><th scope=col>update<th scope=col>loss scale<th scope=col>step<th scope=col>second</tr>"
         changes = [

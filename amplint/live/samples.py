@@ -14,6 +14,7 @@ _LARGEST = 65504.0
 #: From this share on, values that are lost are worth a line; so many modules are named.
 _WORTH, _NAMED = 0.01, 3
 _FLOAT16 = "torch.float16"
+_KINDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Layer:
     """A module over all samples.
 
     Args:
-        kinds: class, and dtypes of weights, outputs, gradients and optimizer states.
+        kinds: class, and dtypes of weights, outputs, gradients, optimizer states and reduction.
         values, zeros, tiny, bad: gradients that were looked at, and what they were: exactly 0,
             smaller than the smallest normal float16, inf or NaN. Steps with an inf or NaN count
             as bad only.
@@ -61,7 +62,7 @@ class Layer:
         compared, still: weights in half precision with a gradient, and those that did not move.
     """
 
-    kinds: tuple[str, ...] = ("", "", "", "", "")
+    kinds: tuple[str, ...] = ("",) * _KINDS
     values: int = 0
     zeros: int = 0
     tiny: int = 0
@@ -97,6 +98,7 @@ class Samples:
         if kind == "kinds":
             self.is_compiled = bool(line["compiled"])
             for name, kinds in line["m"].items():
+                kinds = (*kinds, *[""] * _KINDS)[:_KINDS]  # older records have no reduction
                 self.layers.setdefault(name, Layer()).kinds = tuple(map(str, kinds))
         elif kind == "sample":
             before, after = line["n"]
@@ -162,7 +164,7 @@ def _add(layer: Layer, *figures: Any) -> None:
 
 
 def _layer_json(layer: Layer) -> dict[str, Any]:
-    names = ("class", "parameter", "ran", "gradient", "state")
+    names = ("class", "parameter", "ran", "gradient", "state", "reduction")
     figures = {key: value for key, value in asdict(layer).items() if key != "kinds"}
     return {**dict(zip(names, layer.kinds)), **figures, "headroom": layer.headroom}
 

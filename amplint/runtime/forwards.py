@@ -41,13 +41,18 @@ class Origin:
 
 @dataclass(slots=True)
 class Kinds:
-    """Dtypes of a module: of its weights, of what it gave, of gradients and of optimizer states."""
+    """Dtypes of a module: of its weights, of what it gave, of gradients and of optimizer states.
+
+    `reduction` is that in which ranks add their gradients, or the hook that does it: as it is
+    configured, not as it was seen.
+    """
 
     kind: str
     parameter: str = ""
     ran: str = ""
     gradient: str = ""
     state: str = ""
+    reduction: str = ""
 
 
 class _Flag(NamedTuple):
@@ -140,12 +145,23 @@ class Forwards:
     def kinds(self, names: dict[int, tuple[str, Any]]) -> dict[str, Kinds]:
         """Class and dtypes of each module that has weights, or nothing below it."""
         found = {}
+        reductions = self._reductions()
         for key, (module, _, ran) in self._modules.items():
             weight = next(module.parameters(recurse=False), None)
             if weight is None and next(module.children(), None) is not None:
                 continue
             dtype = "" if weight is None else str(weight.dtype)
-            found[names[key][0]] = Kinds(type(module).__name__, dtype, ran)
+            reduction = (reductions[key] or dtype) if key in reductions else ""
+            found[names[key][0]] = Kinds(type(module).__name__, dtype, ran, reduction=reduction)
+        return found
+
+    def _reductions(self) -> dict[int, str]:
+        """In what ranks add the gradients of each module, by its identity; "" for their dtype."""
+        found: dict[int, str] = {}
+        for module, _, _ in reversed(self._modules.values()):  # whole models end last
+            configured = _reduction(module)
+            if configured is not None:
+                found.update((id(each), configured) for each in module.modules())
         return found
 
     def origin(
@@ -169,6 +185,23 @@ class Forwards:
             if not math.isfinite(gradients.get(name, 0.0)):
                 return Origin("gradient of the weights of", name, type(module).__name__, place)
         return None
+
+
+def _reduction(module: Any) -> str | None:
+    """In what ranks add the gradients of a wrapped model, None if it is not one."""
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        hooks = [hook for hook, _ in getattr(module, "_comm_hooks", ())]
+        if hooks:
+            return str(getattr(hooks[-1], "__name__", type(hooks[-1]).__name__))
+        policy = getattr(module, "mixed_precision", None)
+    elif hasattr(module, "_get_fsdp_state"):
+        policy = getattr(module._get_fsdp_state(), "_mp_policy", None)
+    elif type(module).__name__ == "FullyShardedDataParallel":
+        policy = getattr(module, "mixed_precision", None)
+    else:
+        return None
+    dtype = getattr(policy, "reduce_dtype", None) or getattr(policy, "param_dtype", None)
+    return "" if dtype is None else str(dtype)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -95,6 +95,7 @@ def test_trainings_of_one_process_and_its_threads(tmp_path: Path) -> None:
 RANKS = """
 import os, sys, torch, torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, fully_shard
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn.parallel import DistributedDataParallel
@@ -109,6 +110,7 @@ def train(kind, rank, file):
     scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
     if kind == "ddp":
         net = DistributedDataParallel(net)
+        net.register_comm_hook(None, fp16_compress_hook)
     elif kind == "fsdp":
         net = FullyShardedDataParallel(net, device_id=torch.device("cpu"), mixed_precision=DTYPES)
         scaler = ShardedGradScaler("cpu", init_scale=512.0, process_group=dist.group.WORLD)
@@ -145,16 +147,23 @@ def work(rank):
 for rank in range(2):
     if os.fork() == 0:
         work(rank)
-sys.exit(os.wait()[1] or os.wait()[1])
+sys.exit(any([os.wait()[1], os.wait()[1]]))
 """
 
 
 def test_two_ranks_of_models_that_are_spread(tmp_path: Path) -> None:
     """DDP and both kinds of FSDP on gloo, without a launcher's time to start."""
     (tmp_path / "train.py").write_text(RANKS, "utf-8")
-    seen = watch(tmp_path, "train.py", "with")
+    seen = watch(tmp_path, "train.py", "with", options=("--sample", "2"))
     assert (seen.status, seen.told, seen.updates) == (0, [], [6] * 6), seen.stderr
     assert seen.report["disagreements"] == []
+    modules = seen.report["processes"][0]["samples"]["modules"]
+    wrapped = {"ddp": "module.0", "fsdp": "_fsdp_wrapped_module.0", "fsdp2": "0"}
+    assert {kind: modules[name]["reduction"] for kind, name in wrapped.items()} == {
+        "ddp": "fp16_compress_hook",
+        "fsdp": "torch.float32",
+        "fsdp2": "torch.float32",
+    }
     assert plain(tmp_path, "train.py", "without").returncode == 0
     for rank in "01":
         losses = [(tmp_path / f"{what}{rank}").read_text("utf-8") for what in ("with", "without")]

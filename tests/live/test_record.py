@@ -180,9 +180,10 @@ def test_two_runs_beside_each_other() -> None:
 def test_a_long_curve_keeps_its_spikes() -> None:
     scales = [1024.0] * 50_000
     scales[31_337] = 2.0
-    kept = curve.thinned(rounds(*scales))
+    kept = curve.thinned([curve.Point(*each) for each in enumerate(scales, 1)])
     assert len(kept) <= 2000
-    assert min(each.scale or 0 for each in kept) == 2.0
+    assert min(each.value for each in kept) == 2.0
+    assert kept == sorted(kept)
 
 
 class _Page(HTMLParser):
@@ -216,7 +217,7 @@ class _Page(HTMLParser):
 SAMPLES = (
     {
         "k": "kinds",
-        "m": {"a<b>": ["Linear", "torch.float32", "torch.float16", "", ""]},
+        "m": {"a<b>": ["Linear", "torch.float32", "torch.float16", "", "", "bf16_compress_hook"]},
         "compiled": 0,
     },
     {"k": "sample", "s": 1, "u": 2, "n": [80.0, 10.0], "m": {"a<b>": [100, 5, 60, 0, 64.0, 10, 9]}},
@@ -258,9 +259,10 @@ def test_the_page_is_whole_loads_nothing_and_can_be_read_aloud() -> None:
     assert "script" not in page.seen
     assert "url(" not in text
     assert "train&lt;b&gt;.py" in text and "<b>" not in text
-    assert page.seen.count("svg") == 3
-    assert text.count('role="img"') == 2
-    assert text.count("<desc ") == text.count("aria-labelledby") == 2
+    assert page.seen.count("svg") == 4
+    assert text.count('role="img"') == 3
+    assert text.count("<desc ") == text.count("aria-labelledby") == 3
+    assert "<td>Linear<td>float32<td>float16<td><td><td>bf16_compress_hook</tr>" in text
     assert 'lang="en"' in text and "width=device-width" in text
     assert page.headings[0] == 1
     assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:]))
