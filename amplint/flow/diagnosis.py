@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from amplint.amp.roles import Roles
 from amplint.amp.switches import is_switch
 from amplint.code.expressions import path_text
-from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import evaluate
@@ -53,15 +52,6 @@ COUNTERPART = {
     "unscale-after-step": UPDATE,
     "update-without-check": STEP,
     "optimizer-step-on-scaled": SCALE,
-}
-#: slug -> the calls of which none has run on the path, though one of them would have been enough.
-MISSING = {
-    "step-without-gradient": (SCALE,),
-    "unscale-without-gradient": (SCALE,),
-    "step-on-zeros": (SCALE,),
-    "unscale-of-zeros": (SCALE,),
-    "update-uninitialised": (SCALE,),
-    "update-without-check": (STEP, UNSCALE),
 }
 
 #: Word of the protocol -> the scaler's method that it is.
@@ -216,29 +206,6 @@ class Diagnostician:
             return {"guard": guard, "line": str(node.lineno), **other}
         return None
 
-    def unproved_absence(self, slug: str, site: Site, steps: list[Step]) -> tuple[str, ...]:
-        """The tests that all have to leave a call out, where nothing shows that they do at once.
-
-        One test may well come out either way. That each of several does, each around a call that
-        would have been enough, or one test for every element of a loop, is for somebody to show.
-
-        Args:
-            steps: of the path, oldest first.
-        """
-        assumed = {id(step[1]): step[3] for step in steps if step[0] == "assume"}
-        skipping: dict[str, None] = {}
-        for word in MISSING.get(slug, ()):
-            for node, function in self.sites(word):
-                guards = self.guards_of(node)
-                left_out = [guard for guard in guards if assumed.get(id(guard[0])) is not guard[1]]
-                left_out = [guard for guard in left_out if id(guard[0]) in assumed]
-                if not left_out:
-                    continue
-                if _asks_each_element(left_out[0][0], node, site, function):
-                    return (_text(left_out[0][0]),)
-                skipping[_text(left_out[0][0])] = None
-        return tuple(skipping) if len(skipping) > 1 else ()
-
     def _is_switch(self, test: ast.expr, function: Function) -> bool:
         """Whether a test is about AMP: it asks for a scaler, or for what decides that one scales."""
         if any(self.roles.is_scaler(part, function) for part in _places(test)):
@@ -293,18 +260,6 @@ class Diagnostician:
         for child in ast.iter_child_nodes(expression):
             if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)):
                 self._note_calls(child, guards)  # type: ignore[arg-type]
-
-
-def _asks_each_element(test: ast.expr, node: ast.AST, site: Site, function: Function) -> bool:
-    """Whether a test reads what a loop around a call takes out, and the reported call is outside."""
-    layout = layout_of(function)
-    names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
-    return any(
-        isinstance(loop, ast.For)
-        and not (site.node in layout and layout.holds(loop, site.node))
-        and any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(loop.target))
-        for loop in (layout.loops(node) if node in layout else ())
-    )
 
 
 def _places(test: ast.expr) -> Iterator[ast.expr]:

@@ -16,6 +16,7 @@ from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
 from amplint.code.definitions import class_fields
 from amplint.code.module import Class, Function, Module, walk
+from amplint.flow.absence import unproved
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
@@ -477,7 +478,7 @@ class _Engine:
                 verdict.details.setdefault("guard", condition((flags[0][1], flags[0][3])))
             links = (
                 *links_of(self.program, steps_of(state.trail), steps, flags),
-                *absence(judge.unproved_absence(slug, site, steps)),
+                *absence(unproved(self.program, interpreter.reader, slug, site, state, steps)),
             )
             home = self._home(place, state)
             if home is place:

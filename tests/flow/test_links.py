@@ -143,6 +143,93 @@ def test_that_a_loop_leaves_every_element_out_is_guessed(test: str, severity: Se
     assert (finding.code, finding.severity) == ("AMP106", severity)
 
 
+SCALER_OR_NONE = """
+    from torch.amp import GradScaler
+
+    def train(net, optimizer, batches, settings, flag):
+        scaler = GradScaler("cuda") if {made} else None
+        for step, batch in enumerate(batches):
+            optimizer.zero_grad()
+            loss = net(batch).mean()
+            if {used}:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "used", "severity"),
+    [
+        ("settings.low", "batch", Severity.ERROR),
+        ("settings.low", "step % 2 == 0", Severity.ERROR),  # comes out either way in each run
+        ("settings.low", "torch.isfinite(loss)", Severity.ERROR),
+        ("settings.low", "settings.low or settings.fast", Severity.ERROR),  # shares a place
+        ("settings.low", "settings.fast", Severity.INFO),
+        ("settings.low", "flag", Severity.INFO),
+    ],
+)
+def test_that_a_scaler_is_used_where_none_was_made_is_guessed_of_two_settings(
+    made: str, used: str, severity: Severity
+) -> None:
+    source = SCALER_OR_NONE.format(made=made, used=used)
+    (finding,) = [item for item in check(textwrap.dedent(source), head="") if item.code == "AMP202"]
+    assert finding.severity is severity
+
+
+def test_that_the_call_to_a_function_that_uses_it_stands_under_a_setting_counts_too() -> None:
+    source = """
+    from torch.amp import GradScaler
+
+    def train(net, optimizer, batches, settings):
+        scaler = GradScaler("cuda") if settings.low else None
+        for batch in batches:
+            loss = net(batch).mean()
+            if settings.fast:
+                learn(scaler, loss, optimizer)
+
+    def learn(scaler, loss, optimizer):
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    """
+    (finding,) = check(textwrap.dedent(source), head="")
+    assert (finding.code, finding.severity) == ("AMP202", Severity.INFO)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "severity"),
+    [
+        ("settings.clip", "settings.clip", Severity.ERROR),
+        ("settings.clip", "settings.late", Severity.INFO),
+        ("step % 2 == 0", "step % 3 == 0", Severity.ERROR),
+    ],
+)
+def test_that_several_tests_leave_every_remedy_out_is_guessed(
+    first: str, second: str, severity: Severity
+) -> None:
+    source = f"""
+    import torch
+    from torch.amp import GradScaler
+
+    def train(net, optimizer, batches, settings):
+        scaler = GradScaler("cuda")
+        for step, batch in enumerate(batches):
+            optimizer.zero_grad()
+            scaler.scale(net(batch).mean()).backward()
+            if {first}:
+                scaler.unscale_(optimizer)
+            elif {second}:
+                scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    """
+    (finding,) = check(textwrap.dedent(source), head="")
+    assert (finding.code, finding.severity) == ("AMP110", severity)
+
+
 CENTERS = """
 import torch
 

@@ -1,0 +1,200 @@
+"""Calls that would have kept the protocol, and the tests that leave them out of a path.
+
+Whoever wrote `unscale_` under a test knows the protocol. That one test leaves it out is a path that
+the program has. That each of several does, or one for each element of a loop, is for somebody to
+show. A scaler that one test leaves out and that is used under another, about something else, is None
+only if the two can disagree: on code that nobody had read they never did (docs/precision.md).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from amplint.amp.switches import is_switch
+from amplint.code.dataflow import bindings_of
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
+from amplint.flow.conditions import Formula, mentions
+from amplint.flow.events import Site
+from amplint.flow.facts import (
+    BACKWARD,
+    SCALE,
+    SCALER,
+    STEP,
+    UNSCALE,
+    UPDATE,
+    ZERO_GRAD,
+    protocol_words,
+)
+from amplint.flow.program import Program
+from amplint.flow.reader import Reader
+from amplint.flow.state import State, Step
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import Condition
+
+_GRADIENTS = frozenset({SCALE, BACKWARD})
+_ROUND = frozenset({STEP, ZERO_GRAD})
+#: slug -> the words of which one, at the right place of the path, would have kept the protocol.
+REMEDIES: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("step-without-gradient", "unscale-without-gradient"), _GRADIENTS),
+    **dict.fromkeys(("step-on-zeros", "unscale-of-zeros", "step-on-spent"), _GRADIENTS),
+    **dict.fromkeys(("step-uninitialised", "unscale-uninitialised"), _GRADIENTS),
+    "update-uninitialised": _GRADIENTS,
+    "unscale-of-plain": frozenset({SCALE}),
+    "step-twice": frozenset({UPDATE}),
+    "unscale-twice": frozenset({UPDATE}),
+    "unscale-after-step": frozenset({UPDATE}),
+    "update-without-check": frozenset({STEP, UNSCALE}),
+    "clip-of-scaled": frozenset({UNSCALE}),
+    "optimizer-step-on-scaled": frozenset({STEP, UNSCALE}),
+    "step-on-piled": frozenset({ZERO_GRAD}),
+    "step-on-mixed": frozenset({SCALE, ZERO_GRAD}),
+    "backward-after-unscale": _ROUND,
+    "step-on-rescaled": _ROUND,
+    "stale-scale": _ROUND,
+    "unscale-again": _ROUND,
+    "scaler-is-none": frozenset({SCALER}),
+}
+#: What an atom begins with that comes out either way within one run.
+_IN_EACH_RUN = frozenset({"boundary", "first", "last", "gradient"})
+
+
+def unproved(
+    program: Program, reader: Reader, slug: str, site: Site, state: State, steps: list[Step]
+) -> tuple[str, ...]:
+    """The tests that a path needs at once, where nothing shows that they come out so together.
+
+    Args:
+        steps: of the path, oldest first.
+    """
+    question = _Absence(program, reader, state)
+    tests: dict[str, Condition] = {}
+    for call, against in question.left_out(REMEDIES.get(slug, frozenset()), steps):
+        if _asks_each_element(against[0], call, site):
+            return (_text(against[0].test),)
+        if all(question.formula(test) is not None for test in against):
+            tests[_text(against[0].test)] = against[0]
+    if not tests:
+        return ()
+    if slug == "scaler-is-none":
+        others = question.guards([*steps, ("event", site.node, site.function, None)], tests)
+        tests |= {_text(test.test): test for test in others}
+    return tuple(tests) if len(tests) > 1 else ()
+
+
+class _Absence:
+    """What one path leaves out.
+
+    Args:
+        state: the one that the path ends in.
+    """
+
+    def __init__(self, program: Program, reader: Reader, state: State) -> None:
+        self._program, self._reader, self._state = program, reader, state
+
+    def left_out(
+        self, words: frozenset[str], steps: list[Step]
+    ) -> Iterator[tuple[CallSite, list[Condition]]]:
+        """Calls that are one of these words, each with the tests that leave it out."""
+        assumed = _assumed(steps)
+        for function in dict.fromkeys(step[2] for step in steps):
+            for site, tests in _guarded_calls(function):
+                against = [test for test in tests if assumed.get(id(test.test)) is (not test.side)]
+                if against and words & self._words(site):
+                    yield site, against
+
+    def guards(self, steps: list[Step], known: Mapping[str, Condition]) -> Iterator[Condition]:
+        """The settings that a path assumes so that it comes to its end, beside the known ones.
+
+        That AMP is on goes without saying, unless the known ones are about that.
+        """
+        assumed, modules = _assumed(steps), tuple({step[2].module for step in steps})
+        about_amp = any(is_switch(test.test, test.function, modules) for test in known.values())
+        taken = frozenset().union(*(mentions(self.formula(test)) for test in known.values()))
+        nodes = [*(step for step in steps if step[0] == "call"), steps[-1]]
+        for test in (test for _, node, where, _ in nodes for test in conditions_at(node, where)):
+            formula = self.formula(test)
+            if id(test.test) not in assumed or formula is None or mentions(formula) & taken:
+                continue
+            if about_amp or not is_switch(test.test, test.function, modules):
+                yield test
+
+    def _words(self, site: CallSite) -> frozenset[str]:
+        """The protocol words that a call is, or may reach."""
+        function = site.function
+        roles = self._program.roles(function)
+        words = protocol_words(site.node, site.method, function, roles)
+        by_name = self._program.reach(site.node, function)
+        if words or not by_name:
+            return words
+        found = self._program.targets(site.node, function).functions
+        return frozenset().union(*map(self._program.reach_of, found)) if found else by_name
+
+    def formula(self, test: Condition) -> Formula:
+        """What a test asks of the settings; None if it comes out either way in each run."""
+        if _is_bound_in_a_loop(test):
+            return None
+        formula = self._reader.formula(test.test, self._state, test.function)
+        return None if _changes(formula) else formula
+
+
+def _assumed(steps: Iterable[Step]) -> dict[int, bool]:
+    """Tests that a path did not know -> how they came out."""
+    return {id(step[1]): bool(step[3]) for step in steps if step[0] == "assume"}
+
+
+def _changes(formula: Formula) -> bool:
+    """Whether a formula is about the data, or about which round of a loop this is."""
+    if formula is None:
+        return True
+    if isinstance(formula, bool):
+        return False
+    if formula[0] == "not":
+        return _changes(formula[1])
+    if formula[0] in ("and", "or"):
+        return any(map(_changes, formula[1]))
+    return formula[0] in _IN_EACH_RUN
+
+
+def _is_bound_in_a_loop(test: Condition) -> bool:
+    """Whether a test reads a name that each round of a loop around it binds anew."""
+    layout, bindings = layout_of(test.function), bindings_of(test.function)
+    loops = layout.loops(test.test) if test.test in layout else ()
+    names = {part.id for part in ast.walk(test.test) if isinstance(part, ast.Name)}
+    statements = [item.statement for name in names for item in bindings.get(name, ())]
+    return any(
+        statement is loop or layout.holds(loop, statement)
+        for statement in statements
+        if statement in layout
+        for loop in loops
+    )
+
+
+def _guarded_calls(function: Function) -> tuple[tuple[CallSite, tuple[Condition, ...]], ...]:
+    return function.once(_find_guarded_calls)
+
+
+def _find_guarded_calls(
+    function: Function,
+) -> tuple[tuple[CallSite, tuple[Condition, ...]], ...]:
+    """The calls of a function that stand under tests."""
+    sites = (site for site in function.module.calls if site.function is function)
+    found = ((site, conditions_at(site.node, function)) for site in sites)
+    return tuple((site, tests) for site, tests in found if tests)
+
+
+def _asks_each_element(test: Condition, call: CallSite, site: Site) -> bool:
+    """Whether a test reads what a loop around a call takes out, and the reported call is outside."""
+    layout = layout_of(call.function)
+    names = {part.id for part in ast.walk(test.test) if isinstance(part, ast.Name)}
+    return any(
+        isinstance(loop, ast.For)
+        and not (site.node in layout and layout.holds(loop, site.node))
+        and any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(loop.target))
+        for loop in (layout.loops(call.node) if call.node in layout else ())
+    )
+
+
+def _text(test: ast.expr) -> str:
+    return " ".join(ast.unparse(test).split())
