@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from amplint.flow.state import State
-from amplint.flow.values import Value, is_not_none, is_truthy
+from amplint.flow.values import UNBOUND, Value, is_not_none, is_truthy
 from amplint.protocol import Gradient
 from amplint.protocol.states import ABSENT
 
@@ -126,7 +126,12 @@ def decide(atom: tuple, state: State) -> bool | None:
 
 
 def raises(atom: tuple, state: State) -> bool:
-    """Whether evaluating an atom ends the path: None is above nothing, and not below either."""
+    """Whether evaluating an atom ends the path.
+
+    None is above nothing, and not below either; what was never assigned cannot be read.
+    """
+    if atom[0] in _ABOUT_PLACES and state.values.get(atom[1]) == UNBOUND:
+        return True
     return atom[0] == "above" and decide(("some", atom[1]), state) is False
 
 

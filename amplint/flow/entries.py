@@ -147,8 +147,8 @@ class Entries:
 
         Where such a branch is not taken, a method that uses one of them raises.
         """
-        stores = self._stores(constructor)
         scalers, layout = self._own_scalers(owner), layout_of(constructor)
+        stores = self._stores_with_helpers(constructor, owner, scalers)
         branches = {
             outer
             for attribute in scalers & stores.keys()
@@ -162,6 +162,23 @@ class Entries:
             if attribute not in scalers
             and all(layout.parents[statement] in branches for statement in statements)
         }
+
+    def _stores_with_helpers(
+        self, constructor: Function, owner: Class, scalers: set[str]
+    ) -> dict[str, list[ast.stmt]]:
+        """`_stores`, and the calls of methods that build the scalers beside what they assign."""
+        found = self._stores(constructor)
+        for node in constructor.nodes:
+            called = _own_method_called(node, first_parameter(constructor))
+            helper = self.program.find_method(owner, called) if called is not None else None
+            inside = self._stores(helper) if helper is not None else {}
+            if helper is None or not scalers & inside.keys():
+                continue
+            parents = layout_of(helper).parents
+            for attribute, statements in inside.items():
+                if attribute in scalers or all(parents[item] is helper.node for item in statements):
+                    found.setdefault(attribute, []).append(node)
+        return found
 
     def _stores(self, constructor: Function) -> dict[str, list[ast.stmt]]:
         """Attribute of the object -> the statements of a constructor that assign it, if all count."""
@@ -233,3 +250,12 @@ def assignments_in(method: Function) -> list[tuple[ast.expr, ast.expr | None]]:
     """(target, value) of everything that a method assigns."""
     statements = (node for node in method.nodes if isinstance(node, ast.stmt))
     return [pair for statement in statements for pair in assignments_of(statement)]
+
+
+def _own_method_called(node: ast.AST, own: str) -> str | None:
+    """The name of the method that the statement `self.build(...)` calls."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return None
+    callee = node.value.func
+    is_own = isinstance(callee, ast.Attribute) and path_text(callee.value) == own
+    return callee.attr if is_own else None  # type: ignore[union-attr]

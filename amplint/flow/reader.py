@@ -23,7 +23,16 @@ from amplint.flow.kinship import is_instance, is_torch_scaler
 from amplint.flow.places import COUNTING_CALLS, item_location
 from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import SWITCH, State
-from amplint.flow.values import CALLABLE_KINDS, OPAQUE, ZERO, Value, is_not_none, is_truthy, kind_of
+from amplint.flow.values import (
+    CALLABLE_KINDS,
+    OPAQUE,
+    UNBOUND,
+    ZERO,
+    Value,
+    is_not_none,
+    is_truthy,
+    kind_of,
+)
 from amplint.flow.windows import COMPARISONS, Windows, literal_of
 
 #: Stable calls whose result is a bool; of any other the value itself is unknown.
@@ -385,7 +394,8 @@ class Reader(Windows):
             value = state.values.get(location) if location else None
             if value is not None and value[0] == "formula":
                 return value[1]
-            return ("true", location) if location else None
+            is_open = location is None or value == UNBOUND  # then it is the default
+            return None if is_open else ("true", location)
         if name == "isinstance" and len(node.args) == 2 and _is_place(node.args[0]):
             known = self._is_instance(*node.args, state, function)
             if known is not None:
