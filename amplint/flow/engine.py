@@ -27,6 +27,7 @@ from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE,
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
 from amplint.flow.links import absence, links_of, scaler_and_optimizer
+from amplint.flow.machine import is_impossible
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.repetition import is_called_per_batch, next_call
@@ -472,6 +473,9 @@ class _Engine:
             if verdict is None:
                 return
             place = verdict.site or site
+            passed = [function, *(step[2] for step in steps_of(state.trail))]
+            if is_impossible(self.program, state, place, passed):
+                return
             steps = relevant_steps(state.trail, slug, place)
             flags = list(deciding_flags(interpreter.reader, steps, place.scaler_text, state))
             if flags:

@@ -1,0 +1,96 @@
+"""Calls that raise on a machine without CUDA, whatever the rest of a program does.
+
+Run with torch 2.13 on such a machine: `.cuda()` and `.to("cuda")` of a tensor and of a module with
+parameters, `torch.cuda.set_device` and its like, and process groups of NCCL raise.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.code.dataflow import constant_of, names_in, root_of
+from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Function, Module
+from amplint.code.tree import COMPREHENSIONS, TRIES
+
+_CUDA_FUNCTIONS = frozenset(
+    f"torch.cuda.{name}"
+    for name in ("set_device", "synchronize", "current_device", "get_device_name")
+)
+_PROCESS_GROUP = "torch.distributed.init_process_group"
+
+
+#: What may leave the calls inside it out.
+_BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.While,
+    ast.BoolOp,
+    ast.Lambda,
+    *TRIES,
+    ast.Match,
+    *COMPREHENSIONS,
+)
+
+
+def needs_cuda(function: Function, place: ast.AST | None = None) -> bool:
+    """Whether a run of a function cannot go on without CUDA: such a call stands in no branch.
+
+    Args:
+        place: where the run arrives: the loops around it run at least once.
+    """
+    layout = layout_of(function)
+    return any(
+        all(place in layout and layout.holds(loop, place) for loop in layout.loops(call))
+        for call in function.once(_calls_that_need)
+    )
+
+
+def _calls_that_need(function: Function) -> list[ast.Call]:
+    layout = layout_of(function)
+    returns = [node for node in layout.nodes if isinstance(node, ast.Return)]
+    return [
+        node
+        for node in layout.nodes
+        if isinstance(node, ast.Call) and _needs_cuda(node, function)
+        if not any(isinstance(outer, _BRANCHES) for outer in layout.ancestors(node))
+        if not any(layout.before(other, node) for other in returns)
+    ]
+
+
+def _needs_cuda(call: ast.Call, function: Function) -> bool:
+    callee = call.func
+    dotted = function.module.resolve(callee)
+    if dotted in _CUDA_FUNCTIONS:
+        return True
+    if dotted == _PROCESS_GROUP:
+        given = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "backend")]
+        return any(constant_of(item) == "nccl" for item in given)
+    if not isinstance(callee, ast.Attribute) or dotted is not None:
+        return False
+    moves = callee.attr == "cuda" or (
+        callee.attr == "to"
+        and any(str(constant_of(item)).startswith("cuda") for item in call.args[:1])
+    )
+    return moves and _holds_tensors(callee.value, call, function)
+
+
+def _holds_tensors(moved: ast.expr, call: ast.Call, function: Function) -> bool:
+    """Whether there is something to move: a loss without parameters goes anywhere."""
+    path = path_text(moved)
+    if path is None:
+        return False
+    if path in function.module.once(_with_parameters):
+        return True
+    loops = (loop for loop in layout_of(function).loops(call) if not isinstance(loop, ast.While))
+    return any(root_of(path) in names_in(loop.target) for loop in loops)  # type: ignore[attr-defined]
+
+
+def _with_parameters(module: Module) -> frozenset[str | None]:
+    """What a file asks for its parameters, as it writes it."""
+    return frozenset(
+        path_text(site.node.func.value)
+        for site in module.calls
+        if site.method == "parameters" and isinstance(site.node.func, ast.Attribute)
+    )
