@@ -11,6 +11,8 @@ import ast
 from amplint.amp.roles import Role
 from amplint.code.arguments import first_parameter
 from amplint.code.classes import subclasses_in
+from amplint.code.dataflow import outside_stores
+from amplint.code.definitions import class_fields
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, walk
@@ -161,7 +163,17 @@ class Entries:
             for attribute, statements in stores.items()
             if attribute not in scalers
             and all(layout.parents[statement] in branches for statement in statements)
+            and not self._may_come_otherwise(owner, attribute)
         }
+
+    def _may_come_otherwise(self, owner: Class, name: str) -> bool:
+        """Whether something beside the class' own methods may give an object an attribute."""
+        order = self.program.ancestry(owner)
+        return (
+            name in self.module.once(outside_stores)
+            or any(name in class_fields(item) or name in item.methods for item in order)
+            or any(self.program.objects.stores(item, name) for item in order[1:])
+        )
 
     def _stores_with_helpers(
         self, constructor: Function, owner: Class, scalers: set[str]
