@@ -5,6 +5,7 @@ This is what a worker process runs, so everything here is picklable and nothing 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 from collections import Counter
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from amplint.code.module import Module
     from amplint.code.project import Project
     from amplint.source.suppressions import Suppressions
-    from amplint.view import FileView
+    from amplint.view import FileView, InPlaceView
 
 OUT_OF_MEMORY = "needs more memory to be analysed than there is"
 
@@ -151,7 +152,9 @@ def _judge(task: Task, suppressions: Suppressions, view: FileView) -> FileResult
     """What the rules and the suppressions make of a file."""
     source = task.source
     errors: list[FileError] = []
-    found = _fingerprinted(_distinct(_run_rules(view, task.codes, errors)), view)
+    told = list(_run_rules(view, task.codes, errors))
+    told += _only_in_place(view, task.codes, told, errors)
+    found = _fingerprinted(_distinct(told), view)
     kept = [item for item in found if not suppressions.match(item.code, item.span.start.row)]
     if not errors:  # a rule that failed might have needed a suppression
         kept += _fingerprinted(_unused_suppressions(task, suppressions), view)
@@ -194,6 +197,39 @@ def _run_rules(
             raise failure.__cause__ or failure from None
         except Exception as error:  # noqa: BLE001 - the other rules must still run
             errors.append(_defect_of_rule(view.module.filename, code, error))
+
+
+def _only_in_place(
+    view: FileView, codes: Collection[str], told: Collection[Finding], errors: list[FileError]
+) -> Iterator[Finding]:
+    """What the rules find once helpers are written into their callers, and not before."""
+    other = view.in_place
+    if other is None:
+        return
+    places = {(one.code, row) for one in told for row in _rows(one)}
+    for one in _run_rules(other, codes, errors):
+        node = other.nodes[one]
+        is_told = any((one.code, row) in places for row in other.rows(node))
+        if other.has_changed(node) and not is_told and not _stands_elsewhere(other, one, node):
+            yield one
+
+
+def _stands_elsewhere(view: InPlaceView, finding: Finding, node: ast.AST) -> bool:
+    """Whether another file has this finding by itself: it is told when that one is checked."""
+    from amplint.authoring import check_of
+    from amplint.rules import load
+
+    home = view.home_of(node)
+    if home is None:
+        return False
+    other, row = home
+    return any(one.span.start.row == row for one in check_of(load(finding.code))(other))
+
+
+def _rows(finding: Finding) -> set[int]:
+    """The rows of the checked file that a finding names."""
+    steps = {step.row for step in finding.path if step.filename == finding.filename}
+    return {finding.span.start.row, *steps}
 
 
 def _defect_of_rule(filename: str, code: str, error: Exception) -> FileError:

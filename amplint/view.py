@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amplint.amp.view import AmpView
-from amplint.code.module import Function
+from amplint.code.expressions import last_name
+from amplint.code.module import Function, Module
 from amplint.code.project import Project
-from amplint.findings import Finding, Fix, Link, PathStep
+from amplint.findings import Finding, Fix, Link, PathStep, Span
 from amplint.fixing.verbs import Repair
 from amplint.levels import level, naming_options
 from amplint.rule import Misuse, Rule
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from amplint.gradflow.analysis import CutOff
     from amplint.regions.regions import Regions
     from amplint.regions.training import Stale
+    from amplint.values.in_place import InPlace, Place
 
 
 class AnalysisFailed(Exception):
@@ -36,9 +38,11 @@ class FileView(AmpView):
 
     Attributes:
         wants_edits: whether somebody asks for the edits of fixes, and not only for which there are.
+        is_written: whether the file stands as it is written, so that paths through calls count.
     """
 
     wants_edits = False
+    is_written = True
 
     @cached_property
     def _followed(self) -> tuple[Program, tuple[Misuse, ...]]:
@@ -146,6 +150,124 @@ class FileView(AmpView):
     def _made(self) -> dict[Repair, Fix | None]:
         """Fixes that several findings share are made once."""
         return {}
+
+    @cached_property
+    def in_place(self) -> InPlaceView | None:
+        """The file with helpers written into their callers; None where there are none."""
+        from amplint.amp.training_words import uses_training_words
+        from amplint.values.in_place import in_place
+
+        found = in_place(self.module, self.objects, uses_training_words)
+        return None if found is None else InPlaceView(self, found)
+
+
+class InPlaceView(FileView):
+    """A file whose functions do themselves what they call helpers for.
+
+    The paths of the protocol lead through calls anyway: they are followed in the file as it is
+    written, and nothing is known of them here. Findings are those in functions that have changed;
+    they stand where the code is written, or at the call that leads into another file.
+    """
+
+    is_written = False
+
+    def __init__(self, view: FileView, changed: InPlace) -> None:
+        here = view.module
+        project = view.project.another()
+        path = view.project.path_of(here)
+        super().__init__(project.add(here.filename, here.source, changed.tree, path), project)
+        self._view = view
+        self._changed = changed
+        self._here = here
+        self.nodes: dict[Finding, ast.AST] = {}
+
+    @cached_property
+    def _followed(self) -> tuple[Program, tuple[Misuse, ...]]:
+        from amplint.flow.program import Program
+
+        return Program(self.project, self.objects, self.values), ()
+
+    def may_reach(self, word: str, call: ast.Call, function: Function) -> bool:
+        """As the file in which the call is written has it: by the name of the callee."""
+        place = self._written_in(call)
+        if place is not None:
+            function = place.module.body
+        elif function.module is self.module:
+            function = self._here.body
+        return self._view.may_reach(word, call, function)
+
+    def place_of(self, module: Module, node: ast.AST) -> Span:
+        """Where a node lies in the file as it is written."""
+        place = self._written_in(node) if module is self.module else None
+        if place is None:
+            return super().place_of(module, node)
+        node = place.node if place.module is self._here else place.calls[0]
+        return super().place_of(self._here, node)
+
+    def is_judged(self, function: Function) -> bool:
+        """Whether something was written into a function of the file."""
+        return (function.qualname, getattr(function.node, "lineno", 0)) in self._judged
+
+    @cached_property
+    def _judged(self) -> frozenset[tuple[str, int]]:
+        changed = self._changed.functions
+        return frozenset((item.qualname, getattr(item.node, "lineno", 0)) for item in changed)
+
+    def has_changed(self, node: ast.AST) -> bool:
+        """Whether a node belongs to a function into which something was written."""
+        if self._written_in(node) is not None:
+            return True
+        row = getattr(node, "lineno", 0)
+        around = [item for item in self._here.functions if _holds(item, row)]
+        return around[-1] in self._changed.functions
+
+    def rows(self, node: ast.AST) -> set[int]:
+        """The rows that stand for a node in the file: its own, and those of the calls to it."""
+        place = self._written_in(node)
+        own = {self.span_of(node).start.row}
+        return own if place is None else own | {call.lineno for call in place.calls}
+
+    def home_of(self, node: ast.AST) -> tuple[FileView, int] | None:
+        """The other file that a node was written in from, and its row there."""
+        place = self._written_in(node)
+        if place is None or place.module is self._here:
+            return None
+        return FileView(place.module, self._view.project), place.node.lineno
+
+    def _way_to(self, node: ast.AST) -> Iterator[PathStep]:
+        """From the function of the file to what was written into it."""
+        place = self._written_in(node)
+        if place is None:
+            return
+        if place.module is self._here:
+            for call in place.calls:
+                words = f"`{last_name(call.func)}` is called"
+                yield self._view.step(call, self._here, words)
+        else:
+            words = f"`{self._view.source_of(place.node)}`"
+            yield self._view.step(place.node, place.module, words)
+
+    def finding(self, rule: Rule, node: ast.AST, *args: object, **words: object) -> Finding:
+        """As in any file; which of them are told is decided where both forms are known."""
+        words["path"] = (*self._way_to(node), *words.get("path", ()))
+        found = super().finding(rule, node, *args, **words)
+        self.nodes[found] = node
+        return found
+
+    def _written_in(self, node: ast.AST) -> Place | None:
+        known = self._changed.places.get(node)
+        if known is None and hasattr(node, "lineno"):
+            known = self._changed.by_position.get((node.lineno, node.col_offset))
+        return known
+
+    def _fix(self, repair: Repair) -> Fix | None:
+        """Edits would change code that other callers run, too."""
+        return None
+
+
+def _holds(function: Function, row: int) -> bool:
+    node = function.node
+    return isinstance(node, ast.Module) or node.lineno <= row <= (node.end_lineno or 0)
 
 
 def view_of(

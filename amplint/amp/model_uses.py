@@ -29,6 +29,7 @@ _CASTING = frozenset(("diffusers.training_utils.cast_training_params",))
 #: Functions and packages that leave a model as it is, unless they cast it by name.
 _HARMLESS = frozenset(dir(builtins)) - {"eval", "exec", "filter", "map", "setattr"}
 _PACKAGES = sys.stdlib_module_names | {"torch"}
+_DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _BACKWARDS = frozenset(("backward", "manual_backward"))
 
 
@@ -57,6 +58,9 @@ def uses_of(
     Args:
         path: what the function calls the model.
     """
+    nodes = list(nodes)
+    for name in _taken_out(function, path, nodes) if depth else ():
+        yield from uses_of(view, name, function, nodes, depth - 1)
     for node in nodes:
         if not isinstance(node, ast.Call):
             continue
@@ -64,6 +68,19 @@ def uses_of(
             yield Use(node, function, path)
         elif _is_given(node, path):
             yield from _handed(view, node, function, path, depth)
+
+
+def _taken_out(function: Function, path: str, nodes: list[ast.AST]) -> set[str]:
+    """What loops among some nodes call the model that they take out of a list: `[model, ema]`."""
+    found = set()
+    for node in nodes:
+        if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
+            continue
+        kept = bindings_of(function).get(path_text(node.iter) or "", ())
+        lists = [node.iter, *(binding.value for binding in kept)]
+        if any(isinstance(each, _DISPLAYS) and _holds(each, path) for each in lists):
+            found.add(node.target.id)
+    return found - {path}
 
 
 def _runs(call: ast.Call, path: str) -> bool:
@@ -94,7 +111,7 @@ def _holds(argument: ast.expr, path: str) -> bool:
         return path == text or path.startswith(text + ".")
     if isinstance(argument, ast.Starred):
         return _holds(argument.value, path)
-    if isinstance(argument, (ast.List, ast.Tuple, ast.Set)):
+    if isinstance(argument, _DISPLAYS):
         return any(_holds(item, path) for item in argument.elts)
     return isinstance(argument, ast.Dict) and any(_holds(item, path) for item in argument.values)
 

@@ -60,6 +60,8 @@ def scalings(view: AmpView) -> Iterator[Scaling]:
     """The calls of a file that give a scaled loss, in source order."""
     direct = {site.node: site for site in scaler_calls(view, "scale")}
     for site in view.module.calls:
+        if not view.is_judged(site.function):
+            continue
         if site.node in direct:
             yield from _direct(view, site)
         elif _may_scale(view, site) and site.node in layout_of(site.function):

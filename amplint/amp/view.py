@@ -64,6 +64,10 @@ class AmpView(ABC):
             self._answers[key] = ask(self, *about)
         return cast("Answer", self._answers[key])
 
+    def is_judged(self, function: Function) -> bool:
+        """Whether findings in a function are wanted; dear questions ask for others first."""
+        return True
+
     @abstractmethod
     def may_reach(self, word: str, call: ast.Call, function: Function) -> bool:
         """Whether a function of the called name may use a word of the protocol; cheap.

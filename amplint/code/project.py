@@ -69,6 +69,12 @@ class Project:
         self._beyond: dict[tuple[str, str, int], str] = {}
         self._found: dict[tuple[str, str], str | None] = {}
 
+    def another(self) -> Project:
+        """Another project around the same files, for a checked file in another form."""
+        other = Project(self._root, self._src, self.target_torch)
+        other.lookups = self.lookups
+        return other
+
     def add(self, filename: str, source: str, tree: ast.Module, path: str) -> Module:
         """Index the checked file itself.
 

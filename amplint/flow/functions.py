@@ -256,6 +256,8 @@ class Functions:
         """Forget, in place, what some fields of an object hold."""
         assert instance is not None
         self._touched[-1].words |= names
+        if instance[0] == "class":  # no object whose fields have places
+            return
         for name in names:
             forget(f"{instance[2]}.{name}", state)
 

@@ -59,7 +59,7 @@ def never_stepped(unit: Unit) -> Iterator[tuple[CallSite, ScalerConstruction]]:
     reach = frozenset().union(*(found.reach for found in unit.facts.values()))
     if not {SCALE, BACKWARD} <= reach or reach & {STEP, PLAIN_STEP} or UNSCALE not in sites:
         return
-    if _steps_something(module, roles) or _escapes(module, roles):
+    if steps_something(module, roles) or _escapes(module, roles):
         return
     for construction in roles.constructions:
         own = [
@@ -70,7 +70,7 @@ def never_stepped(unit: Unit) -> Iterator[tuple[CallSite, ScalerConstruction]]:
             yield own[0][0], construction
 
 
-def _steps_something(module: Module, roles: Roles) -> bool:
+def steps_something(module: Module, roles: Roles) -> bool:
     """Whether a file mentions a `step` of anything but a scheduler."""
     return any(
         isinstance(node, ast.Attribute)

@@ -51,7 +51,7 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
     functions = dict.fromkeys(
         site.function for site in view.module.calls if site.method in _BACKWARDS
     )
-    for function in functions:
+    for function in filter(view.is_judged, functions):
         interpreter = Interpreter(view.objects, trained_modules(view, function))
         interpreter.follow(function)
         if not interpreter.gave_up:

@@ -155,7 +155,9 @@ def check(view: FileView) -> Iterator[Finding]:
                 break
         else:
             region = may_run(view, callers, site.node, site.function)
-            if region is not None and _reach(view, region, site) is not None:
+            if region is None or not (region.cast.devices or DEVICES.keys()) & DEVICES.keys():
+                continue
+            if _reach(view, region, site) is not None:
                 reach = Link("reach", Standing.GUESS, ast.unparse(site.node.func), "runs inside")
                 place = Inside(site.node, site.function, ())
                 yield _finding(view, region, place, reach, ", if it runs this module")

@@ -121,7 +121,7 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report the statement itself, or the call that runs it in another file."""
     elsewhere = _switches_elsewhere(view)
     for site in view.module.calls:
-        if site.node not in layout_of(site.function):
+        if site.node not in layout_of(site.function) or not view.is_judged(site.function):
             continue
         if _switches_off(site) and not view.module.once(_restores):
             yield from _report(view, site.node, site.function, ())

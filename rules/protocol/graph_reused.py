@@ -136,7 +136,7 @@ def check(view: FileView) -> Iterator[Finding]:
             if call not in reported:
                 reported.add(call)
                 yield finding
-    for finding, call in _across_calls(view):
+    for finding, call in _across_calls(view) if view.is_written else ():
         if call not in reported:
             reported.add(call)
             yield finding

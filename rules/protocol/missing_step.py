@@ -83,7 +83,7 @@ from amplint.amp import links
 from amplint.amp.roles import ScalerConstruction
 from amplint.code.module import Class, enclosing_class
 from amplint.findings import Finding, Severity
-from amplint.flow.presence import is_private, never_stepped
+from amplint.flow.presence import is_private, never_stepped, steps_something
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -103,7 +103,7 @@ HELP = "call `{scaler}.step(optimizer)` before `{scaler}.update()`"
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report the first `unscale_` of each scaler whose optimizers are never stepped."""
-    if not view.roles.constructions:
+    if not view.roles.constructions or steps_something(view.module, view.roles):
         return
     for site, built in never_stepped(view.program.unit(view.module.body)):
         if not (is_private(built) or _stays_here(view, built)):

@@ -76,6 +76,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from amplint.amp import links
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
@@ -120,7 +121,7 @@ MESSAGE = "each {where} builds a new GradScaler: the loss scale is searched for 
 def check(view: FileView) -> Iterator[Finding]:
     """Report constructions that are repeated while their optimizer stays the same."""
     reported: set[tuple[Function, str]] = set()
-    for built in built_scalers(view, lambda assigned: bool(_repeated(view, assigned))):
+    for built in built_scalers(view, partial(_is_wanted, view)):
         where = (built.function, built.target)
         if where not in reported and not built.is_off(view):
             repeated = _repeated(view, built)
@@ -133,6 +134,10 @@ def check(view: FileView) -> Iterator[Finding]:
             rests = (reach, scaler)
             fix = _once(built)
             yield view.finding(RULE, built.call, message, help, path=path, links=rests, fix=fix)
+
+
+def _is_wanted(view: FileView, built: Assigned) -> bool:
+    return view.is_judged(built.function) and bool(_repeated(view, built))
 
 
 def _once(built: BuiltScaler) -> Repair | None:
@@ -229,11 +234,14 @@ def _clears(call: ast.Call) -> bool:
 
 
 def _loop_uses(view: FileView, built: Assigned, loop: ast.AST) -> bool:
-    """Whether the loop steps an optimizer from outside of it with the scaler."""
+    """Whether the loop steps an optimizer from outside of it with the scaler.
+
+    A pass that has epochs of its own, or gives the scaler its scale back, is a whole training.
+    """
     layout = layout_of(built.function)
-    if starts_over(layout, loop, besides=built.call):
+    if starts_over(layout, loop, besides=built.call) or _is_restored(built, loop):
         return False
-    bound = bound_in(built.function, loop)
+    bound = bound_in(built.function, loop) | _attributes_bound_in(built.function, loop)
     for node in layout.inside(loop):
         if not isinstance(node, ast.Call):
             continue
@@ -241,11 +249,40 @@ def _loop_uses(view: FileView, built: Assigned, loop: ast.AST) -> bool:
         takes = any(path_text(argument) == built.target for argument in arguments(node))
         if not (steps or takes) or not layout.before(built.call, node):
             continue
+        if _loops_between(view, node, built.function, loop) > 1:
+            continue
         given = [item for item in arguments(node) if view.roles.is_optimizer(item, built.function)]
         names = {name for optimizer in given for name in names_in(optimizer)}
+        names |= {path for optimizer in given if (path := path_text(optimizer))}
         if names and not bound & names:
             return True
     return False
+
+
+def _is_restored(built: Assigned, loop: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and last_name(node.func) == "load_state_dict"
+        and receiver(node) == built.target
+        for node in layout_of(built.function).inside(loop)
+    )
+
+
+def _attributes_bound_in(function: Function, loop: ast.AST) -> set[str]:
+    """Attributes of `self` that a loop binds: `self.optimizer`."""
+    layout = layout_of(function)
+    return {
+        path
+        for path, bindings in bindings_of(function).items()
+        if path.startswith("self.")
+        and any(layout.holds(loop, binding.statement) for binding in bindings)
+    }
+
+
+def _loops_between(view: FileView, node: ast.AST, function: Function, loop: ast.AST) -> int:
+    """How many loops stand around a node, below a loop."""
+    loops = view.objects.loops(node, function)
+    return loops.index(loop) if loop in loops else 0
 
 
 def _is_alone(view: FileView, built: Assigned) -> bool:
