@@ -284,7 +284,10 @@ def bound_in(function: Function, node: ast.AST) -> set[str]:
     return {
         root_of(path)
         for path, bindings in bindings_of(function).items()
-        if any(layout.holds(node, binding.statement) for binding in bindings)
+        if any(
+            binding.statement in layout and layout.holds(node, binding.statement)
+            for binding in bindings
+        )
     } - {"self"}
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from amplint.code.dataflow import bindings_of, changed_elsewhere
+from amplint.code.dataflow import bindings_of, bound_in, changed_elsewhere, names_in
 from amplint.code.expressions import path_text
+from amplint.code.layout import LOOPS, layout_of
 from amplint.code.module import Function, walk
 from amplint.flow.call import Frame
 from amplint.flow.calls import Calls
@@ -46,6 +47,7 @@ class Expressions:
         self.calls = Calls(reader, transitions, self.expression, run)
         self._walruses: dict[int, bool] = {}
         self._asking: dict[int, bool] = {}
+        self._about_rounds: dict[int, bool] = {}
 
     def bind(self, target: ast.expr, value: Value, state: State, frame: Frame) -> None:
         """Assign, in place: forget the old value, remember the new one."""
@@ -176,13 +178,40 @@ class Expressions:
             formula = self.reader.formula(test, current, frame.function)
             decided = evaluate(formula, current) is not None
             exact = decided or is_about_gradients(formula)
-            if not exact and self._asks_for_gradients(test, frame.function):
+            asks = self._asks_for_gradients(test, frame.function)
+            if not exact and (asks or self._asks_about_rounds(test, current, frame.function)):
                 current = current.copy()
                 self.transitions.doubt_all(current)
             for truth, bucket in ((True, yes), (False, no)):
                 for after in assume(formula, truth, current):
                     bucket.append(after if decided else _noted(after, test, frame, truth))
         return yes, no
+
+    def _asks_about_rounds(self, test: ast.expr, state: State, function: Function) -> bool:
+        """Whether a test behind a training loop may ask if the last window was complete.
+
+        In whatever way: by something that the rounds bind, and that a branch in the loop binds or
+        compares with what the test reads as well.
+        """
+        if ("flag", "after") not in state.typestate:
+            return False
+        known = self._about_rounds.get(id(test))
+        if known is None:
+            known = self._about_rounds[id(test)] = any(
+                isinstance(loop, LOOPS)
+                and self.loops.shape(loop, function).trains
+                and self._reads_window(names_in(test), loop, function)
+                for loop in layout_of(function).nodes
+            )
+        return known
+
+    def _reads_window(self, read: set[str], loop: ast.AST, function: Function) -> bool:
+        changing = bound_in(function, loop)
+        inside = layout_of(function).inside(loop)
+        branches = [node for node in inside if isinstance(node, ast.If)]
+        compared = {name for node in branches for name in names_in(node.test)} - changing
+        chosen = {name for node in branches for name in bound_in(function, node)}
+        return bool(read & changing) and bool(read & (compared | chosen))
 
     def _asks_for_gradients(self, test: ast.expr, function: Function) -> bool:
         """Whether a test, or a function that it calls, asks which gradients there are.
