@@ -145,7 +145,7 @@ def finish(model, loader, optimizer):
 """
 
 
-@pytest.mark.parametrize("form", ["full", "concise", "json", "github"])
+@pytest.mark.parametrize("form", ["full", "concise", "json", "github", "sarif"])
 def test_no_text_of_a_data_file_is_printed(folder: Path, form: str) -> None:
     keys = ("device", "precision", "dtype", "password", "scale", "amp")
     data = {key: f"cpu16-hunter2-{key}" for key in keys}

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from amplint.config import Settings
 
 #: Formats of `--output-format`; each is a module of `amplint.report`.
-FORMATS = ("full", "concise", "json", "github")
+FORMATS = ("full", "concise", "json", "github", "sarif")
 #: Formats that people read, which end in a summary.
 TEXT_FORMATS = ("full", "concise")
+#: Formats that programs read: nothing may follow.
+DATA_FORMATS = ("json", "sarif")
 
 
 def choose_format(settings: Settings, output_file: str | None) -> str:
@@ -83,7 +85,7 @@ def render(
     else:
         module = importlib.import_module(f"amplint.report.{form}")
         yield from module.render(report, sources=sources, color=color)
-    if form != "json" and not quiet and (report.files or report.errors):
+    if form not in DATA_FORMATS and not quiet and (report.files or report.errors):
         yield summarise(report)
         executed = summarise_evidence(report.findings)
         if executed:

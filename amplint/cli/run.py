@@ -30,6 +30,9 @@ LEVELS = ("error", "warning", "info", _NEVER)
 @click.option("-o", "--out", metavar="DIR", help="Folder of the record.  [default: amplint-runs/…]")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON, too.")
 @click.option(
+    "--sarif", "sarif_file", metavar="FILE", help="Write the findings as SARIF 2.1.0, too."
+)
+@click.option(
     "--fail-on",
     type=click.Choice(LEVELS),
     default="error",
@@ -67,6 +70,7 @@ def run(
     module: bool,
     out: str | None,
     json_file: str | None,
+    sarif_file: str | None,
     fail_on: str,
     quiet: bool,
     stop_on: str | None,
@@ -112,6 +116,8 @@ def run(
         write_lines([printable(f"The record is in {seen.folder}{page}")], sys.stderr)
     if json_file is not None:
         _write(json_file, report.as_json(seen, found.findings() if found is not None else None))
+    if sarif_file is not None:
+        _write(sarif_file, _sarif(seen, found.joined if found is not None else []))
     ctx.exit(status or int(_fails(seen, fail_on)))
 
 
@@ -194,6 +200,17 @@ def _say(words: str) -> None:
     from amplint.cli.terminal import tell
 
     tell(f"amplint: {words}")
+
+
+def _sarif(seen: Run, joined: list[Joined]) -> str:
+    """Findings of the check, with what the run says as their evidence, and what only the run saw."""
+    import json
+
+    from amplint.live.joined import live_finding, unforeseen
+    from amplint.report.sarif import log
+
+    only_seen = [live_finding(each) for each in unforeseen(joined, seen)]
+    return json.dumps(log([*(each.as_finding() for each in joined), *only_seen]), indent=2)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from amplint.findings import Evidence, Finding
+from amplint.findings import Evidence, Finding, Position, Severity, Span
 from amplint.live.catalogue import ENTRIES
 from amplint.live.merge import Run, Seen
+from amplint.rules import TABLE
+from amplint.source.discovery import relative
 
 CONFIRMED = "confirmed"
 WITHOUT = "ran without it"
@@ -64,6 +66,21 @@ def unforeseen(joined: Iterable[Joined], run: Run) -> list[Seen]:
     """What the run saw and no finding had said."""
     known = {id(each.seen) for each in joined if each.seen is not None}
     return [each for each in run.findings if id(each) not in known]
+
+
+def live_finding(seen: Seen) -> Finding:
+    """What a run saw, as a finding; the row is all that is known of its place, if that is."""
+    position = Position(max(seen.row, 1), 1)
+    return Finding(
+        seen.code or seen.slug,
+        TABLE.get(seen.code, seen.slug).replace("_", "-"),
+        Severity(seen.level),
+        seen.words,
+        "",
+        relative(seen.file) if seen.file else "",
+        Span(position, position),
+        evidence=Evidence("observed", kind="live", detail=f"{seen.words} ({seen.count} times)"),
+    )
 
 
 def files_of(run: Run) -> list[str]:

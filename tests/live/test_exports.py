@@ -66,6 +66,21 @@ def test_a_confirmed_finding_of_the_check(tmp_path: Path) -> None:
     assert "(512)" in finding["evidence"]["detail"]
 
 
+@pytest.mark.parametrize("options", [(), ("--with-check",)])
+def test_sarif_says_what_was_seen(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """With the check a finding keeps its path and gets the run's evidence; without, its row."""
+    (tmp_path / "train.py").write_text(LOOP, "utf-8")
+    watch(tmp_path, "train.py", "forget", "3", "0", options=(*options, "--sarif", "run.sarif"))
+    (run,) = json.loads((tmp_path / "run.sarif").read_text("utf-8"))["runs"]
+    (found,) = (each for each in run["results"] if each["ruleId"] == "AMP110")
+    place = found["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "train.py"
+    assert place["region"]["startLine"] == row_of(LOOP, "clip_grad_norm_")
+    assert (found["properties"]["evidence"]["status"], found["level"]) == ("observed", "error")
+    assert "(3 times)" in found["message"]["text"]
+    assert ("codeFlows" in found) is bool(options)
+
+
 def test_a_finding_of_the_check_that_did_not_happen(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP, "utf-8")
     again = watch(tmp_path, "train.py", "unscale", "2", "0", options=("--with-check",))
