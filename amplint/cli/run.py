@@ -182,7 +182,7 @@ def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tupl
     """
     from amplint.live import launch
     from amplint.live.follow import Following
-    from amplint.live.merge import read_run
+    from amplint.live.merge import Run, read_run
     from amplint.live.record import rank_of_process
 
     try:
@@ -191,9 +191,13 @@ def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tupl
         is_heard = not options.get("quiet") and not rank_of_process()
         with Following(folder, _say) if is_heard else contextlib.nullcontext():
             status = launch.run(whole, folder, options)
-        return status, read_run(folder)
     except OSError as error:
         raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
+    try:
+        return status, read_run(folder)
+    except OSError as error:
+        _say(f"the record is gone ({error.strerror or error})")
+        return status, Run(folder, (), (), {})
 
 
 def _say(words: str) -> None:

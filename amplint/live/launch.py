@@ -6,6 +6,7 @@ it was killed. Its standard streams are those of this process.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -71,7 +72,7 @@ def run(command: Sequence[str], folder: str, options: Mapping[str, Any]) -> int:
     """Run the command; returns its exit status, 128 and the number for a signal.
 
     Raises:
-        OSError: the command cannot be started, or the folder cannot be written.
+        OSError: the command cannot be started, or the folder cannot be written before.
     """
     boot = prepare(folder, options)
     path = [boot, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -86,7 +87,11 @@ def run(command: Sequence[str], folder: str, options: Mapping[str, Any]) -> int:
             signal.signal(number, handler)
     status = 128 - status if status < 0 else status
     about = {"command": list(command), "status": status, "started": started, "ended": time.time()}
-    with open(os.path.join(folder, RUN_FILE), "w", encoding="utf-8") as file:
+    # A disk that is full by now is no reason to lose the status.
+    with (
+        contextlib.suppress(OSError),
+        open(os.path.join(folder, RUN_FILE), "w", encoding="utf-8") as file,
+    ):
         json.dump(about, file)
     return status
 
