@@ -6,11 +6,23 @@ import ast
 
 from amplint.code.dataflow import Binding
 from amplint.code.expressions import last_name
-from amplint.code.module import Class, Function
+from amplint.code.module import Class, Function, Module
 
 
 def class_fields(owner: Class) -> dict[str, list[Binding]]:
     """What the statements of a class body bind; a dataclass field without default has None."""
+    known = owner.module.once(_fields_by_class)
+    if owner not in known:
+        known[owner] = _fields_of(owner)
+    return known[owner]
+
+
+def _fields_by_class(module: Module) -> dict[Class, dict[str, list[Binding]]]:
+    """Filled class by class, as they are asked for."""
+    return {}
+
+
+def _fields_of(owner: Class) -> dict[str, list[Binding]]:
     found: dict[str, list[Binding]] = {}
     for statement in owner.node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):

@@ -122,9 +122,10 @@ class Layout:
         found: list[ast.AST] = []
         inner = node
         for outer in self.ancestors(node):
-            header = (getattr(outer, "target", None), getattr(outer, "iter", None))
-            if isinstance(outer, LOOPS) and inner not in header:
-                found.append(outer)
+            if isinstance(outer, LOOPS):
+                header = (getattr(outer, "target", None), getattr(outer, "iter", None))
+                if inner not in header:
+                    found.append(outer)
             inner = outer
         return found
 

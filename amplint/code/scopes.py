@@ -149,6 +149,7 @@ class Scopes:
         self._dotted: dict[ast.AST, str] = {alias: dotted for alias, _, _, dotted in self._found}
         self._others = self._bound_otherwise()
         self._known: dict[ast.Name, str | None] = {}
+        self._chains: dict[tuple[ast.expr, int], str | None] = {}
         self._meanings: dict[ast.Name, Meaning] = {}
         self.aliases = {name: dotted for _, _, name, dotted in self._found}
 
@@ -207,6 +208,14 @@ class Scopes:
         is what happens without the library. `getattr(torch.optim, "SGD")` has a dotted name too,
         and so has `mixed.autocast` after `mixed = torch.amp`.
         """
+        if isinstance(expression, ast.Name):
+            return self._root(expression, depth)
+        key = (expression, depth)
+        if key not in self._chains:
+            self._chains[key] = self._dotted_chain(expression, depth)
+        return self._chains[key]
+
+    def _dotted_chain(self, expression: ast.expr, depth: int) -> str | None:
         parts: list[str] = []
         while not isinstance(expression, ast.Name):
             if isinstance(expression, ast.Attribute):

@@ -8,7 +8,7 @@ from amplint.flow.call import Frame, callee_name
 from amplint.flow.conditions import advanced, forget
 from amplint.flow.events import Transitions
 from amplint.flow.expressions import Expressions
-from amplint.flow.functions import Run
+from amplint.flow.functions import Runner
 from amplint.flow.loops import HOOKS
 from amplint.flow.markers import Markers, is_repeated
 from amplint.flow.reader import Reader
@@ -23,11 +23,11 @@ class Assignments(Expressions):
     Args:
         reader: reads expressions.
         transitions: applies protocol events.
-        run: interprets a function body.
+        runner: interprets function bodies.
     """
 
-    def __init__(self, reader: Reader, transitions: Transitions, run: Run) -> None:
-        super().__init__(reader, transitions, run)
+    def __init__(self, reader: Reader, transitions: Transitions, runner: Runner) -> None:
+        super().__init__(reader, transitions, runner)
         self.markers = Markers(reader.program)
 
     def assign(

@@ -6,6 +6,8 @@ file ends at the same place on any machine, with any number of jobs and in any o
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 #: So many visits may be spent for one checked file: on its own functions, on those of other
 #: files that they call, and on the callers and subclasses that are asked about a finding.
 FILE_LIMIT = 24_000
@@ -13,6 +15,22 @@ FILE_LIMIT = 24_000
 
 class BudgetExceeded(Exception):
     """What was begun is too large to be followed to its end."""
+
+
+class Cost(NamedTuple):
+    """What has been spent on an entry, or on a part of it.
+
+    Args:
+        visits: all of them.
+        beside: of these the visits of functions without events.
+    """
+
+    visits: int
+    beside: int
+
+    def since(self, before: Cost) -> Cost:
+        """What has been spent since."""
+        return Cost(self.visits - before.visits, self.beside - before.beside)
 
 
 class Budget:

@@ -22,7 +22,7 @@ from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import CLIP_NAMES, EDITS, is_gradient, is_stub
-from amplint.flow.functions import Functions, Run
+from amplint.flow.functions import Functions, Runner
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
@@ -62,14 +62,14 @@ class Calls:
         reader: reads expressions.
         transitions: applies protocol events.
         evaluate: evaluates an expression that may hold calls itself.
-        run: interprets a function body.
+        runner: interprets function bodies.
 
     Attributes:
         unfollowed: functions that some call runs, by the values in sight, without being followed.
     """
 
     def __init__(
-        self, reader: Reader, transitions: Transitions, evaluate: Evaluate, run: Run
+        self, reader: Reader, transitions: Transitions, evaluate: Evaluate, runner: Runner
     ) -> None:
         self.reader = reader
         self.transitions = transitions
@@ -78,7 +78,12 @@ class Calls:
         self.libraries = LibraryCalls(self.events)
         self.escapes = Escapes(reader)
         self.functions = Functions(
-            reader, run, self.events.havoc, transitions, scope=lambda: self.events.scope
+            reader,
+            runner,
+            self.events.havoc,
+            transitions,
+            scope=lambda: self.events.scope,
+            owners=self.events.known_optimizers,
         )
         self.unfollowed: set[Function] = set()
         self._loss_calls: dict[Function, frozenset[int]] = {}

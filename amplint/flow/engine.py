@@ -30,6 +30,7 @@ from amplint.flow.links import absence, links_of, scaler_and_optimizer
 from amplint.flow.machine import is_impossible
 from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
+from amplint.flow.protocol_calls import SeveralOptimizers
 from amplint.flow.repetition import is_called_per_batch, next_call
 from amplint.flow.state import EVERY, State, Step
 from amplint.flow.witness import PlaceOf, relevant_steps, steps_of
@@ -450,20 +451,32 @@ class _Engine:
         )
 
     def _judge(self, function: Function, entries: list[State]) -> list[Found]:
-        """Follow one entry; with several optimizers in one loop, again with that knowledge."""
-        found, interpreter = self._attempt(function, entries, frozenset())
-        crowded = frozenset(
-            scope for scope, names in interpreter.calls.events.optimizers.items() if len(names) > 1
-        )
-        if crowded:
-            found, interpreter = self._attempt(function, entries, crowded)
+        """Follow one entry; with several optimizers in one loop, again with that knowledge.
+
+        The first attempt ends where it meets a second optimizer, the next one looks for others.
+        """
+        crowded: frozenset[int | None] = frozenset()
+        found, interpreter = self._attempt(function, entries, crowded, waits=True)
+        for _ in range(2):
+            optimizers = interpreter.calls.events.optimizers
+            every = crowded.union(scope for scope, names in optimizers.items() if len(names) > 1)
+            if every == crowded:
+                break
+            crowded = every
+            found, interpreter = self._attempt(function, entries, crowded, earlier=interpreter)
         self.called |= interpreter.calls.functions.inlined
         self.unfollowed |= interpreter.calls.unfollowed
         self.inlined |= interpreter.calls.functions.inlined | {function}
         return found
 
     def _attempt(
-        self, function: Function, entries: list[State], crowded: frozenset
+        self,
+        function: Function,
+        entries: list[State],
+        crowded: frozenset,
+        *,
+        waits: bool = False,
+        earlier: Interpreter | None = None,
     ) -> tuple[list[Found], Interpreter]:
         found: list[Found] = []
 
@@ -496,6 +509,10 @@ class _Engine:
 
         interpreter = interpreter_for(self.program, function, report, crowded)
         interpreter.calls.events.parameters |= self.entries.owned
+        interpreter.calls.events.waits = waits
+        if earlier is not None:
+            interpreter.calls.functions.earlier = earlier.calls.functions.summaries
+            interpreter.calls.unfollowed |= earlier.calls.unfollowed
         frame = Frame(function, active=(function,))
         for state in entries:
             interpreter.calls.functions.unbind(function, state)
@@ -509,6 +526,8 @@ class _Engine:
         except BudgetExceeded:
             # What was found until here stands; silence about the rest means nothing.
             self.program.leave(function)
+        except SeveralOptimizers:
+            pass  # it is followed again
         return found, interpreter
 
     def _diagnostician(self, module: Module) -> Diagnostician:

@@ -21,7 +21,7 @@ from amplint.flow.conditions import (
 from amplint.flow.copies import assign_field, is_part_of_copy, place_copy
 from amplint.flow.events import Transitions
 from amplint.flow.facts import asks_for_gradients
-from amplint.flow.functions import Run
+from amplint.flow.functions import Runner
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
 from amplint.flow.state import SWITCH, State
@@ -39,12 +39,12 @@ class Expressions:
         run: interprets the body of a called function.
     """
 
-    def __init__(self, reader: Reader, transitions: Transitions, run: Run) -> None:
+    def __init__(self, reader: Reader, transitions: Transitions, runner: Runner) -> None:
         self.reader = reader
         self.program = reader.program
         self.transitions = transitions
         self.loops = LoopReader(reader)
-        self.calls = Calls(reader, transitions, self.expression, run)
+        self.calls = Calls(reader, transitions, self.expression, runner)
         self._walruses: dict[int, bool] = {}
         self._asking: dict[int, bool] = {}
         self._about_rounds: dict[int, bool] = {}

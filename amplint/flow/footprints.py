@@ -18,6 +18,7 @@ from functools import lru_cache
 from amplint.code.arguments import parameters
 from amplint.code.by_name import read_by_name, written_by_name
 from amplint.code.module import Function, walk
+from amplint.flow.budget import Cost
 from amplint.flow.conditions import mentions
 from amplint.flow.events import Reported, Site, Transitions
 from amplint.flow.state import State, Step
@@ -196,6 +197,8 @@ class Summary:
         havocs: how often something unknown may have done protocol work in it.
         reports: what it has reported.
         typed: whether typestates are part of the results.
+        cost: of following it.
+        pure: whether it left nothing behind but the states.
     """
 
     results: list[tuple[Later, Value]]
@@ -203,6 +206,8 @@ class Summary:
     havocs: int
     reports: list[tuple[str, Site, Later, dict]]
     typed: bool
+    cost: Cost
+    pure: bool
 
     def applied(
         self, entered: State, part: Part, transitions: Transitions
@@ -226,11 +231,24 @@ class Summaries:
 
     def find(self, call: object, entered: State) -> tuple[Summary, Part] | None:
         """The summary that holds for a state, with the part of it that the summary is about."""
+        found = self._find(call, entered)
+        return found[1:] if found is not None else None
+
+    def _find(self, call: object, entered: State) -> tuple[Footprint, Summary, Part] | None:
         for footprint, summaries in self._known.get(call, ()):
             part = footprint.part(entered)
             if (summary := summaries.get(part.identity)) is not None:
-                return summary, part
+                return footprint, summary, part
         return None
+
+    def adopt(self, call: object, entered: State, others: Summaries) -> tuple[Summary, Part] | None:
+        """One of other summaries that holds for a state; it is one of these from now on."""
+        found = others._find(call, entered)
+        if found is None or not found[1].pure:
+            return None
+        footprint, summary, part = found
+        self._put(call, footprint, part, summary)
+        return summary, part
 
     def keep(self, call: object, footprint: Footprint, followed: Followed) -> None:
         """Remember what a call has made of a state.
@@ -245,6 +263,9 @@ class Summaries:
             part = footprint.part(followed.entered)
             summary = followed.inside(part, typed=True)
         assert summary is not None
+        self._put(call, footprint, part, summary)
+
+    def _put(self, call: object, footprint: Footprint, part: Part, summary: Summary) -> None:
         known = self._known.setdefault(call, [])
         for other, summaries in known:
             if other.same_as(footprint):
@@ -262,7 +283,7 @@ class Followed:
     Args:
         entered: the state in which it began.
         left: the states that it returned with, each with its value.
-        touched: see `Summary`, as of the other two.
+        touched: see `Summary`, as of those below.
     """
 
     entered: State
@@ -270,6 +291,8 @@ class Followed:
     touched: Touched
     havocs: int
     reports: list[Reported]
+    cost: Cost
+    pure: bool
 
     def inside(self, part: Part, *, typed: bool) -> Summary | None:
         """The summary for states with the same part; None if the call has changed the rest."""
@@ -297,7 +320,7 @@ class Followed:
 
         results = [(later(after), value) for after, value in self.left]
         reports = [(slug, site, later(at), words) for slug, site, at, words in self.reports]
-        return Summary(results, self.touched, self.havocs, reports, typed)
+        return Summary(results, self.touched, self.havocs, reports, typed, self.cost, self.pure)
 
 
 def spoken_of(value: Value) -> frozenset[str]:

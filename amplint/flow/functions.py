@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
@@ -16,6 +16,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
 from amplint.code.tree import TRIES
+from amplint.flow.budget import Cost
 from amplint.flow.call import Call, Frame, given_to
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
@@ -30,9 +31,24 @@ from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, is
 from amplint.values.kinds import start_of_super
 
 Valued = list[tuple[State, Value]]
-#: Runs the body of a frame's function: the states it returns with, each with its value. None if
-#: it is too large for a function without events.
-Run = Callable[[Frame, State], "Valued | None"]
+
+
+class Runner(Protocol):
+    """Runs the bodies of functions, and counts what that costs."""
+
+    @property
+    def cost(self) -> Cost:
+        """What has been spent until now."""
+
+    def run_callee(self, frame: Frame, state: State) -> Valued | None:
+        """The states that a function returns with, each with its value.
+
+        None if it is too large for a function without events.
+        """
+
+    def run_again(self, function: Function, cost: Cost) -> bool:
+        """Count what running a function has cost before; False where it is too large by now."""
+
 
 #: Calls deeper than this are not followed.
 CALL_DEPTH = 6
@@ -47,33 +63,39 @@ class Functions:
 
     Args:
         reader: reads expressions.
-        run: interprets a function body.
+        runner: interprets function bodies.
         havoc: forgets what an unfollowed call may change.
         transitions: counts what happens beside the states: reports, havocs.
         scope: the training loop that is being interpreted; results hold within it.
+        owners: what is known by now about optimizers, beside the states.
 
     Attributes:
         inlined: functions that some call has reached.
+        summaries: of the calls that were followed.
+        earlier: those of another attempt at the same entry. They hold for functions without events.
     """
 
     def __init__(
         self,
         reader: Reader,
-        run: Run,
+        runner: Runner,
         havoc: Callable[[State], Valued],
         transitions: Transitions,
         scope: Callable[[], int | None],
+        owners: Callable[[], object],
     ) -> None:
         self.reader = reader
         self.program = reader.program
-        self.run = run
+        self.runner = runner
         self.havoc = havoc
         self.scope = scope
+        self.owners = owners
         self.transitions = transitions
         self.inlined: set[Function] = set()
         self._later: dict[Function, frozenset[str]] = {}
         self._filling: dict[tuple[Function, str, int], bool] = {}
-        self._summaries = Summaries()
+        self.summaries = Summaries()
+        self.earlier = Summaries()
         # What the calls that are being followed have run so far, outermost first.
         self._touched = [Touched()]
 
@@ -194,15 +216,22 @@ class Functions:
     def _summarised(self, inner: Frame, entered: State, outer: Frame) -> Valued | None:
         call = (inner.active, self.scope())
         events = self.transitions
-        known = self._summaries.find(call, entered)
+        known = self.summaries.find(call, entered)
+        if known is None and not self.program.facts(inner.function).acts:
+            known = self.summaries.adopt(call, entered, self.earlier)
+            if known is not None:
+                self.inlined |= known[0].touched.functions
+                if not self.runner.run_again(inner.function, known[0].cost):
+                    return None
         if known is not None:
             summary, part = known
             self._touched[-1].take(summary.touched)
             return summary.applied(entered, part, events)
         havocs, reports = events.havocs, len(events.reports)
+        cost, owners = self.runner.cost, self.owners()
         self._touched.append(Touched({inner.function}))
         try:
-            returned = self.run(inner, entered)
+            returned = self.runner.run_callee(inner, entered)
         finally:
             touched = self._touched.pop()
             self._touched[-1].take(touched)
@@ -214,18 +243,20 @@ class Functions:
             (function.label for function in inner.active),
             typed=any(self.program.facts(item).interesting for item in touched.functions),
         )
-        found = Followed(entered, left, touched, events.havocs - havocs, events.reports[reports:])
-        self._summaries.keep(call, footprint, found)
+        reported, cost = events.reports[reports:], self.runner.cost.since(cost)
+        pure = self.owners() == owners
+        found = Followed(entered, left, touched, events.havocs - havocs, reported, cost, pure)
+        self.summaries.keep(call, footprint, found)
         return left
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A context whose results are not kept: nothing was reported on their paths."""
-        kept, self._summaries = self._summaries, Summaries()
+        kept, self.summaries = self.summaries, Summaries()
         try:
             yield
         finally:
-            self._summaries = kept
+            self.summaries = kept
 
     def unbind(self, function: Function, state: State) -> None:
         """What no branch has assigned yet cannot be used, in place; a local scaler counts as None."""

@@ -15,7 +15,7 @@ from amplint.code.by_name import written_by_name
 from amplint.code.module import Function
 from amplint.code.tree import TRIES
 from amplint.flow.assignments import Assignments
-from amplint.flow.budget import BudgetExceeded
+from amplint.flow.budget import BudgetExceeded, Cost
 from amplint.flow.call import Frame
 from amplint.flow.conditions import assume, evaluate
 from amplint.flow.events import Report, Transitions
@@ -83,7 +83,7 @@ class Interpreter(Assignments):
         transitions: Transitions,
         crowded: frozenset[int | None] = frozenset(),
     ) -> None:
-        super().__init__(reader, transitions, self._run_callee)
+        super().__init__(reader, transitions, self)
         self.visits = 0
         self._beside = False
         self._visits_beside = 0
@@ -107,7 +107,22 @@ class Interpreter(Assignments):
         """
         return self.block(frame.function.body, states, frame)
 
-    def _run_callee(self, frame: Frame, state: State) -> Valued | None:
+    @property
+    def cost(self) -> Cost:
+        """What has been spent until now."""
+        return Cost(self.visits, self._visits_beside)
+
+    def run_again(self, function: Function, cost: Cost) -> bool:
+        """Count what running a function has cost before; False where it is too large by now."""
+        try:
+            self._spend(cost)
+        except BesideBudgetExceeded:
+            if self._beside:
+                raise
+            return self.program.facts(function).interesting
+        return True
+
+    def run_callee(self, frame: Frame, state: State) -> Valued | None:
         """The states that a function returns with; None if it has no events and is too large."""
         if self._beside or self.program.facts(frame.function).interesting:
             return _returned(self.run(frame, [state]))
@@ -150,14 +165,16 @@ class Interpreter(Assignments):
 
     def _count(self, states: list[State]) -> None:
         visits = len(states) * states[0].weight
-        self.visits += visits
-        self.program.budget.spend(visits)
+        self._spend(Cost(visits, visits if self._beside else 0))
+
+    def _spend(self, cost: Cost) -> None:
+        self.visits += cost.visits
+        self.program.budget.spend(cost.visits)
         if self.visits > VISIT_LIMIT:
             raise BudgetExceeded
-        if self._beside:
-            self._visits_beside += visits
-            if self._visits_beside > BESIDE_LIMIT:
-                raise BesideBudgetExceeded
+        self._visits_beside += cost.beside
+        if cost.beside and self._visits_beside > BESIDE_LIMIT:
+            raise BesideBudgetExceeded
 
     def _statement(self, node: ast.stmt, states: list[State], frame: Frame) -> Outcome:
         handler = _HANDLERS.get(type(node))

@@ -36,6 +36,10 @@ COPY = "deepcopy"
 THRESHOLDS = ("max_norm", "clip_value", "max_value")
 
 
+class SeveralOptimizers(Exception):
+    """A scope holds a second optimizer: what was found without that knowledge does not count."""
+
+
 class ProtocolCalls:
     """Turns calls into protocol events.
 
@@ -43,6 +47,7 @@ class ProtocolCalls:
         parameters: optimizer id -> locations of the modules whose parameters it owns.
         optimizers: scope -> optimizers that took part in an event there.
         scope: the outermost training loop, None outside of one.
+        waits: whether to stop at the second optimizer of a scope.
     """
 
     def __init__(self, reader: Reader, transitions: Transitions) -> None:
@@ -51,6 +56,7 @@ class ProtocolCalls:
         self.parameters: dict[str, frozenset[str]] = {}
         self.optimizers: dict[int | None, set[str]] = {}
         self.scope: int | None = None
+        self.waits = False
 
     # -- the scaler ------------------------------------------------------------------------
 
@@ -369,8 +375,15 @@ class ProtocolCalls:
         if owned is not None:
             self.parameters[location] = owned | self.parameters.get(location, frozenset())
 
+    def known_optimizers(self) -> tuple[dict, dict]:
+        """What is known by now about optimizers, to be compared with what is known later."""
+        return dict(self.parameters), {scope: len(it) for scope, it in self.optimizers.items()}
+
     def _saw(self, optimizer: str) -> None:
-        self.optimizers.setdefault(self.scope, set()).add(optimizer)
+        known = self.optimizers.setdefault(self.scope, set())
+        known.add(optimizer)
+        if self.waits and len(known) > 1:
+            raise SeveralOptimizers
 
     def site_of(self, call: Call, scaler: str, target: ast.expr) -> Site:
         """A call that is about a scaler and an optimizer, given as an expression."""

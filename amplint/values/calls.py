@@ -68,11 +68,8 @@ def _back_of_targets(
 def back_of_returns(origins: Origins, inner: Activation) -> Back | None:
     """What one call of a function returns; None for generators and without a value."""
     callee = inner.callee
-    layout = layout_of(callee)
-    found = [
-        node for node in layout.nodes if isinstance(node, ast.Return) and node.value is not None
-    ]
-    if not found or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout.nodes):
+    found = callee.once(_returns)
+    if not found:
         return None
     words = f"`{callee.name}` returns it"
     places: list[Before] = []
@@ -90,6 +87,14 @@ def back_of_returns(origins: Origins, inner: Activation) -> Back | None:
         if rest is None:
             break
     return Back(tuple(places))
+
+
+def _returns(function: Function) -> list[ast.Return]:
+    """The statements that return a value; none of a generator."""
+    nodes = layout_of(function).nodes
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes):
+        return []
+    return [node for node in nodes if isinstance(node, ast.Return) and node.value is not None]
 
 
 def _looked_up(

@@ -77,11 +77,18 @@ class Objects:
         self._targets: dict[ast.Call, Targets] = {}
         self._calls: dict[Function, list[CallSite]] = {}
         self._is_open: dict[Function, bool] = {}
+        self._symbols: dict[tuple[ast.expr, Function], Function | Class | None] = {}
 
     # -- names ---------------------------------------------------------------------------------
 
     def symbol(self, expression: ast.expr, function: Function) -> Function | Class | None:
         """The function or class that an expression names where `function` reads it."""
+        key = (expression, function)
+        if key not in self._symbols:
+            self._symbols[key] = self._symbol(expression, function)
+        return self._symbols[key]
+
+    def _symbol(self, expression: ast.expr, function: Function) -> Function | Class | None:
         known = self.project.named(expression, function)
         if known is not None or not isinstance(expression, ast.Attribute):
             return known

@@ -68,6 +68,7 @@ def findings_of(path: Path) -> list[tuple]:
 def test_summaries_change_no_finding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     once = findings_of(path)
     monkeypatch.setattr(footprints.Summaries, "find", lambda *_: None)
+    monkeypatch.setattr(footprints.Summaries, "adopt", lambda *_: None)
     assert findings_of(path) == once
 
 
@@ -131,3 +132,47 @@ def test_a_report_in_a_summarised_call_is_made_for_each_path() -> None:
     source = HELPER.format(update="")
     result = check_source("train.py", source.encode(), Settings())
     assert "AMP105" in {item.code for item in result.findings}
+
+
+TWO_OPTIMIZERS = """
+import torch
+from torch.amp import GradScaler, autocast
+
+class Precision:
+    def __init__(self, amp):
+        self.amp = amp
+        self.scaler = GradScaler(enabled=amp)
+
+def train(loader, generator, critic, first, second, amp):
+    options = Precision(amp)
+    scaler = options.scaler
+    for batch in loader:
+        with autocast("cuda", enabled=options.amp):
+            loss = generator(batch).mean()
+            other = critic(batch).mean()
+        first.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(first)
+        second.zero_grad()
+        scaler.scale(other).backward()
+        scaler.unscale_(second)
+        scaler.unscale_(second)
+        scaler.step(second)
+        scaler.update()
+"""
+
+
+def test_a_second_attempt_takes_over_what_the_first_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def codes() -> list[str]:
+        report = check_source("train.py", TWO_OPTIMIZERS.encode(), Settings())
+        return [item.code for item in report.findings]
+
+    found = codes()
+    assert found == ["AMP108"]
+    with monkeypatch.context() as patch:
+        assert runs_of("train", TWO_OPTIMIZERS, patch) == 2
+    with monkeypatch.context() as patch:
+        runs = runs_of("__init__", TWO_OPTIMIZERS, patch)
+    monkeypatch.setattr(footprints.Summaries, "adopt", lambda *_: None)
+    assert codes() == found
+    assert runs_of("__init__", TWO_OPTIMIZERS, monkeypatch) == runs + 1
