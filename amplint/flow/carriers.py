@@ -75,7 +75,10 @@ def _links(node: ast.AST, function: Function, roles: Roles) -> Iterator[tuple[st
     for target in targets:
         if isinstance(target, ast.Attribute):  # `context.scaler = scaler`
             yield from _named(target.value, list(passed_parts(value)), function, roles)
-        if isinstance(value, (ast.Name, ast.Attribute)) and roles.is_scaler(value, function):
+        aliases = isinstance(value, (ast.Name, ast.Attribute))
+        if aliases and any(roles.is_scaler(item, function) for item in (value, target)):
+            if isinstance(value, ast.Attribute):  # `scaler = learner.scaler`: who has it, uses it
+                yield from _named(value.value, [target], function, roles)
             continue  # another name of the scaler itself
         for part in walk(target):
             if isinstance(part, (ast.Name, ast.Attribute)):

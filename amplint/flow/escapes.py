@@ -45,7 +45,7 @@ class Escapes:
         """Whether an unknown callee, or the object it belongs to, has a scaler already."""
         if ASKS.search(call.name) or kind_of(call.receiver) == "" and self._is_forward(call):
             return False
-        if self._listens(call):
+        if self._listens(call) or self._lends(call):
             return True
         value = call.receiver
         if not isinstance(call.node.func, ast.Attribute) or self._is_stored(call):
@@ -54,6 +54,22 @@ class Escapes:
                 place = place.value
             value = self.reader.raw(place, call.state, call.function)
         return kind_of(value) in ("keeper", "path", "instance") and self.leads(value, call.state)
+
+    def _lends(self, call: Call) -> bool:
+        """Whether a scaler of the function is one that the object has: `scaler = learner.scaler`."""
+        if kind_of(call.receiver) != "path" or not isinstance(call.node.func, ast.Attribute):
+            return False
+        prefix, whole = f"{call.function.label}:", call.receiver[1]
+        roles = self.program.roles(call.function)
+        return any(
+            kind_of(value) == "path"
+            and value[1] != whole
+            and is_under(value[1], whole)
+            and place.startswith(prefix)
+            and place.removeprefix(prefix).isidentifier()
+            and roles.is_scaler(ast.Name(place.removeprefix(prefix)), call.function)
+            for place, value in call.state.values.items()
+        )
 
     def _listens(self, call: Call) -> bool:
         """Whether a function that reaches the protocol is decorated by the object, by name."""
