@@ -215,6 +215,17 @@ def mentions(formula: Formula) -> frozenset[str]:
     return frozenset(formula[1:2]) if len(formula) > 1 else frozenset()
 
 
+def periods(formula: Formula) -> frozenset[str]:
+    """The lengths of the windows whose boundaries a formula asks for."""
+    if formula is None or isinstance(formula, bool):
+        return frozenset()
+    if formula[0] == "not":
+        return periods(formula[1])
+    if formula[0] in _DUAL:
+        return frozenset().union(*map(periods, formula[1]))
+    return frozenset({formula[2]}) if formula[0] == "boundary" else frozenset()
+
+
 def is_about_gradients(formula: Formula) -> bool:
     """Whether a formula knows which answer a test for gradients gives."""
     if not isinstance(formula, tuple):

@@ -11,11 +11,13 @@ from amplint.code.module import Function, walk
 from amplint.flow.call import Frame
 from amplint.flow.calls import Calls
 from amplint.flow.conditions import (
+    Formula,
     assume,
     evaluate,
     forget,
     is_about_gradients,
     is_volatile,
+    periods,
     settle,
 )
 from amplint.flow.copies import assign_field, is_part_of_copy, place_copy
@@ -179,7 +181,8 @@ class Expressions:
             decided = evaluate(formula, current) is not None
             exact = decided or is_about_gradients(formula)
             asks = self._asks_for_gradients(test, frame.function)
-            if not exact and (asks or self._asks_about_rounds(test, current, frame.function)):
+            rounds = asks or self._asks_about_rounds(test, formula, current, frame.function)
+            if not exact and rounds:
                 current = current.copy()
                 self.transitions.doubt_all(current)
             for truth, bucket in ((True, yes), (False, no)):
@@ -187,14 +190,20 @@ class Expressions:
                     bucket.append(after if decided else _noted(after, test, frame, truth))
         return yes, no
 
-    def _asks_about_rounds(self, test: ast.expr, state: State, function: Function) -> bool:
+    def _asks_about_rounds(
+        self, test: ast.expr, formula: Formula, state: State, function: Function
+    ) -> bool:
         """Whether a test behind a training loop may ask if the last window was complete.
 
-        In whatever way: by something that the rounds bind, and that a branch in the loop binds or
+        In whatever way: by a total that leaves a remainder when it is divided by the length of a
+        window; or by something that the rounds bind, and that a branch in the loop binds or
         compares with what the test reads as well.
         """
         if ("flag", "after") not in state.typestate:
             return False
+        lengths = {atom[2] for atom in state.facts if atom[0] == "boundary"}
+        if not lengths.isdisjoint(periods(formula)):
+            return True
         known = self._about_rounds.get(id(test))
         if known is None:
             known = self._about_rounds[id(test)] = any(

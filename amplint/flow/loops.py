@@ -308,7 +308,7 @@ def _index_of(node: ast.For, function: Function) -> tuple[str, int | None, ast.e
         return node.target.id, _start(first), None
     index = node.target.elts[0] if isinstance(node.target, ast.Tuple) else None
     if name == "enumerate" and isinstance(index, ast.Name) and iterable.args:
-        return index.id, _enumerate_start(iterable), inner_iterable(iterable.args[0])
+        return index.id, _enumerate_start(iterable), _counting(iterable.args[0], function)
     return None
 
 
