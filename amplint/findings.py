@@ -10,6 +10,18 @@ from dataclasses import dataclass, field
 
 from amplint.protocol import Event
 
+#: Longest condition that a message quotes, in characters.
+LONGEST_CONDITION = 40
+
+
+def shorten(text: str, longest: int = LONGEST_CONDITION) -> str:
+    """Code on one line: of what is longer than so many characters, whole words and " …"."""
+    line = " ".join(text.split())
+    if len(line) <= longest:
+        return line
+    kept = line[: longest - 1]
+    return f"{kept.rpartition(' ')[0] or kept[:-1]} …"
+
 
 class Severity(enum.Enum):
     """How bad a finding is; the order is ERROR > WARNING > INFO."""

@@ -23,14 +23,12 @@ from amplint.amp.scaling import scale_words
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
-from amplint.findings import Finding
+from amplint.findings import Finding, shorten
 from amplint.fixing.verbs import Repair
 from amplint.protocol import Violation
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 
-#: Longest condition that a message quotes, in characters.
-LONGEST_CONDITION = 40
 #: Longest error of torch that a message quotes; the path has all of it.
 LONGEST_ERROR = 46
 #: Methods that are events of the protocol; any other call leads to a step in a helper.
@@ -154,11 +152,3 @@ def called_method(node: ast.AST) -> str:
 def quote_each(names: str) -> str:
     """A comma list with every name in backticks."""
     return ", ".join(f"`{name.strip()}`" for name in names.split(",") if name.strip())
-
-
-def shorten(text: str) -> str:
-    """The text on one line, cut to `LONGEST_CONDITION` characters."""
-    line = " ".join(text.split())
-    if len(line) <= LONGEST_CONDITION:
-        return line
-    return line[: LONGEST_CONDITION - 3] + "..."

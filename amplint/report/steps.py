@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from amplint.findings import PathStep
+from amplint.findings import PathStep, shorten
 from amplint.protocol import VIOLATIONS, Event
 
 #: Longest condition that a step quotes, in characters.
-LONGEST_CONDITION = 60
+LONGEST_CONDITION = 80
 
 WORDS: dict[Event, tuple[str, str]] = {
     Event.SCALED_BACKWARD: ("backward on the scaled loss", "gradients are scaled"),
@@ -37,7 +37,10 @@ def words_of(step: PathStep) -> tuple[str, str]:
     if step.event is not None:
         return _event(step, step.event)
     if step.kind == "assume":
-        return f"assume `{_shortened(step.subject)}` is {'true' if step.holds else 'false'}", ""
+        return (
+            f"assume `{shorten(step.subject, LONGEST_CONDITION)}` is {'true' if step.holds else 'false'}",
+            "",
+        )
     if step.kind == "again":
         return f"`{step.subject or 'the function'}` is called for the next batch", ""
     if step.kind == "call":
@@ -59,7 +62,3 @@ def _ending(slug: str, message: str) -> str:
         error = (violation.error or "").split("  ")[0]
         return f"torch raises `{violation.exception}: {error}`"
     return f"{message}: wrong, and torch raises nothing"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_CONDITION else text[: LONGEST_CONDITION - 3] + "..."

@@ -86,7 +86,7 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.expectations import raises
-from amplint.findings import Finding, Link, Severity, Standing
+from amplint.findings import Finding, Link, Severity, Standing, shorten
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.callers import Callers
@@ -97,7 +97,6 @@ from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
 from amplint.view import FileView
-from amplint.wording import shorten
 
 RULE = Rule(
     code="AMP502",

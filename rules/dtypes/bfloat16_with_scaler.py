@@ -87,7 +87,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
 from amplint.expectations import measured
-from amplint.findings import Finding, Link, PathStep, Severity, Standing
+from amplint.findings import Finding, Link, PathStep, Severity, Standing, shorten
 from amplint.fixing.statements import code_of, is_known_at, keyword_of, statement_of, torch_in
 from amplint.fixing.verbs import Add, Move, Repair, Write, unsafe
 from amplint.regions.contexts import DEFAULT_DTYPES
@@ -97,7 +97,6 @@ from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.values.values import Value
 from amplint.view import FileView
-from amplint.wording import shorten
 
 RULE = Rule(
     code="AMP402",

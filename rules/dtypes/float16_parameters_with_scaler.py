@@ -91,13 +91,12 @@ from amplint.amp.scaling import (
 )
 from amplint.code.module import CallSite
 from amplint.expectations import HALF_GRADIENTS, raises
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Severity, shorten
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Firmness, Step, same_call
 from amplint.view import FileView
-from amplint.wording import shorten
 
 RULE = Rule(
     code="AMP401",

@@ -12,8 +12,8 @@ from amplint.report.steps import words_of
 SAID = [
     ({"message": "the loss is scaled", "state": "scaled"}, ("the loss is scaled", "scaled")),
     ({"kind": "assume", "subject": "amp", "holds": True}, ("assume `amp` is true", "")),
-    ({"kind": "assume", "subject": "a" * 60}, (f"assume `{'a' * 60}` is false", "")),
-    ({"kind": "assume", "subject": "a" * 61}, (f"assume `{'a' * 57}...` is false", "")),
+    ({"kind": "assume", "subject": "a" * 80}, (f"assume `{'a' * 80}` is false", "")),
+    ({"kind": "assume", "subject": "a" * 81}, (f"assume `{'a' * 78} …` is false", "")),
     ({"kind": "call", "subject": "finish"}, ("call of `finish`", "")),
     ({"kind": "again", "subject": "fit"}, ("`fit` is called for the next batch", "")),
     ({"kind": "again"}, ("`the function` is called for the next batch", "")),

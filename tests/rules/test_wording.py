@@ -13,10 +13,11 @@ from collections.abc import Mapping
 import pytest
 
 from amplint import rules
+from amplint.findings import shorten
 from amplint.protocol import VIOLATIONS
 from amplint.rule import Misuse
 from amplint.view import FileView, view_of
-from amplint.wording import LONGEST_CONDITION, called_method, quote_each, shorten
+from amplint.wording import called_method, quote_each
 
 SOURCE = "def train():\n    self.scaler.step(self.optimizer)\n"
 DETAILS = {
@@ -107,6 +108,7 @@ def test_called_method(source: str, method: str) -> None:
 
 
 def test_long_conditions_are_cut() -> None:
-    assert shorten("use_amp  and\n scaler") == "use_amp and scaler"
-    assert len(shorten("x" * 100)) == LONGEST_CONDITION
+    assert shorten("use_amp  and\n scaler", 18) == "use_amp and scaler"
+    assert shorten("use_amp and scaler", 17) == "use_amp and …"
+    assert shorten("x" * 100, 40) == "x" * 38 + " …"
     assert quote_each("a, b") == "`a`, `b`"
