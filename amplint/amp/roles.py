@@ -166,7 +166,8 @@ class Roles:
     def standing_of(self, expression: ast.expr, function: Function, role: Role) -> Standing:
         """How it is known that an expression has a role where a function reads it.
 
-        By the code that builds it, by the way it is used, or by its name or annotation alone.
+        By the code that builds it, as what a scaler steps, by the way it is used, or by its name or
+        annotation alone.
         """
         if isinstance(expression, ast.Call):
             return Standing.CODE
@@ -181,16 +182,17 @@ class Roles:
         own, uses = key_of(function, path), self.module.once(uses_of)
         if role is Role.SCALER:
             return Standing.USE if uses.speak_for_scaler(own) else Standing.GUESS
-        stepped = uses.speak_for_optimizer(own) or self._is_stepped(own)
-        return Standing.USE if stepped else Standing.GUESS
+        steppers = set(self._steppers_of(own))
+        if Standing.CODE in steppers:
+            return Standing.LIBRARY  # a scaler steps nothing but optimizers
+        used = uses.speak_for_optimizer(own) or Standing.USE in steppers
+        return Standing.USE if used else Standing.GUESS
 
-    def _is_stepped(self, key: tuple[str, str]) -> bool:
-        """Whether what is a scaler by more than its name steps something, or unscales it."""
-        return any(
-            self.standing_of(site.node.func.value, site.function, Role.SCALER) is not Standing.GUESS
-            for site in self.module.once(uses_of).given.get(key, ())
-            if isinstance(site.node.func, ast.Attribute)
-        )
+    def _steppers_of(self, key: tuple[str, str]) -> Iterator[Standing]:
+        """How firmly what steps something, or unscales it, is known as a scaler."""
+        for site in self.module.once(uses_of).given.get(key, ()):
+            if isinstance(site.node.func, ast.Attribute):
+                yield self.standing_of(site.node.func.value, site.function, Role.SCALER)
 
     def is_stepper(self, callee: ast.expr, function: Function) -> bool:
         """Whether calling an expression is a whole training step of a library."""

@@ -101,7 +101,7 @@ def test_a_finding_in_what_the_function_calls(run: Callable[..., Any], train: Pa
     train.write_text(IN_A_HELPER)
     for name in ("train", "finish"):
         done = run("probe", f"train.py::{name}", "--probe-timeout", "60")
-        assert "error[AMP110]" in done.stdout, done.stderr
+        assert "warning[AMP110]" in done.stdout, done.stderr  # nobody in sight builds the scaler
     assert run("probe", "train.py::report").stdout.startswith("No finding in `report`, but 1 ")
 
 

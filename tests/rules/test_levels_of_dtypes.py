@@ -19,10 +19,10 @@ LEVELS = {
         76: "info",
     },
     ("AMP405/bad_other_names.py", "AMP405"): {
-        20: "error",
-        37: "error",
+        20: "warning",
+        37: "warning",
         51: "warning",
-        74: "error",
+        74: "warning",
     },
     ("AMP503/bad_trainer_elsewhere", "AMP503"): {
         20: "error",

@@ -181,7 +181,7 @@ def end(it, sgd):
 
 def test_an_object_is_known_where_it_is_handed_to() -> None:
     (finding,) = found("AMP122", HELPERS)
-    assert finding.severity is Severity.ERROR
+    assert finding.severity is Severity.WARNING
     assert {link.standing for link in finding.links if link.kind == "object"} == {Standing.USE}
 
 
@@ -258,7 +258,7 @@ def fit(net, rows, keeper, first, second, names):
 @pytest.mark.parametrize(
     ("late", "levels"),
     [
-        ("keeper.step(second)", ["error"]),  # without gradients it would raise in each round
+        ("keeper.step(second)", ["warning"]),  # without gradients it would raise in each round
         ("if 'rim' in names:\n            keeper.step(second)", ["info"]),  # nobody may go there
     ],
 )
