@@ -208,9 +208,10 @@ def _only_in_place(
         return
     places = {(one.code, row) for one in told for row in _rows(one)}
     for one in _run_rules(other, codes, errors):
-        node = other.nodes[one]
-        is_told = any((one.code, row) in places for row in other.rows(node))
-        if other.has_changed(node) and not is_told and not _stands_elsewhere(other, one, node):
+        node = other.nodes.get(one)
+        if node is None or any((one.code, row) in places for row in other.rows(node)):
+            continue
+        if other.has_changed(node) and not _stands_elsewhere(other, one, node):
             yield one
 
 

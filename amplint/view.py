@@ -167,6 +167,9 @@ class InPlaceView(FileView):
     The paths of the protocol lead through calls anyway: they are followed in the file as it is
     written, and nothing is known of them here. Findings are those in functions that have changed;
     they stand where the code is written, or at the call that leads into another file.
+
+    Attributes:
+        nodes: where each finding was made.
     """
 
     is_written = False
@@ -214,12 +217,12 @@ class InPlaceView(FileView):
         return frozenset((item.qualname, getattr(item.node, "lineno", 0)) for item in changed)
 
     def has_changed(self, node: ast.AST) -> bool:
-        """Whether a node belongs to a function into which something was written."""
-        if self._written_in(node) is not None:
-            return True
-        row = getattr(node, "lineno", 0)
-        around = [item for item in self._here.functions if _holds(item, row)]
-        return around[-1] in self._changed.functions
+        """Whether a node stands in a function into which something was written."""
+        return self._around(getattr(node, "lineno", 0)) in self._changed.functions
+
+    def _around(self, row: int) -> Function:
+        """The innermost function of the file around a row."""
+        return [item for item in self._here.functions if _holds(item, row)][-1]
 
     def rows(self, node: ast.AST) -> set[int]:
         """The rows that stand for a node in the file: its own, and those of the calls to it."""

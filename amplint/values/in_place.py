@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amplint.code.arguments import receiver_of
+from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
 from amplint.code.splicing import (
     BLOCKS,
@@ -28,7 +29,7 @@ from amplint.values.kinds import Instance
 from amplint.values.objects import Objects
 
 #: Calls inside of what a call runs are replaced down to this depth.
-_DEPTH = 4
+_DEPTH = 8
 #: A function with more nodes than this is no block that was moved: it is judged by itself.
 _LONG = 500
 #: So many nodes are written into one file; what is left stays behind its calls.
@@ -59,7 +60,8 @@ class InPlace:
     Args:
         tree: of the new file; what did not change is shared with the old one.
         places: the nodes that were written in.
-        functions: the functions of the old file whose statements changed.
+        functions: those of the old file whose statements changed, and that were not written into
+            others: without their callers, less is known of their parameters.
     """
 
     tree: ast.Module
@@ -85,7 +87,7 @@ def in_place(
         return None
     writer = _Writer(module, objects)
     body = writer.block(module.tree.body, module.body, ())
-    if not any(map(matters, writer.took_part)):
+    if not any(map(matters, writer.changed | writer.helpers)):
         return None
     imports = [_import_of(name, dotted) for name, dotted in sorted(writer.imports.items())]
     first = next(
@@ -97,7 +99,11 @@ def in_place(
         len(body),
     )
     tree = ast.Module([*body[:first], *imports, *body[first:]], module.tree.type_ignores)
-    return InPlace(tree, writer.placed(), frozenset(writer.changed))
+    return InPlace(
+        tree,
+        writer.placed(),
+        frozenset(writer.changed - writer.helpers),
+    )
 
 
 def _import_of(name: str, dotted: str) -> ast.stmt:
@@ -116,7 +122,7 @@ class _Writer:
     Attributes:
         imports: names that stand for what other files import or define, and its dotted names.
         changed: functions with other statements than before.
-        took_part: these, and the functions that were written into others.
+        helpers: functions that were written into others.
     """
 
     def __init__(self, module: Module, objects: Objects) -> None:
@@ -124,7 +130,7 @@ class _Writer:
         self.objects = objects
         self.imports: dict[str, str] = {}
         self.changed: set[Function] = set()
-        self.took_part: set[Function] = set()
+        self.helpers: set[Function] = set()
         self._marks: dict[ast.AST, Place] = {}
         self._written: list[tuple[ast.Call, list[ast.stmt]]] = []
         self._names: dict[Function, set[str]] = {}
@@ -235,6 +241,7 @@ class _Writer:
             calls = (call, *known.calls) if function.module is self.module else known.calls
             self._marks[made] = Place(known.module, known.node, calls)
 
+        self._names.pop(callee.function, None)
         body = self.block(callee.statements, callee.function, inside)
         foreign = _every_name(body) - bound_by(body) - callee.local - callee.free
         if foreign & self._bound_around(function):
@@ -243,7 +250,7 @@ class _Writer:
         made = splice(Caller(statement, call, names, mark), callee, body, bound)
         if made is None:
             return None
-        self.took_part |= {function, callee.function}
+        self.helpers.add(callee.function)
         self._left -= sum(len(walk(item)) for item in made)
         if not stack:
             self.changed.add(function)
@@ -272,8 +279,8 @@ class _Writer:
             found = self.objects.method(owner, name)
         else:
             found = self.objects.targets(call, function).only
-        if found is None or len(found.nodes) > _LONG:
-            return None
+        if found is None or found.name != last_name(call.func) or len(found.nodes) > _LONG:
+            return None  # an object that is called, or built, is more than what it runs
         return straight(found)
 
     def _owner_of(

@@ -207,6 +207,8 @@ def _repeated(view: FileView, built: Assigned) -> str:
     function = built.function
     if function is view.module.body or _loops_over_epochs(layout) or not _is_alone(view, built):
         return ""
+    if any(_is_in_two_loops(view, call) for call in _own_calls(view, built, "scale")):
+        return ""  # it has epochs of its own
     optimizers = _outside_optimizers(view, built)
     per_call = PER_EPOCH.search(function.name) or _is_one_step(view, built, optimizers)
     if optimizers and (per_call or _call_in_loop(view, function, optimizers)):
@@ -291,6 +293,10 @@ def _is_alone(view: FileView, built: Assigned) -> bool:
     if any(receiver(site.node) == built.target for site in restores):
         return False
     calls = [list(_own_calls(view, built, method)) for method in ("scale", "step")]
+    layout = layout_of(built.function)
+    uses = [call.node for each in calls for call in each if call.node in layout]
+    if any(layout.before(node, built.call) for node in uses):
+        return False  # there was a scaler before: this one takes its place on purpose
     helpers = {call.function for each in calls for call in each} - {built.function}
     sites = {call.node for each in calls for call in each if call.path}
     helpers.update(filter(None, (view.objects.callee(site, built.function) for site in sites)))
@@ -340,6 +346,10 @@ def _outside_optimizers(view: FileView, built: Assigned) -> set[str]:
 
 def _is_repeated(view: FileView, call: ScalerCall) -> bool:
     return bool(view.objects.loops(call.node, call.function))
+
+
+def _is_in_two_loops(view: FileView, call: ScalerCall) -> bool:
+    return len(view.objects.loops(call.node, call.function)) > 1
 
 
 def _call_in_loop(
