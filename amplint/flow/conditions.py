@@ -29,7 +29,9 @@ Formula = Union[bool, tuple[Any, ...], None]  # noqa: UP007 -- evaluated at run 
 CONNECTIVES = ("not", "and", "or")
 _DUAL = {"and": "or", "or": "and"}
 #: Kinds of values that speak of other locations.
-_DEPENDENT = ("path", "formula", "text", "partial", "copy")
+_DEPENDENT = frozenset({"path", "formula", "text", "partial", "copy"})
+#: Kinds of formulas that may speak of several locations.
+_COMPOSED = frozenset({*CONNECTIVES, "other"})
 
 
 def negate(formula: Formula) -> Formula:
@@ -114,9 +116,12 @@ def _whole(formula: tuple) -> tuple:
 
 def _forced(formula: tuple, state: State) -> bool | None:
     """What a remembered disjunction says about the one part of it that is left."""
+    remembered = [item for item in state.facts.items() if item[0][0] in _DUAL]
+    if not remembered:
+        return None
     wanted, opposite = formula, negate(formula)
-    for fact, truth in state.facts.items():
-        if fact[0] not in _DUAL or not (wanted in fact[1] or opposite in fact[1]):
+    for fact, truth in remembered:
+        if not (wanted in fact[1] or opposite in fact[1]):
             continue
         stop = fact[0] == "or"
         part = wanted if wanted in fact[1] else opposite
@@ -308,23 +313,33 @@ def advanced(formula: Formula, counter: str) -> Formula:
 
 def forget(location: str, state: State) -> None:
     """Drop, in place, everything known about a location that is being assigned."""
-    values = state.values
-    for place in [place for place in values if place.startswith(location)]:
-        if is_under(place, location):
-            del values[place]
-    # All values of a state are asked, at each assignment: this must be cheap.
-    speaking = [
-        (place, value)
-        for place, value in values.items()
-        if value is not None
-        and value[0] in _DEPENDENT
-        and (value[0] != "path" or value[1].startswith(location))
-    ]
+    # All values and facts of a state are asked, at each assignment: this must be cheap.
+    values, gone, speaking = state.values, [], []
+    for place, value in values.items():
+        if place.startswith(location) and is_under(place, location):
+            gone.append(place)
+        elif (
+            value is not None
+            and value[0] in _DEPENDENT
+            and (value[0] != "path" or value[1].startswith(location))
+        ):
+            speaking.append((place, value))
+    for place in gone:
+        del values[place]
     for place, value in speaking:
         settled = settle(value, location, state)
         if settled is not value:
             _put(values, place, settled)
-    for atom in [atom for atom in state.facts if is_about(atom, location)]:
+    stale = [  # most atoms are about one place
+        atom
+        for atom in state.facts
+        if (
+            is_about(atom, location)
+            if atom[0] in _COMPOSED or len(atom) == 1
+            else atom[1].startswith(location) and is_under(atom[1], location)
+        )
+    ]
+    for atom in stale:
         if atom[0] != "first":
             del state.facts[atom]
 

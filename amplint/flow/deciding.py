@@ -173,13 +173,15 @@ def _by_value(atom: tuple, value: Value) -> bool | None:
 
 def _by_facts(atom: tuple, state: State) -> bool | None:
     """What other facts about the same place say."""
-    place, learnt = _Place(), False
-    for other, truth in state.facts.items():
-        if other[0] in _ABOUT_PLACES and other[1] == atom[1]:
-            place.take(other, truth)
-            learnt = True
-    if not learnt:
+    about = atom[1]
+    told = [
+        item for item in state.facts.items() if item[0][0] in _ABOUT_PLACES and item[0][1] == about
+    ]
+    if not told:
         return None
+    place = _Place()
+    for other, truth in told:
+        place.take(other, truth)
     place.close()
     kind = atom[0]
     if kind in ("some", "true"):

@@ -252,9 +252,11 @@ class Program:
         """Where a variable of another file lives, under whatever name it is imported."""
         if not isinstance(node, (ast.Name, ast.Attribute)):
             return None
-        if node not in self._imported_places:
-            self._imported_places[node] = self._find_imported(node, function)
-        return self._imported_places[node]
+        try:
+            return self._imported_places[node]  # asked for every name of every visit
+        except KeyError:
+            found = self._imported_places[node] = self._find_imported(node, function)
+            return found
 
     def _find_imported(self, node: ast.Name | ast.Attribute, function: Function) -> str | None:
         dotted = function.module.resolve(node)

@@ -168,7 +168,7 @@ class State:
                     guards.append(item)
             elif kind in KEYED_KINDS or (kind == "unbound" and ":" not in location):
                 keyed.append(item)  # of an attribute that a branch of the constructor leaves out
-            if location[-1:] == ">" and location.endswith(SWITCH):
+            if location[-1] == ">" and location.endswith(SWITCH):
                 # Whether each scaler is on: what an object is, no path takes back.
                 switches.append((location, self.facts.get(value[1], value[1])))
         # The last iteration never goes round again: it must not merge with others.
