@@ -4,8 +4,9 @@
 
 Prints the time of a step without, the median of the differences, and the same for steps compared
 with themselves, which is the noise; then what clocks at the edges of amplint's own parts say of one
-step ("in situ"), and what a sampled step costs more than its neighbours. Not a test: a busy machine
-moves the figures.
+step ("in situ"), and what a sampled step costs more than its neighbours. The last line is the mean of
+one event in a step that does next to nothing, so that caches are warm ("hot"). Not a test: a busy
+machine moves the figures.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from amplint.runtime.observer import Observer
 from amplint.runtime.places import Territory
 from amplint.runtime.sampling import SamplingObserver
 
+#: Calls of a step that are watched.
+EVENTS = 9
 SHAPES = {"3 layers of 64": (64, 3), "3 layers of 512": (512, 3), "100 layers of 16": (16, 100)}
 
 
@@ -156,6 +159,8 @@ def main() -> None:
             f"{name}: step {plain:.0f} us, watching +{cost:.0f} us, noise {noise:+.0f} us; "
             f"in situ {own:.0f} us; a sampled step +{more:.0f} us, {share:.1%} with --sample 50"
         )
+    hot = 1e6 * in_situ(2, 1, 5 * pairs) / EVENTS
+    print(f"hot: {hot:.1f} us for an event")
 
 
 if __name__ == "__main__":

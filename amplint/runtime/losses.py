@@ -61,14 +61,15 @@ class Marks:
     """The scaled losses that are alive."""
 
     def __init__(self) -> None:
-        self._living: weakref.WeakSet[_Mark] = weakref.WeakSet()
+        #: References that take themselves out; a `WeakSet` does so in Python.
+        self._living: set[weakref.ref[_Mark]] = set()
 
     def put(self, tensor: torch.Tensor, scaler: int) -> None:
         """Mark what `scaler.scale` has returned."""
         node = tensor.grad_fn
         if node is not None:
             mark = node.metadata[_KEY] = _Mark(scaler, node._sequence_nr())
-            self._living.add(mark)
+            self._living.add(weakref.ref(mark, self._living.discard))
 
     def scaler_of(self, tensor: torch.Tensor) -> int:
         """The number of the scaler whose `scale` returned this tensor, 0 for none."""
@@ -83,6 +84,8 @@ class Marks:
             scales: the loss scales of today; a factor like one of them is scaling by hand.
         """
         found = [self._root(root, scales) for root in roots]
+        if len(found) == 1:
+            return found[0]
         kinds = {loss.kind for loss in found}
         scalers = {loss.scaler for loss in found if loss.scaler}
         if len(scalers) > 1:
@@ -104,7 +107,7 @@ class Marks:
             return Loss(Kind.SCALED, scaler)
         if root.grad_fn is None:
             return Loss(Kind.PLAIN)
-        living = list(self._living)
+        living = [mark for mark in (each() for each in tuple(self._living)) if mark is not None]
         look = _Look(living, tuple(scale for scale in scales if scale != 1.0))
         if not living:  # then all there can be is a factor at the root
             return Loss(Kind.UNKNOWN if look.is_scaled_by_hand(root.grad_fn) else Kind.PLAIN)

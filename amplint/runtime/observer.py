@@ -357,7 +357,7 @@ class Observer:
         record.word = 0
         self._endings.updated(record, skipped)
         self._look_at_scale(record, place)
-        if record.updates == _SETTLED and self.regions.dtypes == {"torch.bfloat16"}:
+        if record.updates == _SETTLED and self.regions.dtypes == {torch.bfloat16}:
             self.report("bfloat16-with-scaler", record.place, record)
 
     # -- optimizers

@@ -20,6 +20,8 @@ from amplint.runtime.sets import GradientSet
 #: Backwards in float16 without a scaler, after which it is no coincidence.
 _ENOUGH = 3
 
+_is_enabled, _dtype_of = torch.is_autocast_enabled, getattr(torch, "get_autocast_dtype", None)
+
 #: Tells a finding: slug and place, and more by name.
 Report = Callable[..., None]
 
@@ -43,7 +45,7 @@ class _Region:
     is_half: bool
     device: str
     keeps: bool
-    before: tuple[bool, str]
+    before: tuple[bool, torch.dtype]
     place: Place = NOWHERE
     again: Place | None = None
     island: bool = False
@@ -69,13 +71,14 @@ class Regions:
         self._open = _Open()
         self._half_backwards = 0
         self._half_place = NOWHERE
-        #: Dtypes of enabled regions, as torch spells them.
-        self.dtypes: set[str] = set()
+        #: Dtypes of enabled regions.
+        self.dtypes: set[torch.dtype] = set()
 
     @property
     def is_inside(self) -> bool:
         """Whether a region of the user's is open in this thread, and autocast is on."""
-        return any(each.is_users for each in self._open.regions) and _is_on()
+        regions = self._open.regions
+        return bool(regions) and any(each.is_users for each in regions) and _is_on()
 
     def entering(self, region: Any) -> None:
         """`__enter__` of a region is about to run."""
@@ -92,12 +95,12 @@ class Regions:
             entry.place = self._place()
         regions.append(entry)
         if enabled:
-            self.dtypes.add(str(region.fast_dtype))
+            self.dtypes.add(region.fast_dtype)
 
     def left(self, region: Any) -> None:
         """`__exit__` of a region has run."""
-        regions = self._open.regions
-        mine = [each for each in regions if each.key == id(region)]
+        regions, key = self._open.regions, id(region)
+        mine = [each for each in regions if each.key == key]
         if not mine:
             return
         regions.remove(mine[-1])
@@ -152,10 +155,10 @@ def _is_on() -> bool:
     return any(_state(device)[0] for device in ("cuda", "cpu"))
 
 
-def _state(device: str) -> tuple[bool, str]:
+def _state(device: str) -> tuple[bool, torch.dtype]:
     """Whether autocast is on in this thread for a device, and its dtype."""
-    if hasattr(torch, "get_autocast_dtype"):
-        return torch.is_autocast_enabled(device), str(torch.get_autocast_dtype(device))
+    if _dtype_of is not None:
+        return _is_enabled(device), _dtype_of(device)
     if device == "cpu":  # before torch 2.4
-        return torch.is_autocast_cpu_enabled(), str(torch.get_autocast_cpu_dtype())
-    return torch.is_autocast_enabled(), str(torch.get_autocast_gpu_dtype())
+        return torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
+    return torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()

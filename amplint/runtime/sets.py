@@ -175,8 +175,10 @@ def _few(tensor: Any) -> torch.Tensor:
     if local.layout is not torch.strided or is_captured(local):
         return torch.empty(0)  # nobody can tell
     plain = local.detach() if local.requires_grad else local
-    flat = plain.view(-1) if plain.is_contiguous() else plain.reshape(-1)
-    return torch.narrow_copy(flat, 0, 0, min(_SAMPLED, flat.numel()))
+    count = min(_SAMPLED, plain.numel())
+    if plain.is_contiguous():
+        return torch.as_strided_copy(plain, (count,), (1,))
+    return torch.narrow_copy(plain.reshape(-1), 0, 0, count)
 
 
 def _look(parameter: Any) -> tuple[Any, int]:
