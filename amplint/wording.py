@@ -118,16 +118,22 @@ def _loss(function: Function) -> str:
 
 
 def _participants(view: FileView, misuse: Misuse) -> tuple[str, str]:
-    """Scaler and optimizer as the code writes them: of the misuse, else of the step after it."""
+    """Scaler and optimizer as the code writes them: of the misuse, else of the step after it.
+
+    A clip names no optimizer: the next step is of the one whose gradients it clips, and the last
+    step of the path may be of another.
+    """
     layout = layout_of(misuse.function)
-    if (misuse.scaler and misuse.optimizer) or misuse.node not in layout:
+    clips = misuse.violation is not None and misuse.violation.slug == "clip-of-scaled"
+    if misuse.node not in layout or (misuse.scaler and misuse.optimizer and not clips):
         return misuse.scaler or "scaler", misuse.optimizer or "optimizer"
     steps = list(calls_leading_to(view, "step", misuse.function))
     after = [call for call in steps if layout.before(misuse.node, call.node)]
+    behind = [call.given for call in after if misuse.scaler in ("", call.scaler)] if clips else []
     of_scaler = [call for call in after or steps if misuse.scaler in ("", call.scaler)]
     scaler = misuse.scaler or next((call.scaler for call in of_scaler), "scaler")
-    optimizer = misuse.optimizer or next((call.given for call in of_scaler), "") or "optimizer"
-    return scaler, optimizer
+    optimizers = (*behind[:1], misuse.optimizer, *(call.given for call in of_scaler))
+    return scaler, next(filter(None, optimizers), "optimizer")
 
 
 def error_text(violation: Violation) -> str:

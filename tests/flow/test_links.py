@@ -396,3 +396,26 @@ def train(model, optimizer, loader):
 def test_what_the_owner_of_a_scaler_does_between_two_calls(source: str, severity: Severity) -> None:
     found = [item.severity for item in check(source, "") if item.code == "AMP105"]
     assert found == [severity]
+
+
+def test_the_help_for_a_clip_names_the_optimizer_that_steps_after_it() -> None:
+    source = """
+    import torch
+    from torch.amp import GradScaler
+
+    def train(first, second, one, two, batches):
+        scaler = GradScaler("cuda")
+        for batch in batches:
+            scaler.scale(first(batch).mean()).backward()
+            torch.nn.utils.clip_grad_norm_(first.parameters(), 1.0)
+            scaler.step(one)
+            scaler.update()
+            one.zero_grad()
+            scaler.scale(second(batch).mean()).backward()
+            torch.nn.utils.clip_grad_norm_(second.parameters(), 1.0)
+            scaler.step(two)
+            scaler.update()
+            two.zero_grad()
+    """
+    helps = [item.help or "" for item in check(textwrap.dedent(source), head="")]
+    assert [("(one)" in text, "(two)" in text) for text in helps] == [(True, False), (False, True)]
