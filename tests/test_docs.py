@@ -168,13 +168,17 @@ TOP_FOLDERS = tuple(
 )
 
 
+#: Click remembers the first help option that a command is asked for.
+HELP = cli.context_settings["help_option_names"]
+
+
 def known_options() -> set[str]:
     """Every long option of every command."""
     commands: list[click.Command] = [cli, *cli.commands.values()]
     return {
         option
         for command in commands
-        for parameter in command.get_params(click.Context(command))
+        for parameter in command.get_params(click.Context(command, help_option_names=HELP))
         for option in (*parameter.opts, *parameter.secondary_opts)
         if option.startswith("--")
     }

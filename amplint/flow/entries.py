@@ -20,9 +20,10 @@ from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
 from amplint.flow.interpreter import silent_interpreter
+from amplint.flow.merging import merge
 from amplint.flow.program import Program, Unit
 from amplint.flow.slice import assignments_of
-from amplint.flow.state import State, merge
+from amplint.flow.state import State
 from amplint.flow.values import NONE, UNBOUND
 
 #: More entry states than this say too little to be worth their cost.

@@ -24,9 +24,10 @@ from amplint.flow.events import Transitions
 from amplint.flow.facts import FunctionFacts, is_stub
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import USES, may_use
+from amplint.flow.merging import merge
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
-from amplint.flow.state import SWITCH, State, merge, parts_of
+from amplint.flow.state import SWITCH, State, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, is_container, kind_of
 from amplint.values.kinds import start_of_super
 

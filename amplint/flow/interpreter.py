@@ -2,7 +2,7 @@
 
 Structured code needs no control-flow graph: each statement maps a list of states to the
 states that go on, break, continue or return. A raise ends a state. States are merged after
-every statement (`amplint.flow.state.merge`), which keeps the cost polynomial.
+every statement (`amplint.flow.merging`), which keeps the cost polynomial.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from amplint.flow.expressions import Valued
 from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
 from amplint.flow.loops import inner_iterable
+from amplint.flow.merging import FINE, Limits, merge
 from amplint.flow.program import Program
 from amplint.flow.raising import catches
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
-from amplint.flow.state import EVERY, FINE, NO_GUARDS, Guards, Limits, State, merge
+from amplint.flow.state import EVERY, NO_GUARDS, Guards, State
 from amplint.flow.values import NONE, kind_of
 from amplint.flow.witness import steps_of
 

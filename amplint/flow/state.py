@@ -7,21 +7,16 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from amplint.flow.liveness import NONE_DEAD, Dead
-from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value, is_not_none, is_truthy, kind_of
+from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
 
-#: More states than this at one point are widened: guard values leave the key first.
-STATE_LIMIT = 64
 #: A state with this many entries costs twice what a small one does; programs that people write
 #: have fewer.
 LIGHT = 128
 
-#: Kinds of values that decide tests of their place by themselves.
-_PLAIN = frozenset({"const", "none"})
 SWITCH = ".<enabled>"  # of a scaler: under which condition it is on
 EVERY = "*"  # every optimizer that has not been named yet
 
@@ -29,22 +24,6 @@ EVERY = "*"  # every optimizer that has not been named yet
 Step = tuple[Any, ...]
 #: (earlier trail, step, length): a linked list, newest first, so that states share their past.
 Trail = tuple[Any, Step, int]
-
-
-class Limits(NamedTuple):
-    """How many states may be told apart at one point.
-
-    Args:
-        guarded: by all guards; where there are more, only those near events count.
-        near: by guards near events; where there are more, none counts.
-    """
-
-    guarded: int
-    near: int
-
-
-#: While an entry is small, in functions that may reach an event.
-FINE = Limits(16, STATE_LIMIT)
 
 
 class Guards(NamedTuple):
@@ -186,134 +165,3 @@ def last_part(location: str) -> str:
 def parts_of(location: str) -> list[str]:
     """All names of a location: "self", "cfg" and "amp" for "Trainer.fit:self.cfg.amp"."""
     return location.rpartition(":")[2].replace("[", ".").split(".")
-
-
-def merge(
-    states: Iterable[State],
-    guards: Guards,
-    limits: Limits = FINE,
-    dead: Dead = NONE_DEAD,
-) -> list[State]:
-    """Merge states that agree on their key; of the rest only common knowledge survives.
-
-    Args:
-        limits: of the states that are left.
-        dead: see `State.key`.
-    """
-    states = list(states)
-    if len(states) < 2:
-        return states
-    groups = _group(states, guards, dead, None)
-    if len(groups) > limits.guarded:
-        groups = _group(states, guards, dead, guards.near)
-    if len(groups) > limits.near:
-        groups = _group(states, guards, dead, frozenset())
-    merged = [_join(group) for group in groups.values()]
-    if len(merged) > STATE_LIMIT:
-        return [widen(merged)]
-    return merged
-
-
-def _group(
-    states: list[State], guards: Guards, dead: Dead, names: frozenset[str] | None
-) -> dict[tuple, list[State]]:
-    groups: dict[tuple, list[State]] = {}
-    for state in states:
-        groups.setdefault(state.key(guards, dead, names), []).append(state)
-    return groups
-
-
-def _join(group: list[State]) -> State:
-    first = group[0]
-    if len(group) == 1:
-        return first
-    values, facts = first.values, first.facts
-    for other in group[1:]:
-        if other.values == values:
-            facts = _common_facts(values, facts, other) if other.facts != facts else facts
-            continue
-        known = facts
-        facts = _common_facts(values, facts, other)
-        values = _common_values(values, known, other)
-    shortest = min(group, key=lambda state: state.length)
-    return State(dict(first.typestate), dict(values), dict(facts), shortest.trail)
-
-
-def widen(states: list[State]) -> State:
-    """One state for all: what disagrees becomes unknown, and unknown never reports."""
-    joined = _join(states)
-    typestate = dict(joined.typestate)
-    for other in states[1:]:
-        for key in set(typestate) | set(other.typestate):
-            if typestate.get(key) != other.typestate.get(key):
-                _forget(typestate, key)
-    joined.typestate = typestate
-    return joined
-
-
-def _forget(typestate: dict[tuple, Any], key: tuple) -> None:
-    if key[0] == "gradient":
-        typestate[key] = (None, frozenset())
-    elif key[0] == "stage":
-        typestate[key] = (None, False)
-    elif key[0] == "checked":
-        typestate.pop(key, None)
-    else:
-        typestate[key] = True
-
-
-def _common_facts(values: Mapping[str, Value], facts: dict, other: State) -> dict:
-    """What both know of tests: one by a test before, the other perhaps by what was assigned.
-
-    `args.amp` was tested and is false here, there it was set to False: it is false in both.
-    """
-    kept = _common(facts, other.facts)
-    for known, unsaid in ((facts, other.values), (other.facts, values)):
-        for atom, truth in known.items():
-            if atom not in kept and _by_value(atom, unsaid) is truth:
-                kept[atom] = truth
-    for location, value in values.items() if values is not other.values else ():
-        beside = other.values.get(location)
-        if beside != value and kind_of(value) in _PLAIN and kind_of(beside) in _PLAIN:
-            truth = is_truthy(value)
-            if truth is not None and truth is is_truthy(beside):
-                kept["true", location] = truth
-    return kept
-
-
-def _common_values(values: Mapping[str, Value], facts: dict, other: State) -> dict[str, Value]:
-    """What both hold; and what is True or False in both, by a test here and a literal there."""
-    kept = _common(values, other.values)  # type: ignore[arg-type]
-    for location, value in values.items():
-        beside = other.values.get(location)
-        if beside != value and "formula" in (kind_of(value), kind_of(beside)):
-            truth = _truth(value, facts)
-            if truth is not None and truth is _truth(beside, other.facts):
-                kept[location] = ("const", truth)
-    return kept
-
-
-def _truth(value: Value, facts: Mapping[tuple, bool]) -> bool | None:
-    """Of a literal bool, or of a test whose outcome is known."""
-    if value is None or value[0] not in ("const", "formula"):
-        return None
-    content = value[1]
-    if isinstance(content, bool):
-        return content
-    return facts.get(content) if value[0] == "formula" else None
-
-
-def _by_value(atom: tuple[Any, ...], values: Mapping[str, Value]) -> bool | None:
-    """The truth of a test of a place that holds a literal or None; None if it does not."""
-    value = values.get(atom[1]) if len(atom) > 1 else None
-    if kind_of(value) not in _PLAIN:
-        return None
-    if atom[0] == "true":
-        return is_truthy(value)
-    if atom[0] == "some":
-        return is_not_none(value)
-    return value[1:] == (atom[2],) if atom[0] == "equal" else None
-
-
-def _common(left: dict, right: dict) -> dict:
-    return {key: value for key, value in left.items() if key in right and right[key] == value}

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from amplint.flow.conditions import assume, evaluate
-from amplint.flow.state import NO_GUARDS, State, merge
+from amplint.flow.merging import merge
+from amplint.flow.state import NO_GUARDS, State
 
 from .reading import Reading
 

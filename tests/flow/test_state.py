@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amplint.flow.state import (
-    EVERY,
-    FINE,
-    NO_GUARDS,
-    STATE_LIMIT,
-    Guards,
-    Limits,
-    State,
-    last_part,
-    merge,
-    widen,
-)
+from amplint.flow.merging import FINE, STATE_LIMIT, Limits, merge, widen
+from amplint.flow.state import EVERY, NO_GUARDS, Guards, State, last_part
 from amplint.flow.values import NONE
 from amplint.protocol import Gradient, Stage
 
@@ -190,4 +180,16 @@ def test_what_is_off_by_a_literal_and_by_a_test_is_off() -> None:
     [known] = merge([by_literal, by_test], NO_GUARDS)
     assert known.values == {"f:on": ("const", False)}
     [unknown] = merge([by_literal, untested], NO_GUARDS)
+    assert unknown.values == {}
+
+
+def test_what_is_off_by_a_test_and_by_a_whole_conjunction_is_off() -> None:
+    both = ("and", (FACT, ("true", "f:other")))
+    by_test = tagged(None, values={"f:on": ("formula", FACT)}, facts={FACT: False})
+    remembered = {("and", frozenset(both[1])): False}
+    by_both = tagged(None, values={"f:on": ("formula", both)}, facts=remembered)
+    untested = tagged(None, values={"f:on": ("formula", both)})
+    [known] = merge([by_test, by_both], NO_GUARDS)
+    assert known.values == {"f:on": ("const", False)}
+    [unknown] = merge([by_test, untested], NO_GUARDS)
     assert unknown.values == {}
