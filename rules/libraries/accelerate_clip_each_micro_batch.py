@@ -90,6 +90,7 @@ from amplint.amp.accelerators import (
 )
 from amplint.amp.clips import torch_clips
 from amplint.amp.library_objects import calls_on
+from amplint.code.arguments import parameters, receiver_of
 from amplint.code.dataflow import bound_in
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
@@ -199,7 +200,9 @@ def _tests_of_settings(
     tests = tuple(item for item in tests if item.test not in before)
     layout = layout_of(clip.function)
     loops = layout.loops(clip.node)
-    changed = bound_in(clip.function, loops[0]) if loops else set()
+    changed = bound_in(clip.function, loops[0] if loops else clip.function.node)
+    if not loops:  # the caller's loop decides what it is called with
+        changed |= parameters(clip.function).keys() - {receiver_of(clip.function)}
     for condition in tests:
         for node in walk(condition.test):
             path = path_text(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
