@@ -149,6 +149,7 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/26_indirection/given_to_unknown_code",
     ),
     "callback": (
+        "AMP611/good_once.py",
         "AMP123/good_two_rounds",
         "AMP207/good_model_casts",
         "AMP118/good_foreign_scaler.py",
@@ -224,6 +225,8 @@ MENDED: dict[str, tuple[str, ...]] = {
         "AMP104/good_limit_of_all_callers.py",
         "silent/09_split_protocol/phases.py",
     ),
+    "import-reexport": ("AMP801/good_guarded_under_another_name.py",),
+    "import-attribute": ("AMP801/good_guarded_under_another_name.py",),
 }
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.target_torch import Version
-from amplint.code.module import Function
+from amplint.code.module import Function, Module
 from amplint.code.scopes import Imported, Scopes
+from amplint.code.tree import walk
 from amplint.values.objects import Objects
 
 
@@ -132,8 +133,7 @@ def is_newer(dotted: str) -> bool:
 
 def is_fallback(
     node: ast.AST,
-    scopes: Scopes,
-    source: str,
+    module: Module,
     asks_version: Callable[[ast.expr], bool],
 ) -> bool:
     """Whether a place is the branch for a torch that lacks the newer interface.
@@ -146,21 +146,21 @@ def is_fallback(
         asks_version: whether a test surely asks for the version of torch. Code under one is
             written for more than one torch, whether or not the file knows the newer interface.
     """
-    knows_newer = bool(_NEWER.search(_named(source, scopes)))
+    knows_newer = module.once(_knows_newer)
     inner = node
-    for outer in scopes.ancestors(node):
+    for outer in module.scopes.ancestors(node):
         if isinstance(outer, (ast.If, ast.IfExp)) and inner is not outer.test:
             if asks_version(outer.test):
                 return True
             test = ast.unparse(outer.test)
             others = [part for part in _branches(outer) if not _holds(part, inner)]
             if knows_newer and (
-                _VERSION_TEST.search(test) or _mention_newer([*others, [outer.test]], scopes)
+                _VERSION_TEST.search(test) or _mention_newer([*others, [outer.test]], module)
             ):
                 return True
         elif knows_newer and isinstance(outer, ast.Try):
             others = [part for part in _branches(outer) if not _holds(part, inner)]
-            if inner not in outer.finalbody and _mention_newer(others, scopes):
+            if inner not in outer.finalbody and _mention_newer(others, module):
                 return True
         if knows_newer and isinstance(inner, ast.stmt) and _follows_version_exit(outer, inner):
             return True
@@ -199,12 +199,12 @@ def _mentions(node: ast.AST, name: str) -> bool:
 
 def asks_version(objects: Objects, test: ast.expr, function: Function, depth: int = 3) -> bool:
     """Whether a test reads torch's version in the end, through names and functions of the project."""
-    if _reads_version(test, function.module.scopes):
+    if _reads_version(test, function.module):
         return True
     for node in ast.walk(test) if depth else ():
         if isinstance(node, ast.Call):
             helper = objects.callee(node, function)
-            if helper is not None and _reads_version(helper.node, helper.module.scopes):
+            if helper is not None and _reads_version(helper.node, helper.module):
                 return True
         elif isinstance(node, ast.Name):
             bound = objects.bindings(node, function) or []
@@ -214,8 +214,8 @@ def asks_version(objects: Objects, test: ast.expr, function: Function, depth: in
     return False
 
 
-def _reads_version(node: ast.AST, scopes: Scopes) -> bool:
-    text = _named(ast.unparse(node), scopes)
+def _reads_version(node: ast.AST, module: Module) -> bool:
+    text = _named(node, module)
     if _READS_VERSION.search(text):
         return True
     return "'torch'" in text and _READS_METADATA.search(text) is not None
@@ -233,17 +233,24 @@ def _holds(part: list[ast.AST], node: ast.AST) -> bool:
     return any(node is item for item in part)
 
 
-def _mention_newer(parts: list[list[ast.AST]], scopes: Scopes) -> bool:
-    texts = (_named(ast.unparse(item), scopes) for part in parts for item in part)
-    return any(map(_NEWER.search, texts))
+def _mention_newer(parts: list[list[ast.AST]], module: Module) -> bool:
+    return any(_NEWER.search(_named(item, module)) for part in parts for item in part)
 
 
-def _named(text: str, scopes: Scopes) -> str:
-    """Code in which torch has its own name, under whatever name it is imported."""
-    others = [name for name, dotted in scopes.aliases.items() if dotted == "torch" != name]
-    if not others:
-        return text
-    return re.sub(rf"\b(?:{'|'.join(map(re.escape, others))})\b", "torch", text)
+def _knows_newer(module: Module) -> bool:
+    """Whether a file names the newer interface anywhere."""
+    return bool(_NEWER.search(module.source)) or any(
+        _NEWER.search(module.resolve(node) or "")
+        for node in walk(module.tree)
+        if isinstance(node, ast.Attribute)
+    )
+
+
+def _named(node: ast.AST, module: Module) -> str:
+    """Code, and behind it the names of torch's that it has under whatever name it imports them."""
+    names = (item for item in walk(node) if isinstance(item, (ast.Name, ast.Attribute)))
+    resolved = (module.resolve(name) or "" for name in names)
+    return " ".join((ast.unparse(node), *(name for name in resolved if "torch" in name)))
 
 
 def _follows_version_exit(outer: ast.AST, inner: ast.stmt) -> bool:

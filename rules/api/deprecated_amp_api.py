@@ -309,7 +309,7 @@ class _Interface:
         return self._optional[name]
 
     def _is_fallback(self, node: ast.AST) -> bool:
-        return is_fallback(node, self._scopes, self._view.module.source, self._asks_version)
+        return is_fallback(node, self._view.module, self._asks_version)
 
     def _asks_version(self, test: ast.expr) -> bool:
         return asks_version(self._view.objects, test, self._function_around(test))
