@@ -126,6 +126,10 @@ def run(
 @click.option("--html", metavar="FILE", help="Write the page to a file.")
 @click.option("--metrics", metavar="FILE", help="Write the newest figures as OpenMetrics text.")
 @click.option("--trace", metavar="FILE", help="Write a trace that Perfetto and Chrome open.")
+@click.option(
+    "--tensorboard", metavar="DIR", help="Write the curves for TensorBoard into a folder."
+)
+@click.option("--wandb", metavar="PROJECT", help="Log the curves as a run of a wandb project.")
 @click.option("--fail-on", type=click.Choice(LEVELS), default=_NEVER, show_default=True)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.argument("other", type=click.Path(exists=True, file_okay=False), required=False)
@@ -136,13 +140,15 @@ def report(
     html: str | None,
     metrics: str | None,
     trace: str | None,
+    tensorboard: str | None,
+    wandb: str | None,
     fail_on: str,
     folder: str,
     other: str | None,
 ) -> None:
     """Show what `amplint run` has recorded in a folder, or how two runs differ. Needs no torch."""
     from amplint.cli.terminal import write_lines
-    from amplint.live import exports
+    from amplint.live import exports, scalars
     from amplint.live import report as writer
     from amplint.live.merge import read_run
     from amplint.live.page import render
@@ -158,6 +164,10 @@ def report(
         _write(metrics, "\n".join(exports.metrics(seen)))
     if trace is not None:
         _write(trace, exports.trace(seen))
+    if tensorboard is not None:
+        scalars.to_tensorboard(seen, tensorboard)
+    if wandb is not None:
+        scalars.to_wandb(seen, wandb)
     write_lines([writer.as_json(seen)] if as_json else map(printable, writer.text(seen)))
     ctx.exit(int(_fails(seen, fail_on)))
 

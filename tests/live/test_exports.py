@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amplint.live import exports
+from amplint.live import exports, scalars
 from amplint.live.merge import read_run
 from tests.live.programs import plain, row_of, watch
 from tests.live.test_programs import LIGHTNING
@@ -109,3 +109,37 @@ def test_the_callback_of_lightning(tmp_path: Path, is_command: bool) -> None:
     assert [len(made.processes[0].rounds[1]) for made in runs] == [4, 8]
     assert [made.findings for made in runs] == [(), ()]
     assert all(made.processes[0].ended and made.processes[0].samples.looks for made in runs)
+
+
+def test_curves_for_other_tools() -> None:
+    made = process(0, 64.0, 32.0, skipped=(2,))
+    made.samples.take({"k": "sample", "s": 1, "u": 2, "n": [80.0, 2.5], "m": {}})
+    found = [(each.name, each.update, each.value) for each in scalars.scalars(run(made))]
+    assert found == [
+        ("rank 0/scaler 1/loss scale", 1, 64.0),
+        ("rank 0/scaler 1/skipped", 1, 0.0),
+        ("rank 0/scaler 1/gradient norm", 2, 2.5),
+        ("rank 0/scaler 1/loss scale", 2, 32.0),
+        ("rank 0/scaler 1/skipped", 2, 1.0),
+    ]
+
+
+def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    scalars.to_tensorboard(run(process(0, 64.0, 32.0)), str(tmp_path))
+    read = EventAccumulator(str(tmp_path))
+    read.Reload()
+    curve = read.Scalars("amplint/rank 0/scaler 1/loss scale")
+    assert [(each.step, each.value) for each in curve] == [(1, 64.0), (2, 32.0)]
+
+
+def test_wandb_logs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline: nothing leaves this machine."""
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    scalars.to_wandb(run(process(0, 64.0, 32.0)), "project")
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
