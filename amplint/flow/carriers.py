@@ -14,12 +14,13 @@ from amplint.amp.roles import Roles
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
 
-#: Methods that ask, store or prepare, whoever they belong to.
+#: Methods that ask, store or prepare, whoever they belong to; none that names a backward.
 ASKS = re.compile(
-    r"^_*(?:get|pop|items|keys|values|copy|is|has|set|to|cuda|cpu|eval|train|parameters|modules|"
+    r"^(?!.*back(?:ward|prop))(?:"
+    r"_*(?:get|pop|items|keys|values|copy|is|has|set|to|cuda|cpu|eval|train|parameters|modules|"
     r"named|children|add|register|compute|forward|predict|load|read|write|build|make|create|init|"
     r"setup|move)(?:_|$)|"
-    r"valid|eval|test|infer|metric|plot|data|batch$|input|size",
+    r".*(?:valid|eval|test|infer|metric|plot|data|batch$|input|size))",
     re.IGNORECASE,
 )
 
