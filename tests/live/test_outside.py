@@ -95,13 +95,20 @@ def test_two_nodes_and_one_folder(tmp_path: Path) -> None:
 KILLED = (
     STEPS
     + """
+import pathlib
 import signal
+import time
+
+there = pathlib.Path("there")
 
 
 def after(step):
     if step == 4 and os.environ["RANK"] == "1":
+        while not there.exists():  # a launcher ends the other rank wherever that one is
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     if step == 6:
+        there.touch()
         signal.pause()  # the launcher ends this rank when it has seen that the other one died
 
 

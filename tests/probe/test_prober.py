@@ -638,6 +638,7 @@ def test_callers_that_build_what_is_passed_in_are_searched_further(
     source = CLEARED.replace("train(model", "train(loss, model").replace(
         "model(inputs).sum()", "loss"
     )
+    source = source.replace("backward()", "backward(retain_graph=True)")  # of one loss each round
     finding, builder, path = prepare(
         tmp_path, f"{source}\ndef main(net, data, s):\n    train(net(), net, make(), data, s)\n"
     )
