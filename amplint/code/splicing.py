@@ -272,7 +272,10 @@ class _Writer:
         found: list[ast.stmt] = []
         for index, statement in enumerate(statements):
             ends = last and index == len(statements) - 1
-            if isinstance(statement, ast.Return) and ends:
+            taken = self._taken(statement)
+            if taken is not None:
+                found += self.block(taken, last=ends)
+            elif isinstance(statement, ast.Return) and ends:
                 found += self._given(statement)
             else:
                 found.append(self._statement(statement, ends))
@@ -282,6 +285,34 @@ class _Writer:
         if last and not ends and not isinstance(self.caller.statement, ast.Expr):
             found += self._keep(ast.Constant(None), self.caller.statement)
         return found
+
+    def _taken(self, statement: ast.stmt) -> Sequence[ast.stmt] | None:
+        """The branch of an `if` that the literals which the call gives decide about."""
+        truth = self._truth(statement.test) if isinstance(statement, ast.If) else None
+        if truth is None or not isinstance(statement, ast.If):
+            return None
+        return statement.body if truth else statement.orelse
+
+    def _truth(self, test: ast.expr) -> bool | None:
+        """Of a literal, under a name, negated, joined with others or compared with None."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self._truth(test.operand)
+            return None if inner is None else not inner
+        if isinstance(test, ast.BoolOp):
+            stop = isinstance(test.op, ast.Or)
+            parts = [self._truth(part) for part in test.values]
+            return stop if stop in parts else None if None in parts else not stop
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+            left, right = self._literal(test.left), self._literal(test.comparators[0])
+            if left is None or right is None or right.value is not None or len(test.ops) > 1:
+                return None
+            return (left.value is None) is isinstance(test.ops[0], ast.Is)
+        literal = self._literal(test)
+        return None if literal is None else bool(literal.value)
+
+    def _literal(self, value: ast.expr) -> ast.Constant | None:
+        known = self.instead.get(value.id) if isinstance(value, ast.Name) else value
+        return known if isinstance(known, ast.Constant) else None
 
     def _statement(self, statement: ast.stmt, last: bool) -> ast.stmt:
         inner = last and isinstance(statement, (ast.If, ast.With))
@@ -303,6 +334,8 @@ class _Writer:
 
     def _part(self, value: object) -> object:
         """An expression or another part of a statement, with what stands for its names."""
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            return self._branch(value, last=False)
         if isinstance(value, list):
             return [self._part(item) for item in value]
         if isinstance(value, ast.Name):

@@ -24,6 +24,29 @@ PROGRAMS = {
             x, y = both(y, x)
             return x, y
         """,
+    "branches that a literal decides": """
+        def stepped(log, value, grow, limit=None):
+            if limit is not None and grow:
+                log.append("limited")
+            elif not grow:
+                log.append("kept")
+            else:
+                value = value + 1
+            try:
+                log.append(value)
+            except ValueError:
+                if grow:
+                    log.append("never")
+            if grow:
+                value = value * 2
+            return value
+
+        def main(log):
+            a = stepped(log, 3, True)
+            b = stepped(log, a, False)
+            c = stepped(log, b, True, limit=4)
+            return a, b, c
+        """,
     "swapped": """
         def turned(x, y):
             x = x + 1
@@ -252,6 +275,15 @@ def test_the_same_happens(name: str, tmp_path: Path) -> None:
     assert {item.qualname for item in found.functions}
     written = ast.parse(ast.unparse(found.tree))
     assert _run(written) == _run(ast.parse(source)), ast.unparse(found.tree)
+
+
+def test_only_the_branch_that_is_taken_is_written(tmp_path: Path) -> None:
+    source = _dedented(PROGRAMS["branches that a literal decides"])
+    found = _written(source, {}, tmp_path)
+    assert found is not None
+    main = ast.unparse(found.tree).partition("def main")[2]
+    assert (main.count("limited"), main.count("kept"), main.count("never")) == (1, 1, 2)
+    assert "if" not in main
 
 
 @pytest.mark.parametrize("name", UNCHANGED)
