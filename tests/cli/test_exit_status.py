@@ -190,7 +190,7 @@ def test_a_notebook_is_not_called_clean(run, empty_folder, arguments) -> None:
 
 
 _SLOW = """
-import signal, sys, time
+import os, signal, time
 # Jobs in the background of a shell, and under nohup, inherit that signals are ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -198,7 +198,7 @@ from amplint import checker
 from amplint.cli.main import main
 
 def inspect(task):
-    print("working", flush=True)
+    os.write(1, b"working\\n")  # at once: print writes twice where PYTHONUNBUFFERED is set
     time.sleep(1000)
 
 checker.inspect = inspect
