@@ -123,11 +123,11 @@ NO_GRAPH = ("RuntimeError", "does not require grad")
 
 INFERENCE_TENSORS = ("RuntimeError", "Inference tensors cannot be saved for backward")
 
-#: What `torch.autocast` says about its arguments.
-AUTOCAST_ARGUMENTS = (
+#: What `torch.autocast` and `GradScaler` say about their arguments.
+AMP_ARGUMENTS = (
     r"missing 1 required positional argument: 'device_type'|Expected `device_type` of type `str`"
     r"|device type at start of device string|unsupported autocast device_type"
-    r"|unexpected keyword argument"
+    r"|unexpected keyword argument|argument 'fill_value'"
 )
 
 #: What torch says about targets whose dtype or shape no loss can take.

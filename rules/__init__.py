@@ -65,7 +65,7 @@ TABLE: dict[str, str] = {
     "AMP206": "float16_without_scaler",
     "AMP207": "scaler_without_autocast",
     "AMP208": "positional_enabled",
-    "AMP209": "autocast_arguments",
+    "AMP209": "amp_arguments",
     "AMP210": "emulated_bfloat16_selected",
     "AMP211": "mixed_tf32_apis",
     "AMP301": "no_grad_on_trainable_path",

@@ -27,6 +27,11 @@ def fixed(code: str, source: str) -> str:
 
 
 CASES = {
+    "a device where the old scaler takes its scale": (
+        "AMP209",
+        'scaler = torch.cuda.amp.GradScaler("cuda", enabled=True)  # fast\n',
+        "scaler = torch.cuda.amp.GradScaler(enabled=True)  # fast\n",
+    ),
     "a mode in the middle of a function": (
         "AMP303",
         (

@@ -1,11 +1,12 @@
-"""# autocast-arguments (AMP209)
+"""# amp-arguments (AMP209)
 
-`autocast` gets an argument that it cannot work with, or is not called at all.
+`autocast` or `GradScaler` gets an argument that it cannot work with, or `autocast` is not called.
 
 ## What it does
 Flags calls of torch's `autocast` without `device_type`, with a bool, a `torch.device` or an unknown
 device as `device_type`, with a bool, a string or a number as `dtype`, or with a parameter that it
-does not have; and `@autocast` or `with autocast:` without the call.
+does not have; `@autocast` or `with autocast:` without the call; and calls of `GradScaler` with a
+parameter that it does not have, or with a string as its initial scale.
 
 ## Why is this bad?
 Most of these errors appear only when the line runs, and some only on a GPU. `torch.autocast()`
@@ -16,6 +17,11 @@ argument 'dtype' (position 2) must be torch.dtype, not bool`, raised on entering
 when it is False; on a CUDA machine the failed entry leaves autocast switched on. A `torch.device`
 raises `ValueError: Expected device_type of type str`, and `@torch.autocast` without a call raises
 the same for the decorated function.
+
+The two classes name the device differently: `device_type` of `autocast` is `device` of
+`torch.amp.GradScaler`, and `torch.cuda.amp.GradScaler` has neither. Its first parameter is the
+initial scale, so `torch.cuda.amp.GradScaler("cuda")` is built, and the first `scale()` on a GPU raises
+`TypeError: full(): argument 'fill_value' (position 2) must be Number, not str`.
 
 ## Example
 ```python
@@ -63,7 +69,8 @@ Executing the line raises the exception that the message quotes.
 ## Fix safety
 Unsafe: training goes on where it stopped. A switch or a dtype gets its name, a `torch.device` its
 `.type`, a class its call, and a call without a device gets "cuda", which is what autocast is for nearly
-everywhere. No fix for unknown devices and parameters.
+everywhere. A device that the old `GradScaler` takes for its scale goes. No fix for unknown devices
+and parameters.
 
 ## Known limits
 A name is judged by its definitions in the file, without them only as a bool and by its words
@@ -72,13 +79,14 @@ A name is judged by its definitions in the file, without them only as a bool and
 ## References
 - PyTorch, Automatic Mixed Precision package: `torch.autocast`
 - `torch/amp/autocast_mode.py`: `autocast.__init__`, `autocast.__enter__`
+- `torch/amp/grad_scaler.py`: `GradScaler.__init__`, `GradScaler._lazy_init_scale_growth_tracker`
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
@@ -86,7 +94,7 @@ from amplint.amp.scaler_calls import expects_error
 from amplint.code.dataflow import constant_of, definitions
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
-from amplint.expectations import AUTOCAST_ARGUMENTS, raises
+from amplint.expectations import AMP_ARGUMENTS, raises
 from amplint.findings import Finding, Severity
 from amplint.fixing.verbs import Add, Drop, Name, Repair, Write, unsafe
 from amplint.rule import Rule
@@ -94,21 +102,23 @@ from amplint.view import FileView
 
 RULE = Rule(
     code="AMP209",
-    name="autocast-arguments",
+    name="amp-arguments",
     severity=Severity.ERROR,
     effect="crash",
-    summary="`autocast` without `device_type`, with a wrong type, or without the call",
+    summary="`autocast` or `GradScaler` called with what it does not take, or `autocast` not called",
     facts=("E01", "A05", "A15", "A16"),
     fix="unsafe",
-    probe=raises("TypeError|ValueError|RuntimeError", AUTOCAST_ARGUMENTS, relies_on="place"),
+    probe=raises("TypeError|ValueError|RuntimeError", AMP_ARGUMENTS, relies_on="place"),
 )
 
+CLASSES = names.AUTOCASTS | names.GRAD_SCALERS
 #: No device types, whatever the backend; "npu" and the like come from plug-ins.
 NO_DEVICES = frozenset(("", "gpu", "auto", "meta", "nvidia", "fp16", "bf16", "half"))
 DEVICES = frozenset(("cpu", "cuda", "xpu", "mps"))
 DTYPE_WORD = re.compile(r"_*(?:use_)?(?:b?fp?16|half|b?float16)_*", re.IGNORECASE)
 PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
 OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
+FACTORS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 
 MISSING = "`device_type` is missing: `TypeError: … missing 1 required positional argument`"
 NOT_A_STRING = "`{text}` is no device string: `ValueError: Expected device_type of type str`"
@@ -116,6 +126,7 @@ UNKNOWN_DEVICE = "`{text}` is no device type of torch: `autocast` raises a `Runt
 NOT_A_DTYPE = "`{text}` becomes `dtype`: `TypeError: … must be torch.dtype, not {kind}`"
 NOT_A_SWITCH = "`{text}` becomes `enabled`: on a GPU `TypeError: … must be bool, not {kind}`"
 UNKNOWN_PARAMETER = "`{callee}` raises `TypeError: … got an unexpected keyword argument '{name}'`"
+NOT_A_SCALE = "`{text}` becomes `init_scale`: on a GPU the first `scale` raises `TypeError: full()`"
 NOT_CALLED = "`{callee}` is not called: {error}"
 WITH_ERROR = "`TypeError: 'type' object does not support the context manager protocol`"
 DECORATOR_ERROR = "`ValueError: Expected device_type of type str`"
@@ -126,13 +137,15 @@ Complaint = tuple[ast.AST, str, str, ast.expr | None]
 
 
 def check(view: FileView) -> Iterator[Finding]:
-    """Report autocast calls that raise, and autocast classes used without a call."""
+    """Report calls of autocast and scalers that raise, and autocast classes without a call."""
     for site in view.module.calls:
-        is_known = site.dotted in names.AUTOCASTS and view.module.imported_once(site.node.func)
+        of = "autocast" if site.dotted in names.AUTOCASTS else "GradScaler"
+        is_known = site.dotted in CLASSES and view.module.imported_once(site.node.func)
         if is_known and not expects_error(view, site):
-            for node, message, help, flag in _complaints(view, site):
+            complaints = _of_autocast if of == "autocast" else _of_scaler
+            for node, message, help, flag in complaints(view, site):
                 rests = (
-                    links.proved("object", site.node.func, "is torch's autocast"),
+                    links.proved("object", site.node.func, f"is torch's {of}"),
                     links.proved("value", node, "is what it is given")
                     if flag is None
                     else flag_link(view.values, flag, site.function),
@@ -143,19 +156,15 @@ def check(view: FileView) -> Iterator[Finding]:
     yield from _uncalled(view)
 
 
-def _complaints(view: FileView, site: CallSite) -> Iterator[Complaint]:
+def _of_autocast(view: FileView, site: CallSite) -> Iterator[Complaint]:
     call, old = site.node, site.dotted in names.DEVICE_AUTOCASTS
     callee = view.source_of(call.func)
     known = OLD_PARAMETERS if old else PARAMETERS
-    if any(isinstance(item, ast.Starred) for item in call.args):
+    given = _given(call, known)
+    if given is None:
         return
-    given: dict[str, ast.expr] = dict(zip(known, call.args))
-    given.update((item.arg, item.value) for item in call.keywords if item.arg)
     unpacks = any(item.arg is None for item in call.keywords)
-    for name in given:
-        if name not in known:
-            help = f"remove `{name}`; the parameters are {', '.join(f'`{word}`' for word in known)}"
-            yield call, UNKNOWN_PARAMETER.format(callee=callee, name=name), help, None
+    yield from _unknown(view, call, given, known)
     if "device_type" in given:
         yield from _device(view, given["device_type"], site.function)
     elif not old and not unpacks:
@@ -166,6 +175,44 @@ def _complaints(view: FileView, site: CallSite) -> Iterator[Complaint]:
         yield from _switch(view, call.args[0], site)
 
 
+def _of_scaler(view: FileView, site: CallSite) -> Iterator[Complaint]:
+    old = site.dotted in names.DEVICE_GRAD_SCALERS
+    known = FACTORS if old else ("device", *FACTORS)
+    given = _given(site.node, known)
+    if given is None:
+        return
+    yield from _unknown(view, site.node, given, known)
+    scale = given.get("init_scale")
+    if scale is not None and _is_text(view, scale, site.function):
+        callee, text = view.source_of(site.node.func), view.source_of(scale)
+        help = f"`{callee}` takes no device: remove `{text}`" if old else "pass a number"
+        yield scale, NOT_A_SCALE.format(text=text), help, None
+
+
+def _given(call: ast.Call, known: tuple[str, ...]) -> dict[str, ast.expr] | None:
+    """What each parameter gets, None where `*args` hides it."""
+    if any(isinstance(item, ast.Starred) for item in call.args):
+        return None
+    given: dict[str, ast.expr] = dict(zip(known, call.args))
+    given.update((item.arg, item.value) for item in call.keywords if item.arg)
+    return given
+
+
+def _unknown(
+    view: FileView, call: ast.Call, given: Iterable[str], known: tuple[str, ...]
+) -> Iterator[Complaint]:
+    """The parameters that are given and that the class does not have."""
+    callee = view.source_of(call.func)
+    for name in given:
+        if name in known:
+            continue
+        if name == "device_type" and "device" in known:
+            help = "the parameter is called `device`"
+        else:
+            help = f"remove `{name}`; the parameters are {', '.join(f'`{word}`' for word in known)}"
+        yield call, UNKNOWN_PARAMETER.format(callee=callee, name=name), help, None
+
+
 def _repaired(view: FileView, site: CallSite, node: ast.AST, message: str) -> Repair | None:
     """What the help says, where it leaves nothing open but the device, which is then "cuda".
 
@@ -173,6 +220,10 @@ def _repaired(view: FileView, site: CallSite, node: ast.AST, message: str) -> Re
         node: the argument that is wrong, or the call.
     """
     call, old = site.node, site.dotted in names.DEVICE_AUTOCASTS
+    if site.dotted in names.DEVICE_GRAD_SCALERS and call.args == [node]:
+        return unsafe(Drop(call, 0))
+    if site.dotted in names.GRAD_SCALERS:
+        return None
     if message == MISSING and not call.args:
         return unsafe(Add(call, '"cuda"', 0))
     if not isinstance(node, ast.expr) or node not in call.args:
@@ -250,6 +301,11 @@ def _values(view: FileView, expression: ast.expr, function: Function) -> list[as
     """What a name is bound to, or the expression itself."""
     known = definitions(view.module, expression, function)
     return [binding.value for binding in known if binding.value] if known else [expression]
+
+
+def _is_text(view: FileView, expression: ast.expr, function: Function) -> bool:
+    values = _values(view, expression, function)
+    return all(isinstance(constant_of(value), str) for value in values)
 
 
 def _is_dtype(view: FileView, expression: ast.expr) -> bool:
