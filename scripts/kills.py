@@ -7,7 +7,7 @@ Copies the Python files of a folder, and kills runs of amplint over the copy at 
 signal is SIGTERM, SIGHUP or SIGKILL; after the first two, no file may be left beside the sources
 that was not there.
 
-After each kill, within two seconds, no process of the run may be left; each source must hold what
+After each kill, within `--grace` seconds, no process of the run may be left; each source must hold what
 it held before or what the fix writes; and a check with the cache that the killed run has left must
 find what a check without one finds.
 
@@ -38,8 +38,6 @@ from amplint.cache import open_cache
 from amplint.checker import check_paths
 from amplint.config import Settings
 
-#: After so many seconds no process of a killed run may be left.
-GRACE_SECONDS = 2.0
 #: The options of each way to run, for each process that is started at once.
 WAYS: dict[str, tuple[tuple[str, ...], ...]] = {
     "check": (("--jobs", "2"),),
@@ -72,9 +70,10 @@ def main() -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--kills", type=int, default=500, help="how many (default: 500)")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--grace", type=float, default=2.0, help="seconds (default: 2)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(Path(scratch), options.folder)
+        bench = Bench(Path(scratch), options.folder, options.grace)
         if not bench.expected:
             print("kills: there are no findings that a run could lose", file=sys.stderr)
             return 2
@@ -100,13 +99,15 @@ class Bench:
     Args:
         scratch: an empty folder.
         folder: what is copied of it: the Python files.
+        grace: so many seconds after a kill no process of its run may be left.
 
     Attributes:
         expected: what a check finds.
         seconds: how long each way to run takes.
     """
 
-    def __init__(self, scratch: Path, folder: Path) -> None:
+    def __init__(self, scratch: Path, folder: Path, grace: float) -> None:
+        self._grace = grace
         self._folder = scratch / "project"
         self._cache = scratch / "cache"
         for path in sorted(folder.rglob("*.py")):
@@ -194,7 +195,7 @@ class Bench:
 
     def _left(self, sessions: Sequence[int]) -> list[str]:
         """The processes of sessions that are there when the time is over; they are ended."""
-        until = time.monotonic() + GRACE_SECONDS
+        until = time.monotonic() + self._grace
         while (found := _members(sessions)) and time.monotonic() < until:
             time.sleep(0.02)
         for pid in found:

@@ -123,7 +123,7 @@ def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text(
         "import torch\nscaler = torch.cuda.amp.GradScaler()\n# é\n" + LOOP
     )
-    status, output = run("kills.py", tmp_path, "--kills", 8)
+    status, output = run("kills.py", tmp_path, "--kills", 8, "--grace", 120)
     assert (status, output.startswith("8 kills (")) == (0, True), output
 
 

@@ -21,7 +21,7 @@ import json, sys, time
 from pathlib import Path
 folder = Path(sys.argv[-1])
 if (folder / "slow").exists():
-    time.sleep(60)
+    time.sleep(1000)
 findings = json.loads((folder / "says.json").read_text())
 for finding in findings:
     finding["filename"] = str(folder / finding["filename"])
@@ -61,34 +61,49 @@ def says(severity: str, **more: object) -> dict[str, object]:
     return {"code": "AMP110", "severity": severity, "message": "a\ttab", **place, **more}
 
 
-def test_a_sheet_holds_errors_and_warnings_and_what_did_not_end(
+def test_a_sheet_holds_errors_and_warnings(
     survey: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "tree").mkdir()
     links = [
         {"kind": "reach", "standing": "option", "subject": "f", "claim": "is called"},
         {"kind": "object", "standing": "code", "subject": "s", "claim": "is the scaler"},
     ]
-    names = {"a/one": "1" * 40, "b/two": "2" * 40}
-    for name, commit in names.items():
-        folder = tmp_path / f"{name.replace('/', '__')}@{commit[:12]}"
-        folder.mkdir()
-        findings = [says("error", links=links), says("info"), says("warning")]
-        (folder / "says.json").write_text(json.dumps(findings))
-    (folder / "slow").touch()
-    listed = tmp_path / "list.tsv"
-    listed.write_text("# words\n" + "".join(f"{a}\t{b}\tmore\n" for a, b in names.items()))
-    tree = str(stand_in(tmp_path / "tree"))
-    arguments = [str(listed), str(tmp_path), "--tree", tree, "--limit", "2"]
-    assert survey.main(arguments) == 0
-    sheet = tmp_path / "sheet.tsv"
-    sheet.write_text(capsys.readouterr().out)
-    first, second, third = survey.read_sheet(sheet)
+    findings = [says("error", links=links), says("info"), says("warning")]
+    first, second = sheet_of(survey, tmp_path, capsys, findings)
     assert (first.file, first.row, first.severity) == ("pkg/train.py", "7", "error")
     assert (first.standing, first.weakest) == ("object:code reach:option", "option")
     assert first.message == "a tab"
     assert (second.severity, second.weakest, second.verdict) == ("warning", "", "")
-    assert (third.repository, third.code, third.message) == ("b/two", "", "did not end in 2 s")
+
+
+def test_a_sheet_says_what_did_not_end(
+    survey: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (only,) = sheet_of(survey, tmp_path, capsys, None, "--limit", "0.5")
+    assert (only.repository, only.code, only.message) == ("a/one", "", "did not end in 0.5 s")
+
+
+def sheet_of(
+    survey: ModuleType,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    findings: list[dict[str, object]] | None,
+    *options: str,
+) -> list[object]:
+    """The sheet about one checkout, in which amplint finds this; None: it does not end."""
+    checkout = folder / f"a__one@{'1' * 12}"
+    checkout.mkdir()
+    if findings is None:
+        (checkout / "slow").touch()
+    (checkout / "says.json").write_text(json.dumps(findings or []))
+    listed = folder / "list.tsv"
+    listed.write_text("# words\na/one\t" + "1" * 40 + "\tmore\n")
+    (folder / "tree").mkdir()
+    tree = str(stand_in(folder / "tree"))
+    assert survey.main([str(listed), str(folder), "--tree", tree, *options]) == 0
+    sheet = folder / "sheet.tsv"
+    sheet.write_text(capsys.readouterr().out)
+    return survey.read_sheet(sheet)
 
 
 def test_every_standing_of_a_link_has_a_rank(survey: ModuleType) -> None:
@@ -99,15 +114,8 @@ def test_every_standing_of_a_link_has_a_rank(survey: ModuleType) -> None:
 def test_a_sheet_says_what_it_lacks(
     survey: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "tree").mkdir()
-    folder = tmp_path / f"a__one@{'1' * 12}"
-    folder.mkdir()
-    (folder / "says.json").write_text(json.dumps([says("info")] * 4))
-    (tmp_path / "list.tsv").write_text("a/one\t" + "1" * 40 + "\n")
-    tree = str(stand_in(tmp_path / "tree"))
-    assert survey.main([str(tmp_path / "list.tsv"), str(tmp_path), "--tree", tree]) == 0
-    (tmp_path / "sheet.tsv").write_text(capsys.readouterr().out)
-    assert [(item.code, item.message) for item in survey.read_sheet(tmp_path / "sheet.tsv")] == [
+    found = sheet_of(survey, tmp_path, capsys, [says("info")] * 4)
+    assert [(item.code, item.message) for item in found] == [
         ("", "not analysed, files: 1"),
         ("", "followed in part, functions: 2"),
     ]

@@ -184,7 +184,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, ending: str, seconds: str
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)
     running.send_signal(getattr(signal, ending))
-    assert running.communicate(timeout=60)[0] == ""
+    assert running.communicate(timeout=600)[0] == ""
     assert running.returncode == -getattr(signal, ending)
 
 
@@ -220,7 +220,7 @@ workers._start_method = lambda: sys.argv[1]
 if __name__ == "__main__":
     print("ready", flush=True)
     try:
-        list(workers.run(time.sleep, [60.0] * 5, 2))
+        list(workers.run(time.sleep, [1000.0] * 5, 2))
     except KeyboardInterrupt:
         print("interrupted")
 """
@@ -241,7 +241,7 @@ def test_an_interrupt_waits_for_nobody(tmp_path: Path) -> None:
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)
     os.killpg(running.pid, signal.SIGINT)
-    assert running.communicate(timeout=20)[0] == "interrupted\n"
+    assert running.communicate(timeout=600)[0] == "interrupted\n"
 
 
 def _run_script(script: Path) -> str:
@@ -278,7 +278,7 @@ def test_an_exception_of_the_inputs_reaches_the_caller() -> None:
     with pytest.raises(OSError, match="gone"):
         list(run(operator.neg, inputs(), 2))
     # Another thread of the pool collects them, too.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 600
     while multiprocessing.active_children() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not multiprocessing.active_children()

@@ -68,6 +68,7 @@ class Hooks:
     def __init__(self, observer: Observer, switch: Switch) -> None:
         self._observer = observer
         self._switch = switch
+        observer.objects.fail = switch.fail
         self._patches = Patches()
         self._classes: set[type] = set()
         self._foreign: set[type] = set()

@@ -141,10 +141,16 @@ def parameters_of(optimizer: Any) -> Iterator[Any]:
 
 
 class Objects:
-    """All scalers, optimizers and gradient sets that were seen and still exist."""
+    """All scalers, optimizers and gradient sets that were seen and still exist.
+
+    Attributes:
+        fail: is told about an error of amplint's own while an object dies. Python calls that from
+            wherever the training is, and would print the error there.
+    """
 
     def __init__(self, place: Callable[[], Place]) -> None:
         self._place = place
+        self.fail: Callable[[BaseException], None] = _forgive
         self._scalers: dict[int, ScalerRecord] = {}
         self._by_number: dict[int, ScalerRecord] = {}
         self._optimizers: dict[int, OptimizerRecord] = {}
@@ -208,7 +214,14 @@ class Objects:
         return next((known for known in self.optimizers() if known.set is gradients), None)
 
     def _gone(self, reference: object) -> None:
-        """An optimizer has died: its parameters must not be kept alive."""
+        """An optimizer has died."""
+        try:
+            self._forget(reference)
+        except Exception as error:  # noqa: BLE001 - never the user's
+            self.fail(error)
+
+    def _forget(self, reference: object) -> None:
+        """The parameters of an optimizer that has died must not be kept alive."""
         self._sets = None
         for key, known in list(self._optimizers.items()):
             if known.object is reference:
@@ -246,6 +259,10 @@ class Objects:
         for parameter in parameters:
             others = [each for each in self._holding(parameter) if id(each) in living]
             self._holders[id(parameter)] = (weakref.ref(parameter), [*others, known.set])
+
+
+def _forgive(_error: BaseException) -> None:
+    """Nobody watches (any more)."""
 
 
 def _same(first: list[Any], second: list[Any]) -> bool:

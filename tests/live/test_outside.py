@@ -119,7 +119,8 @@ train(8, after)
 
 def test_a_rank_that_is_killed_under_a_launcher(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(KILLED, "utf-8")
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    launcher += ("--nproc-per-node", "2")
     seen = watch(tmp_path, *launcher, "train.py", options=("--",))
     assert seen.status == 1
     assert seen.updates == [5, 3]

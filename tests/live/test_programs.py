@@ -126,7 +126,8 @@ os._exit(0)  # tearing gloo down aborts now and then, with amplint and without
 @pytest.mark.parametrize("what", ["healthy", "clipped", "apart"])
 def test_two_ranks(tmp_path: Path, what: str) -> None:
     (tmp_path / "train.py").write_text(RANKS, "utf-8")
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    launcher += ("--nproc-per-node", "2")
     seen = watch(tmp_path, *launcher, "train.py", what, options=("--sample", "3", "--"))
     assert seen.updates == [4, 4], seen.stderr
     assert [process["rank"] for process in seen.report["processes"]] == [0, 1]
