@@ -14,6 +14,8 @@ from amplint.gradflow.interpreter import Backward, Interpreter
 from amplint.gradflow.values import ANYTHING, LEAF, Block
 
 _BACKWARDS = frozenset(("backward", "manual_backward"))
+#: Most losses are seen to reach something in so many assignments: `loss = f(out)`, `out = net(x)`.
+_NEAR = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,10 +54,22 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
         site.function for site in view.module.calls if site.method in _BACKWARDS
     )
     for function in filter(view.is_judged, functions):
-        interpreter = Interpreter(view.objects, trained_modules(view, function))
-        interpreter.follow(function)
-        if not interpreter.gave_up:
+        roots = trained_modules(view, function)
+        for steps in (_NEAR, None):
+            interpreter = Interpreter(view.objects, roots, steps)
+            interpreter.follow(function)
+            if interpreter.gave_up or _reach_all(function, interpreter):
+                break
+        else:
             yield from _of_function(function, interpreter)
+
+
+def _reach_all(function: Function, interpreter: Interpreter) -> bool:
+    """Whether each loss of a function reaches something, and together they reach all roots."""
+    reached = [item.loss.connected for item in interpreter.backwards if item.function is function]
+    return all(item - {LEAF} for item in reached) and {*interpreter.roots} <= {
+        root for item in reached for root in item
+    }
 
 
 def _of_function(function: Function, interpreter: Interpreter) -> Iterator[CutOff]:

@@ -14,6 +14,18 @@ from amplint.code.arguments import Bound, Kind, parameters
 from amplint.code.dataflow import arguments, changed_elsewhere, root_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
+from amplint.gradflow.bearing import (
+    BACKWARDS,
+    FILLING,
+    NOWHERE,
+    Bearing,
+    Places,
+    bearing_near,
+    bearing_of_callee,
+    bearing_of_entry,
+    is_on_self,
+    place_of,
+)
 from amplint.gradflow.modes import ON, decorated, switched
 from amplint.gradflow.values import (
     ANYTHING,
@@ -26,6 +38,7 @@ from amplint.gradflow.values import (
     Root,
     Value,
     flow_of,
+    is_owned,
     join,
     union,
 )
@@ -61,10 +74,8 @@ _BUILTINS = frozenset(
 )
 #: Callables that iterate over their arguments.
 _ITERATES = frozenset(("enumerate", "zip", "tqdm", "iter", "islice", "chain", "list", "trange"))
-#: Methods that put what they are given into a container.
-_FILLING = frozenset(("append", "appendleft", "extend", "insert"))
-#: Callees that run a backward on what they are given.
-_BACKWARDS = frozenset(("backward", "manual_backward", "autograd_backward"))
+#: A value that nobody has looked at: as if it reached nothing.
+_LEFT_OUT = Flow(frozenset(), {ANYTHING: Block("", ast.Constant(None), None)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +101,7 @@ class Frame:
 
     Args:
         values: what names and paths hold.
+        bearing: the statements that count.
         mode: the block that switches gradients off here, None where they are on.
         calls: the calls that lead here.
         returned: the joined values of the return statements so far.
@@ -97,6 +109,7 @@ class Frame:
 
     function: Function
     values: dict[str, Value]
+    bearing: Bearing
     mode: Block | None = None
     calls: tuple[tuple[ast.Call, Function], ...] = ()
     returned: Value | None = None
@@ -109,6 +122,8 @@ class Interpreter:
     Args:
         objects: resolves callees.
         roots: paths of the modules that an optimizer owns.
+        steps: how many assignments before its losses the entry is evaluated; what stands before
+            them counts as cut off. None evaluates all that counts.
 
     Attributes:
         backwards: every backward, in the order in which they run.
@@ -116,14 +131,20 @@ class Interpreter:
 
     objects: Objects
     roots: Sequence[str] = ()
+    steps: int | None = None
     backwards: list[Backward] = field(default_factory=list)
     _left: int = BUDGET
+    _bearings: dict[tuple[Function, Places, Places], Bearing] = field(default_factory=dict)
 
     def follow(self, function: Function) -> None:
         """Run the function from an unknown caller: its parameters may be connected to anything."""
         values: dict[str, Value] = dict.fromkeys(parameters(function), GIVEN)
         values.update({root: Root(root) for root in self.roots})
-        frame = Frame(function, values, self._mode_of(function, None, ()))
+        if self.steps is None:
+            counts = bearing_of_entry(function, self._owned_among(values))
+        else:
+            counts = bearing_near(function, self.steps)
+        frame = Frame(function, values, counts, self._mode_of(function, None, ()))
         self._block(function.body, frame)
 
     @property
@@ -140,11 +161,25 @@ class Interpreter:
         kind, decorator = found
         return None if kind == ON else Block(kind, decorator, function, calls)
 
+    def _bearing_of(self, callee: Function, values: dict[str, Value], wanted: Places) -> Bearing:
+        key = (callee, self._owned_among(values), wanted)
+        if key not in self._bearings:
+            self._bearings[key] = bearing_of_callee(*key)
+        return self._bearings[key]
+
+    def _owned_among(self, values: dict[str, Value]) -> Places:
+        """Places that hold what the optimizer owns; backwards of callees run on these."""
+        if self.steps is not None or not self.roots:
+            return NOWHERE
+        return frozenset(place_of(path) for path, value in values.items() if is_owned(value))
+
     # -- statements ------------------------------------------------------------------------------
 
     def _block(self, statements: Iterable[ast.stmt], frame: Frame) -> None:
+        counts = frame.bearing
         for statement in statements:
-            self._statement(statement, frame)
+            if statement in counts.run or statement in counts.entered:
+                self._statement(statement, frame)
 
     def _statement(self, node: ast.stmt, frame: Frame) -> None:
         if isinstance(node, ast.Assign):
@@ -170,7 +205,8 @@ class Interpreter:
 
     def _branches(self, node: ast.If | ast.Try | ast.Match, frame: Frame) -> None:
         if isinstance(node, ast.If):
-            self._value(node.test, frame)
+            if node in frame.bearing.run:
+                self._value(node.test, frame)
             blocks = [node.body, node.orelse]
         elif isinstance(node, ast.Match):
             blocks = [case.body for case in node.cases]
@@ -189,7 +225,9 @@ class Interpreter:
         before = dict(frame.values)
         for _ in range(2):  # what one round leaves behind is read in the next
             entered = dict(frame.values)
-            if isinstance(node, ast.While):
+            if node not in frame.bearing.run:
+                pass
+            elif isinstance(node, ast.While):
                 self._value(node.test, frame)
             else:
                 self._bind(node.target, self._elements(node.iter, frame), frame)
@@ -213,6 +251,7 @@ class Interpreter:
             if kind:
                 block = Block(kind, item.context_expr, frame.function, frame.calls)
                 frame.mode = None if kind == ON else block
+            if kind or node not in frame.bearing.run:
                 continue
             value = self._value(item.context_expr, frame)
             if item.optional_vars is not None:
@@ -301,6 +340,8 @@ class Interpreter:
 
     def _place(self, node: ast.Name | ast.Attribute | ast.Subscript, frame: Frame) -> Value:
         path = path_text(node)
+        if path is not None and frame.bearing.leaves_out(path, self.roots):
+            return _LEFT_OUT
         if path is not None and path in frame.values:
             return frame.values[path]
         if isinstance(node, ast.Name):
@@ -326,7 +367,7 @@ class Interpreter:
         name = last_name(node.func)
         receiver = self._receiver(node, frame)
         given = [self._value(argument, frame) for argument in arguments(node)]
-        if name in _BACKWARDS:
+        if name in BACKWARDS:
             return self._backward(node, receiver, given, frame)
         dotted = frame.function.module.resolve(node.func)
         kind = DETACHING.get(name) if receiver is not None else COPYING.get(dotted or name)
@@ -351,7 +392,8 @@ class Interpreter:
         if isinstance(node.func, ast.Attribute):
             if frame.function.module.resolve(node.func) is not None:
                 return None  # a function of an imported module
-            called = frame.values.get(path_text(node.func) or "")
+            path = path_text(node.func) or ""
+            called = None if frame.bearing.leaves_out(path, self.roots) else frame.values.get(path)
             return called if isinstance(called, Root) else self._value(node.func.value, frame)
         value = self._value(node.func, frame)
         return value if isinstance(value, Root) else None
@@ -394,20 +436,21 @@ class Interpreter:
         if len(calls) > CALL_DEPTH or any(item is callee for item in _running(frame)):
             found = union((*given, receiver or NOTHING, COMPUTED))
             return found.cut(mode) if mode is not None else found
-        inner = Frame(callee, {}, mode, calls)
         bound = self.objects.bind(node, frame.function, callee)
         known = dict(zip(arguments(node), given))
-        inner.values.update(
-            (name, self._joined(parts, known, frame))
+        values = {
+            name: self._joined(parts, known, frame)
             for name, parts in _sources(bound, callee).items()
-        )
+        }
         for word, argument in bound.given.items():
             path = path_text(argument)
             if path is not None and word != bound.receiver:
-                inner.values.update(_renamed(frame.values, path, word))
-        shares_self = last_name(getattr(node.func, "value", ast.Name(""))) == "self"
+                values.update(_renamed(frame.values, path, word))
+        shares_self = is_on_self(node)
         if shares_self:
-            inner.values.update(_own(frame.values))
+            values.update(_own(frame.values))
+        wanted = frame.bearing.wanted if shares_self else NOWHERE
+        inner = Frame(callee, values, self._bearing_of(callee, values, wanted), mode, calls)
         self._block(callee.body, inner)
         if shares_self:
             frame.values.update(_own(inner.values))
@@ -430,7 +473,7 @@ class Interpreter:
         frame: Frame,
     ) -> Value:
         name = last_name(node.func)
-        if name in _FILLING and isinstance(node.func, ast.Attribute) and given:
+        if name in FILLING and isinstance(node.func, ast.Attribute) and given:
             path = path_text(node.func.value)
             if path is not None:  # a container keeps what it holds already
                 _hold(path, join(frame.values.get(path), union(given)), frame)

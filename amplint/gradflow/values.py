@@ -89,6 +89,14 @@ def flow_of(value: Value) -> Flow:
     return union(value)
 
 
+def is_owned(value: Value) -> bool:
+    """Whether a value is a module that an optimizer owns, or was computed by one."""
+    if isinstance(value, tuple):
+        return any(map(is_owned, value))
+    names = {value.name} if isinstance(value, Root) else {*value.connected, *value.blocked}
+    return bool(names - {ANYTHING, LEAF})
+
+
 def union(values: Iterable[Value]) -> Flow:
     """The value of an operation on all of these."""
     connected: set[str] = set()
