@@ -49,6 +49,10 @@ HARMLESS = re.compile(
 )
 #: Callables that only put together what they are given.
 CONTAINERS = frozenset({"dict", "list", "tuple", "set", "zip", "SimpleNamespace", "Namespace"})
+#: Builtins that may run what they are given, or code of the project that stands in a string.
+RUNNING_BUILTINS = frozenset(
+    {"eval", "exec", "filter", "map", "next", "setattr", "delattr", "sorted", "__import__"}
+)
 #: Methods of what a library has taken over that may change gradients.
 FOREIGN_STEPS = frozenset({"step", "backward", "zero_grad"})
 #: Callees that may step or clear an optimizer that they are given.
@@ -356,7 +360,8 @@ class Calls:
         kinds = {kind_of(value) for value in call.values.values()}
         if CLIP_HELPER.search(call.name) and not kinds & {"scaler", "optimizer", "scaled"}:
             return self.events.clip(call)
-        if call.name in CONTAINERS and self.escapes.is_given(call):
+        keeps = call.name in CONTAINERS or self._only_looks(call)
+        if keeps and self.escapes.is_given(call):
             return [(call.state, KEEPER)]
         if self._may_do_protocol_work(call, kinds):
             value = OPAQUE if SCALE_MENTION.search(call.name) else None
@@ -373,6 +378,13 @@ class Calls:
         if SCALE_MENTION.search(call.name):
             return [(call.state, OPAQUE)]
         return [(call.state, self.reader.value(call.node, call.state, call.function))]
+
+    def _only_looks(self, call: Call) -> bool:
+        """`getattr(self, name)`: a builtin that runs nothing of the project."""
+        callee = call.node.func
+        if not isinstance(callee, ast.Name) or callee.id in RUNNING_BUILTINS:
+            return False
+        return call.function.module.scopes.resolve(callee).kind == "builtin"
 
     def _may_do_protocol_work(self, call: Call, kinds: set[str]) -> bool:
         name = call.name

@@ -52,6 +52,8 @@ class Escapes:
             place = call.node.func
             while isinstance(place, ast.Subscript):  # any entry of a table may be meant
                 place = place.value
+            if isinstance(place, ast.Call):  # any method may be meant: `getattr(self, name)()`
+                place = next(iter(place.args), place)
             value = self.reader.raw(place, call.state, call.function)
         return kind_of(value) in ("keeper", "path", "instance") and self.leads(value, call.state)
 
