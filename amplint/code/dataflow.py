@@ -35,6 +35,21 @@ class Binding:
     value: ast.expr | None
     function: Function
 
+    @property
+    def source(self) -> ast.expr | None:
+        """What is bound or what it is taken from: an iterable, what is unpacked, added, entered."""
+        if self.value is not None:
+            return self.value
+        for name in _SOURCES:
+            found = getattr(self.statement, name, None)
+            if isinstance(found, ast.expr):
+                return found
+        return None
+
+
+#: Fields of statements that hold what their targets get.
+_SOURCES = ("value", "iter", "context_expr")
+
 
 def bindings_of(function: Function) -> dict[str, list[Binding]]:
     """Every binding of the function by `path_text` of its target; parameters excluded."""

@@ -47,8 +47,10 @@ HARMLESS = re.compile(
     r"reduce|barrier|broadcast|get_scale|is_enabled|checkpoint|dict|tuple|list|zip|partial|Lambda|"
     r"lr_scheduler|LR|Scheduler)(?:_|$|(?=[A-Z]))|LR$|Scheduler",
 )
-#: Callables that only put together what they are given.
-CONTAINERS = frozenset({"dict", "list", "tuple", "set", "zip", "SimpleNamespace", "Namespace"})
+#: Callables that only put together what they are given, or hand out a part of it.
+CONTAINERS = frozenset(
+    {"dict", "list", "tuple", "set", "zip", "SimpleNamespace", "Namespace", "getattr", "vars"}
+)
 #: Builtins that may run what they are given, or code of the project that stands in a string.
 RUNNING_BUILTINS = frozenset(
     {"eval", "exec", "filter", "map", "next", "setattr", "delattr", "sorted", "__import__"}
@@ -360,8 +362,7 @@ class Calls:
         kinds = {kind_of(value) for value in call.values.values()}
         if CLIP_HELPER.search(call.name) and not kinds & {"scaler", "optimizer", "scaled"}:
             return self.events.clip(call)
-        keeps = call.name in CONTAINERS or self._only_looks(call)
-        if keeps and self.escapes.is_given(call):
+        if call.name in CONTAINERS and self.escapes.is_given(call):
             return [(call.state, KEEPER)]
         if self._may_do_protocol_work(call, kinds):
             value = OPAQUE if SCALE_MENTION.search(call.name) else None
@@ -388,6 +389,8 @@ class Calls:
 
     def _may_do_protocol_work(self, call: Call, kinds: set[str]) -> bool:
         name = call.name
+        if self._only_looks(call):
+            return False
         if self._is_variable(call):
             if is_for_effect(call.node, call.function):
                 return True

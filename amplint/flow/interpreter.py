@@ -344,6 +344,7 @@ class Interpreter(Assignments):
             result = self.block(node.body, heads, frame)
             outcome.returns += result.returns
             outcome.breaks += result.breaks
+            outcome.raises += result.raises
             again, done = turn(self._merge(result.normal + result.continues, frame, dead))
             exits += done
             heads = [self._back_edge(state, node, frame) for state in again]
@@ -408,6 +409,7 @@ class Interpreter(Assignments):
                     self.loops.mark_last(node, current, frame)
                     result = self.block(node.body, [current], frame)
                     outcome.returns += result.returns
+                    outcome.raises += result.raises
                     outcome.normal += result.breaks
                     following += result.normal + result.continues
                 running = merge(following, self.program.slice(frame.function).guards)

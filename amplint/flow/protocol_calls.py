@@ -256,7 +256,7 @@ class ProtocolCalls:
             if node.id in given:
                 from_outside = True  # it may come with a graph of its own
                 continue
-            pending += [item.value for item in bound.get(node.id, ()) if item.value is not None]
+            pending += [item.source for item in bound.get(node.id, ()) if item.source is not None]
         is_known = COPY in found or any(map(self._is_owned, found))
         return found if is_known or not from_outside else None
 

@@ -112,12 +112,8 @@ def _started_from(backward: ast.Call) -> str:
 def _sources(function: Function, path: str) -> Iterator[ast.AST]:
     """What gives a path its values: assignments, and what loops and blocks take them from."""
     for item in bindings_of(function).get(path, ()):
-        if isinstance(item.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-            yield item.statement
-        elif isinstance(item.statement, (ast.For, ast.AsyncFor)):
-            yield item.statement.iter
-        elif item.value is not None:
-            yield item.value
+        if item.source is not None:
+            yield item.source
 
 
 def applied_function(regions: Regions, call: ast.Call, function: Function) -> Class | None:
