@@ -5,8 +5,8 @@
 Prints the time of a step without, the median of the differences, and the same for steps compared
 with themselves, which is the noise; then what clocks at the edges of amplint's own parts say of one
 step ("in situ"), and what a sampled step costs more than its neighbours. The last line is the mean of
-one event in a step that does next to nothing, so that caches are warm ("hot"). Not a test: a busy
-machine moves the figures.
+one event, wrappers included, in a loop in which torch's own parts do nothing ("hot"); and in situ of
+a tiny step, in which they run in between ("warm"). Not a test: a busy machine moves the figures.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 import amplint
 from amplint.live.watching import Journal, Options
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.observer import Observer
+from amplint.runtime.patches import Patches
 from amplint.runtime.places import Territory
 from amplint.runtime.sampling import SamplingObserver
 
@@ -145,6 +147,83 @@ def compare(width: int, depth: int, pairs: int) -> tuple[float, float, float]:
     return tuple(map(statistics.median, (plain, with_hooks, noise)))  # type: ignore[return-value]
 
 
+class Stubbed:
+    """A step of nine events in which what torch does is left away: hooks see nothing else."""
+
+    def __init__(self) -> None:
+        net = nn.Linear(2, 2)
+        self._parameters = list(net.parameters())
+        self._gradients = [[torch.ones_like(each) for each in self._parameters] for _ in "ab"]
+        self._optimizer = torch.optim.SGD(self._parameters, lr=1e-3)
+        self._scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        self._region = torch.autocast("cpu", dtype=torch.bfloat16)
+        self._loss = net(torch.ones(1, 2)).sum()
+        self._scaled = self._scaler.scale(self._loss)
+
+    def stubs(self) -> Patches:
+        """Put something that does nothing in the place of torch's methods."""
+        stubs, scaler = Patches(), torch.amp.GradScaler
+        nothing = [(scaler, "unscale_"), (scaler, "update")]
+        nothing += [(torch.autocast, "__enter__"), (torch.autocast, "__exit__")]
+        nothing += [(nn.utils.clip_grad, "_clip_grads_with_norm_")]
+        for owner, name in nothing:
+            stubs.set(owner, name, lambda *_args: None)
+        stubs.set(scaler, "scale", lambda *_args: self._scaled)
+        stubs.set(scaler, "step", lambda *_args: self._take())
+        stubs.set(torch.optim.Optimizer, "zero_grad", lambda _self: self._put((None, None)))
+        stubs.set(torch.autograd, "backward", lambda _loss: self._feed())
+        return stubs
+
+    def _put(self, gradients: Sequence[Any]) -> None:
+        for parameter, gradient in zip(self._parameters, gradients):
+            parameter.grad = gradient
+
+    def _feed(self) -> None:
+        self._gradients.reverse()
+        self._put(self._gradients[0])
+
+    def _take(self) -> None:
+        for hooks in (_global_optimizer_pre_hooks, _global_optimizer_post_hooks):
+            for hook in hooks.values():
+                hook(self._optimizer, (self._optimizer,), {})
+
+    def step(self) -> None:
+        """Nine events."""
+        self._optimizer.zero_grad()
+        with self._region:
+            pass
+        torch.autograd.backward(self._scaler.scale(self._loss))
+        self._scaler.unscale_(self._optimizer)
+        nn.utils.clip_grad._clip_grads_with_norm_(self._parameters, 1.0)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+
+
+def hot(rounds: int) -> float:
+    """Seconds that one event adds in a tight loop: wrappers, hooks, observer and record."""
+    stubbed = Stubbed()
+    stubs = stubbed.stubs()
+    with tempfile.TemporaryDirectory() as folder:
+        plain = _median(stubbed.step, rounds)
+        journal = Journal(Options(folder, quiet=True))
+        hooks = Hooks(Observer(journal, territory()), Switch(print))
+        watched = _median(stubbed.step, rounds)
+        hooks.undo()
+        journal.end(())
+    stubs.undo()
+    return (watched - plain) / EVENTS
+
+
+def _median(action: Callable[[], None], rounds: int) -> float:
+    """Seconds of wall clock of one call, which is short enough to be mostly undisturbed."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
 def main() -> None:
     """One line for each shape, in microseconds of CPU."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 400
@@ -159,8 +238,8 @@ def main() -> None:
             f"{name}: step {plain:.0f} us, watching +{cost:.0f} us, noise {noise:+.0f} us; "
             f"in situ {own:.0f} us; a sampled step +{more:.0f} us, {share:.1%} with --sample 50"
         )
-    hot = 1e6 * in_situ(2, 1, 5 * pairs) / EVENTS
-    print(f"hot: {hot:.1f} us for an event")
+    warm = 1e6 * in_situ(2, 1, 5 * pairs) / EVENTS
+    print(f"hot: {1e6 * hot(20 * pairs):.1f} us for an event; warm: {warm:.1f} us")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from amplint.runtime.sink import Finding, Misuse, Plan, Sample
 _BEAT = 2.0
 #: So many samples are written down module by module, and one in so many after them.
 _WHOLE_SAMPLES, _WHOLE_EVERY = 1000, 10
+#: JSON for "a step was skipped".
+_SKIPPED = {None: "null", False: "0", True: "1"}
 #: Origins of values that were not finite, as many as anybody reads.
 _ORIGINS = 50
 
@@ -127,18 +129,12 @@ class Journal:
         """One short line for each `update()`."""
         if self._options.every:
             self._write_calls()
-        scale = "null" if scaler.scale is None else repr(scaler.scale)
-        is_skipped = "null" if skipped is None else int(skipped)
+        scale = scaler.scale
+        value = "null" if scale is None else "1e999" if scale == math.inf else repr(scale)
+        now = self.recorder.now()
         self.recorder.write_line(
-            b'{"k":"r","s":%d,"u":%d,"t":%.3f,"v":%s,"x":%s,"w":%d}'
-            % (
-                scaler.number,
-                scaler.updates,
-                self.recorder.now(),
-                scale.replace("inf", "1e999").encode(),
-                str(is_skipped).encode(),
-                scaler.word,
-            )
+            f'{{"k":"r","s":{scaler.number},"u":{scaler.updates},"t":{now:.3f},"v":{value},'
+            f'"x":{_SKIPPED[skipped]},"w":{scaler.word}}}'.encode()
         )
 
     def stepped(self) -> None:

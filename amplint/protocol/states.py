@@ -88,6 +88,8 @@ class Event(enum.Enum):
     CLIP = "clip_grad_norm_(parameters, max_norm)"
     OPTIMIZER_STEP = "optimizer.step()"
 
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:

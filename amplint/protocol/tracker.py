@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from amplint.protocol.states import ABSENT, Event, Gradient, Pair, Stage
-from amplint.protocol.table import UNCHECKED, UNINITIALISED, Outcome, advance
+from amplint.protocol.table import UNCHECKED, UNINITIALISED, advance
 from amplint.protocol.violations import VIOLATIONS, Violation
 
 #: Events that move every optimizer of a scaler.
 _UPDATES = (Event.UPDATE, Event.SET_SCALE)
+
+
+#: A stage, and whether an inf check is on record.
+_Checked: TypeAlias = tuple[Stage, bool]
+_FRESH: _Checked = (Stage.READY, False)
 
 
 class Saved(NamedTuple):
@@ -24,7 +29,7 @@ class Saved(NamedTuple):
     scaler: Hashable
     optimizer: Hashable
     gradient: Gradient | None
-    stage: tuple[Stage, bool]
+    stage: _Checked
     partner: Hashable
 
 
@@ -33,15 +38,18 @@ class Snapshot(NamedTuple):
 
     initialised: frozenset[Hashable]
     gradients: dict[Hashable, Gradient | None]
-    stages: dict[tuple[Hashable, Hashable], tuple[Stage, bool]]
+    stages: dict[Hashable, dict[Hashable, _Checked]]
     partners: dict[Hashable, Hashable]
     shared: dict[Hashable, Hashable]
 
 
 @cache
-def _outcome(stage: Stage, gradient: Gradient | None, checked: bool, event: Event) -> Outcome:
+def _outcome(
+    stage: _Checked, gradient: Gradient | None, event: Event
+) -> tuple[_Checked, Gradient | None, Violation | None]:
     """`advance`, asked without a new `Pair`: to make and to hash one costs more than an event."""
-    return advance(Pair(stage, gradient, checked), event)
+    following, violation = advance(Pair(stage[0], gradient, stage[1]), event)
+    return (following.stage, following.checked), following.gradient, violation
 
 
 class Tracker:
@@ -60,7 +68,7 @@ class Tracker:
         return Snapshot(
             frozenset(self._initialised),
             dict(self._gradients),
-            dict(self._stages),
+            {scaler: dict(stages) for scaler, stages in self._stages.items()},
             dict(self._partners),
             dict(self._shared),
         )
@@ -70,8 +78,8 @@ class Tracker:
         self._initialised = set(snapshot.initialised)
         #: Of an optimizer that is not here yet, no gradient exists.
         self._gradients = dict(snapshot.gradients)
-        #: Stage, and whether an inf check is on record, of each (scaler, optimizer).
-        self._stages = dict(snapshot.stages)
+        #: By scaler and optimizer.
+        self._stages = {scaler: dict(stages) for scaler, stages in snapshot.stages.items()}
         #: The scaler that last scaled gradients of an optimizer, or was called with it.
         self._partners = dict(snapshot.partners)
         self._shared = dict(snapshot.shared)
@@ -86,12 +94,12 @@ class Tracker:
 
     def gradient(self, optimizer: Hashable) -> Gradient | None:
         """The tag of an optimizer's gradients, None where nobody knows what they hold."""
-        return self._gradients.get(self._key(optimizer), Gradient.NONE)
+        return self._gradients.get(self._shared.get(optimizer, optimizer), Gradient.NONE)
 
     def pair(self, optimizer: Hashable, scaler: Hashable | None = None) -> Pair:
         """The state of an optimizer with a scaler; None for the one it was last used with."""
         partner = self.partner(optimizer) if scaler is None else scaler
-        stage, checked = self._stages.get((partner, optimizer), (Stage.READY, False))
+        stage, checked = self._stage(partner, optimizer)
         return Pair(stage, self.gradient(optimizer), checked)
 
     def share(self, optimizer: Hashable, gradients: Hashable) -> None:
@@ -104,17 +112,20 @@ class Tracker:
 
     def saved(self, scaler: Hashable, optimizer: Hashable) -> Saved:
         """What an event of this scaler and this optimizer may change, for `put_back`."""
-        key = self._key(optimizer)
+        key = self._shared.get(optimizer, optimizer)
         gradient = self._gradients.get(key, Gradient.NONE)
-        stage = self._stages.get((scaler, optimizer), (Stage.READY, False))
+        stage = self._stage(scaler, optimizer)
         return Saved(scaler, optimizer, gradient, stage, self._partners.get(key))
 
     def put_back(self, saved: Saved) -> None:
         """The event has not happened after all: torch refused it for a reason of its own."""
         key = self._key(saved.optimizer)
         self._gradients[key] = saved.gradient
-        self._stages[saved.scaler, saved.optimizer] = saved.stage
+        self._stages.setdefault(saved.scaler, {})[saved.optimizer] = saved.stage
         self._partners[key] = saved.partner
+
+    def _stage(self, scaler: Hashable, optimizer: Hashable) -> _Checked:
+        return self._stages.get(scaler, {}).get(optimizer, _FRESH)
 
     def _key(self, optimizer: Hashable) -> Hashable:
         return self._shared.get(optimizer, optimizer)
@@ -138,8 +149,11 @@ class Tracker:
             return None
         if event in _UPDATES:
             return self._update(event, scaler)
-        broken = [self._advance(event, scaler, optimizer) for optimizer in optimizers]
-        return next(filter(None, broken), None)
+        first = None
+        for optimizer in optimizers:
+            violation = self._advance(event, scaler, optimizer)
+            first = first or violation
+        return first
 
     def observe(self, optimizer: Hashable, *, present: bool) -> bool:
         """Follow gradients that were set or dropped without an event.
@@ -149,42 +163,41 @@ class Tracker:
 
         Returns: whether they were dropped.
         """
-        is_absent = self.gradient(optimizer) in ABSENT
+        key = self._shared.get(optimizer, optimizer)
+        is_absent = self._gradients.get(key, Gradient.NONE) in ABSENT
         if present and is_absent:
-            self.forget(optimizer)
+            self._gradients[key] = None
         if present or is_absent:
             return False
         self._advance(Event.ZERO_GRAD, None, optimizer)
         return True
 
     def _update(self, event: Event, scaler: Hashable) -> Violation | None:
-        mine = [key for key in list(self._stages) if key[0] == scaler]
-        if event is Event.UPDATE and not any(self._stages[key][1] for key in mine):
+        stages = self._stages.get(scaler, {})
+        mine = list(stages.items())
+        if event is Event.UPDATE and not any(is_checked for _, (_, is_checked) in mine):
             return VIOLATIONS[UNCHECKED[event]]
-        for pair in mine:
-            key = self._key(pair[1])
+        for optimizer, stage in mine:
+            key = self._shared.get(optimizer, optimizer)
             gradient = self._gradients.get(key, Gradient.NONE)
-            stage, checked = self._stages[pair]
-            following = _outcome(stage, gradient, checked, event).pair
-            self._stages[pair] = (following.stage, following.checked)
+            stages[optimizer], following, _ = _outcome(stage, gradient, event)
             # Gradients that another scaler has multiplied do not get stale by this update.
             if self._partners.get(key) == scaler:
-                self._gradients[key] = following.gradient
+                self._gradients[key] = following
         return None
 
     def _advance(
         self, event: Event, scaler: Hashable | None, optimizer: Hashable
     ) -> Violation | None:
-        key = self._key(optimizer)
-        if scaler is not None:
+        key = self._shared.get(optimizer, optimizer)
+        if scaler is None:
+            scaler = self._partners.get(key)
+        else:
             self._partners[key] = scaler
-        partner = self._partners.get(key)
-        stage, checked = self._stages.get((partner, optimizer), (Stage.READY, False))
+        stages = self._stages.setdefault(scaler, {}) if scaler is not None else {}
         gradient = self._gradients.get(key, Gradient.NONE)
-        following, violation = _outcome(stage, gradient, checked, event)
-        self._gradients[key] = following.gradient
-        if partner is not None:
-            self._stages[partner, optimizer] = (following.stage, following.checked)
+        stage, following, violation = _outcome(stages.get(optimizer, _FRESH), gradient, event)
+        stages[optimizer], self._gradients[key] = stage, following
         return violation
 
 

@@ -11,7 +11,7 @@ import functools
 import gc
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -172,18 +172,18 @@ class Hooks:
             return done
 
         def scaling(args: Arguments, kwargs: Keywords) -> Any:
-            return args[0], list(_tensors(_argument(args, kwargs, 1, "outputs")))
+            return args[0], _tensors(_argument(args, kwargs, 1, "outputs"))
 
         def scaled(token: Any, result: Any, raised: BaseException | None) -> None:
             if raised is None:
-                observer.scaled(*token, list(_tensors(result)))
+                observer.scaled(*token, _tensors(result))
 
         def handed(args: Arguments, kwargs: Keywords) -> Any:
             optimizer = _argument(args, kwargs, 1, "optimizer")
             if not hasattr(optimizer, "param_groups"):
                 return PASS
             event = Event.STEP if name == "step" else Event.UNSCALE
-            closed = name == "step" and any(callable(each) for each in args[2:])
+            closed = name == "step" and len(args) > 2 and any(map(callable, args[2:]))
             return observer.before_handed(name, event, args[0], optimizer, has_closure=closed)
 
         def ended(token: Any, _result: Any, raised: BaseException | None) -> None:
@@ -228,10 +228,9 @@ class Hooks:
         observer = self._observer
 
         def before(args: Arguments, kwargs: Keywords) -> Any:
-            roots = list(_tensors(_argument(args, kwargs, 0, "tensors")))
+            roots = _tensors(_argument(args, kwargs, 0, "tensors"))
             given = _argument(args, kwargs, 1, "grad_tensors")
-            is_given = any(True for _ in _tensors(given))
-            return (observer.before_backward(roots, is_given),)
+            return (observer.before_backward(roots, bool(_tensors(given))),)
 
         def after(token: Any, _result: Any, raised: BaseException | None) -> None:
             observer.after_backward(token[0], raised is not None)
@@ -305,7 +304,7 @@ class Hooks:
 
         def before(args: Arguments, kwargs: Keywords) -> Any:
             given = _argument(args, kwargs, 0, "parameters")
-            parameters = given if isinstance(given, (list, tuple)) else list(_tensors(given))
+            parameters = given if isinstance(given, (list, tuple)) else _tensors(given)
             bound = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value"))
             return observer.before_clip(parameters, bound)
 
@@ -445,10 +444,11 @@ def _goes_its_own_way(scaler_class: type) -> bool:
     return False
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def _tensors(value: Any) -> list[Any]:
     """The tensors of what `scale`, `backward` and clips accept: one, or an iterable."""
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, types.GeneratorType)):
-        for item in value:
-            yield from _tensors(item)
+        return [value]
+    is_iterable = value is not None and isinstance(value, Iterable)
+    if not is_iterable or isinstance(value, (str, bytes, types.GeneratorType)):
+        return []
+    return [tensor for item in value for tensor in _tensors(item)]

@@ -7,7 +7,7 @@ scaled, and no graph is looked at; otherwise the look ends at nodes older than t
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -77,15 +77,15 @@ class Marks:
         mark = node.metadata.get(_KEY) if node is not None else None
         return mark.scaler if mark is not None else 0
 
-    def loss(self, roots: Iterable[torch.Tensor], scales: Iterable[float]) -> Loss:
+    def loss(self, roots: Sequence[torch.Tensor], scales: Callable[[], list[float]]) -> Loss:
         """What these roots of a backward are.
 
         Args:
-            scales: the loss scales of today; a factor like one of them is scaling by hand.
+            scales: gives the loss scales of today; a factor like one is scaling by hand.
         """
+        if len(roots) == 1:
+            return self._root(roots[0], scales)
         found = [self._root(root, scales) for root in roots]
-        if len(found) == 1:
-            return found[0]
         kinds = {loss.kind for loss in found}
         scalers = {loss.scaler for loss in found if loss.scaler}
         if len(scalers) > 1:
@@ -101,14 +101,14 @@ class Marks:
         """Whether a root is a product with one number of more than 1: somebody scales by hand."""
         return any(_is_product(root.grad_fn) for root in roots if root.grad_fn is not None)
 
-    def _root(self, root: torch.Tensor, scales: Iterable[float]) -> Loss:
+    def _root(self, root: torch.Tensor, scales: Callable[[], list[float]]) -> Loss:
         scaler = self.scaler_of(root)
         if scaler:
             return Loss(Kind.SCALED, scaler)
         if root.grad_fn is None:
             return Loss(Kind.PLAIN)
         living = [mark for mark in (each() for each in tuple(self._living)) if mark is not None]
-        look = _Look(living, tuple(scale for scale in scales if scale != 1.0))
+        look = _Look(living, tuple(scale for scale in scales() if scale != 1.0))
         if not living:  # then all there can be is a factor at the root
             return Loss(Kind.UNKNOWN if look.is_scaled_by_hand(root.grad_fn) else Kind.PLAIN)
         return Loss(look.kind(root.grad_fn), look.scaler)

@@ -64,8 +64,8 @@ class ScalerRecord:
 
     def updated(self) -> bool | None:
         """`update()` has run: the next scale. Returns whether a step of the round was skipped."""
-        skipped = None if None in self.steps or not self.steps else any(self.steps)
-        self.steps.clear()
+        steps, self.steps = self.steps, []
+        skipped = None if None in steps or not steps else True in steps
         scaler = self.object()
         if scaler is None:
             return skipped
@@ -93,7 +93,7 @@ class ScalerRecord:
     @staticmethod
     def _from_host(value: Any) -> float | None:
         """The number in a plain tensor of the CPU, for which nobody has to wait."""
-        if type(value) is torch.Tensor and value.device.type == "cpu" and value.numel() == 1:
+        if type(value) is torch.Tensor and value.is_cpu and value.numel() == 1:
             return float(value)
         return None
 
@@ -117,6 +117,8 @@ class OptimizerRecord:
         self.object = weakref.ref(optimizer)
         self.set: GradientSet | None = None
         self.shape: list[int] = []
+        #: The set whose gradients the tracker knows as its own.
+        self.shared: GradientSet | None = None
         #: The scaler it was last used with.
         self.scaler: ScalerRecord | None = None
         self.ran = False
@@ -125,13 +127,17 @@ class OptimizerRecord:
 
     def is_current(self, optimizer: Any) -> bool:
         """Whether its parameters are those that were seen last, by a cheap test."""
-        if (
-            self.set is None
-            or [len(group["params"]) for group in optimizer.param_groups] != self.shape
-        ):
+        known, groups = self.set, optimizer.param_groups
+        if known is None or len(groups) != len(self.shape):
             return False
-        first = next(parameters_of(optimizer), None)
-        return not self.set.parameters or first is self.set.parameters[0]
+        first = None
+        for group, length in zip(groups, self.shape):
+            parameters = group["params"]
+            if len(parameters) != length:
+                return False
+            if first is None and length:
+                first = parameters[0]
+        return not known.parameters or first is known.parameters[0]
 
 
 def parameters_of(optimizer: Any) -> Iterator[Any]:
@@ -178,6 +184,10 @@ class Objects:
         """All that were seen and are not replaced in memory."""
         return list(self._scalers.values())
 
+    def scales(self) -> list[float]:
+        """The loss scales of today, as far as they are known."""
+        return [known.scale for known in self.scalers() if known.scale]
+
     def optimizers(self) -> list[OptimizerRecord]:
         """All that were seen and are not replaced in memory."""
         return list(self._optimizers.values())
@@ -202,12 +212,13 @@ class Objects:
 
     def sets_of(self, parameters: Sequence[Any]) -> list[GradientSet]:
         """The sets that hold any of these parameters; asked of the first and the last."""
-        found: dict[int, GradientSet] = {}
-        for parameter in (*parameters[:1], *parameters[-1:]):
-            for holder in self._holding(parameter):
-                found[id(holder)] = holder
-        living = {id(each) for each in self.sets()}
-        return [each for key, each in found.items() if key in living]
+        if not parameters:
+            return []
+        found = self._holding(parameters[0])
+        for holder in self._holding(parameters[-1]):
+            if holder not in found:
+                found = [*found, holder]
+        return [each for each in found if each.parameters]  # the others are released
 
     def user_of(self, gradients: GradientSet) -> OptimizerRecord | None:
         """An optimizer that holds a set."""

@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from threading import get_ident, local
 from typing import Any, NamedTuple
 
 import torch
@@ -28,9 +28,11 @@ from amplint.runtime.sink import Enough, Finding, Plan, Sink
 #: A threshold that is at least this part of the loss scale was meant for scaled gradients, where
 #: the program has asked for the scale since the last update.
 _MEANT = 1e-3
+#: Frames of amplint's own at least, where a place is asked for: it, a method, a hook, its wrapper.
+_OWN_FRAMES = 4
 
 
-class _Thread(threading.local):
+class _Thread(local):
     """What belongs to calls that are running in one thread."""
 
     def __init__(self) -> None:
@@ -81,8 +83,8 @@ class Observer:
         self._sink = sink
         self._territory = territory
         self._plan = plan or Plan()
-        self._find_place = user_place(territory.is_user)
-        self._reached: set[Place] = set()
+        #: Finds the user's innermost line.
+        self.place = user_place(territory.is_user, _OWN_FRAMES, sink.reached)
         self.objects = Objects(self.place)
         self.marks = Marks()
         self.thread = _Thread()
@@ -97,14 +99,6 @@ class Observer:
         self.tell_call: Callable[[int, str, Place], None] | None = None
         #: `update()` calls, and steps without a scaler.
         self.updates = self.plain_steps = 0
-
-    def place(self) -> Place:
-        """The user's innermost line."""
-        found = self._find_place()
-        if found not in self._reached:
-            self._reached.add(found)
-            self._sink.reached(found)
-        return found
 
     # -- findings
 
@@ -127,7 +121,7 @@ class Observer:
             user = self.objects.user_of(gradients) if gradients is not None else None
             if scaler is not None:
                 facts = {"scale": scaler.scale, **facts}
-            caller = place if is_late else self._territory.caller()
+            caller = place if is_late else self._territory.caller(skip=_OWN_FRAMES)
             known = self._findings[slug, place] = Finding(
                 slug,
                 place,
@@ -160,7 +154,7 @@ class Observer:
 
     def is_by_library(self) -> bool:
         """Whether the region that is entered is a library's, not the user's own."""
-        caller, _ = self._territory.caller(entering=True)
+        caller, _ = self._territory.caller(entering=True, skip=_OWN_FRAMES)
         return self._territory.owner(caller) is not Owner.USER
 
     def scaler(self, scaler: Any) -> ScalerRecord:
@@ -190,25 +184,25 @@ class Observer:
         if self.has_scaler:
             return
         self.has_scaler = True
-        here, place = threading.get_ident(), self.place()
+        here, place = get_ident(), self.place()
         for gradients in self.objects.sets():
             if self._may_look(gradients, here):
                 self._follow(gradients, place)
 
     # -- losses and backwards
 
-    def scaled(
-        self, scaler: Any, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]
-    ) -> None:
+    def scaled(self, scaler: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """`scaler.scale` of an enabled scaler has made these outputs of these inputs."""
         record = self.scaler(scaler)
+        if not record.has_scaled:
+            self._tracker.apply(Event.SCALE, record.number)
         self.has_scaler = record.has_scaled = True
-        self._tracker.apply(Event.SCALE, record.number)
+        marks = self.marks
         for tensor in outputs:
-            self.marks.put(tensor, record.number)
+            marks.put(tensor, record.number)
         place = self.place()
         self._add(record, "scale", place)
-        if record.scale != 1.0 and any(self.marks.scaler_of(tensor) for tensor in inputs):
+        if record.scale != 1.0 and any(map(marks.scaler_of, inputs)):
             self.report("scale-of-scaled", place, record)
 
     def before_backward(self, roots: list[torch.Tensor], gradient_given: bool) -> Feeding | None:
@@ -221,11 +215,10 @@ class Observer:
             raise Enough(0)
         if not self.has_scaler and not self.regions.is_inside:
             return Feeding(NOWHERE, Loss(Kind.PLAIN), self.marks.is_multiplied(roots), [])
-        here = threading.get_ident()
+        here = get_ident()
         self._threads.add(here)
         place = self.place()
-        scales = [record.scale for record in self.objects.scalers() if record.scale]
-        loss = self.marks.loss(roots, scales)
+        loss = self.marks.loss(roots, self.objects.scales)
         if gradient_given and loss.kind is Kind.PLAIN:
             loss = Loss(Kind.UNKNOWN)  # whose scale that gradient has is not seen
         before = []
@@ -247,7 +240,7 @@ class Observer:
             loss = Loss(Kind.UNKNOWN, loss.scaler)  # a closure inside `scaler.step`
         record = self._scaler(loss.scaler)
         all_fed = []
-        here = threading.get_ident()
+        here = get_ident()
         for gradients, seen in before:
             gradients.feeder = None if gradients.feeder == here else gradients.feeder
             if gradients.owner != here:
@@ -264,7 +257,7 @@ class Observer:
             if loss.kind is Kind.SCALED and self._plan.overflow == self.updates + 1:
                 gradients.overflow()
                 gradients.note()
-            gradients.remember("scaled backward" if loss.scaler else "backward", place)
+            gradients.trail.append(("scaled backward" if loss.scaler else "backward", place))
             gradients.sample()
         if loss.kind is Kind.MIXED and not raised:
             self.report("losses-mixed", place, record)
@@ -332,7 +325,7 @@ class Observer:
             self.regions.stepped(gradients, place, record)
         elif not raised:
             self._endings.unscaled(record, known, place)
-        gradients.remember(kind, place)
+        gradients.trail.append((kind, place))
         gradients.note()
         self._add(record, kind, place)
 
@@ -384,7 +377,7 @@ class Observer:
         known = self.objects.optimizer(optimizer)
         if has_closure:
             self._plain_step(known)
-        elif known.set is not None and known.set.owner == threading.get_ident():
+        elif known.set is not None and known.set.owner == get_ident():
             known.set.note()  # some optimizers change gradients in place
 
     def _plain_step(self, known: OptimizerRecord) -> None:
@@ -393,7 +386,7 @@ class Observer:
         self._follow(gradients, place)
         # Gradients that no scaler ever met are nobody's business, beside an idle scaler.
         self._apply(Event.OPTIMIZER_STEP, None, gradients, place)
-        gradients.remember("optimizer.step", place)
+        gradients.trail.append(("optimizer.step", place))
 
     def zero_grad(self, optimizer: Any, keep: bool) -> None:
         """`optimizer.zero_grad()` has returned; with `keep`, of `set_to_none=False`."""
@@ -405,7 +398,7 @@ class Observer:
         """`module.zero_grad()` has returned; sets that have no gradient now are seen later."""
         if not self.has_scaler:
             return
-        here = threading.get_ident()
+        here = get_ident()
         changed = [
             gradients
             for gradients in self.objects.sets()
@@ -422,7 +415,7 @@ class Observer:
         event = Event.ZERO_GRAD_KEEP if keep else Event.ZERO_GRAD
         place = self.place()
         self._apply(event, None, gradients, place)
-        gradients.remember("zero_grad", place)
+        gradients.trail.append(("zero_grad", place))
         gradients.note()
 
     def before_clip(self, parameters: Sequence[Any], bound: Any) -> list[GradientSet]:
@@ -435,7 +428,7 @@ class Observer:
             return sets  # the norm alone was wanted
         place = self.place()
         for gradients in sets:
-            if gradients.owner not in (None, threading.get_ident()):
+            if gradients.owner not in (None, get_ident()):
                 continue
             self._follow(gradients, place)
             record = self._partner(gradients)
@@ -443,7 +436,7 @@ class Observer:
                 self._apply(Event.CLIP, None, gradients, place, bound=limit)
             elif record is not None and gradients.was_edited():
                 self._tracker.forget(gradients.number)  # divided by hand, so it fits after all
-            gradients.remember("clip", place)
+            gradients.trail.append(("clip", place))
             if record is not None:
                 self._add(record, "clip", place)
         return sets
@@ -469,7 +462,7 @@ class Observer:
         if gradients.feeder is not None or gradients.overlaps:
             self._tracker.forget(gradients.number)
             return
-        partner = record or self._partner(gradients)
+        partner = (record or self._partner(gradients)) if violation is not None else None
         if violation is not None and partner is not None:
             self._judge(violation, place, partner, gradients, **facts)
 
@@ -495,10 +488,9 @@ class Observer:
 
     def _follow(self, gradients: GradientSet, place: Place) -> None:
         """Notice gradients that came, went or were changed without an event."""
-        is_changed = gradients.witness_moved()
-        present = gradients.present()
+        present, is_changed = gradients.look()
         if self._tracker.observe(gradients.number, present=present):
-            gradients.remember("gradients gone", place)
+            gradients.trail.append(("gradients gone", place))
         elif present and is_changed:
             self._tracker.forget(gradients.number)
             gradients.note()
@@ -508,8 +500,10 @@ class Observer:
         gradients = known.set
         if gradients is None:
             raise LookupError("an optimizer without a set")
-        self._tracker.share(known.number, gradients.number)
-        gradients.owner = threading.get_ident()
+        if known.shared is not gradients:
+            known.shared = gradients
+            self._tracker.share(known.number, gradients.number)
+        gradients.owner = get_ident()
         return gradients
 
     def _may_look(self, gradients: GradientSet, here: int) -> bool:
@@ -526,7 +520,7 @@ class Observer:
         return self.objects.scaler_of(number) if number else None
 
     def _add(self, record: ScalerRecord, kind: str, place: Place) -> None:
-        record.word = zlib.crc32(kind.encode(), record.word)
+        record.word = zlib.crc32(_BYTES[kind], record.word)
         if self.tell_call is not None:
             self.tell_call(record.number, kind, place)
 
@@ -539,11 +533,10 @@ class Observer:
 
     def _look_at_foreign(self, record: ScalerRecord, gradients: GradientSet, place: Place) -> None:
         """Gradients that one scaler has multiplied are about to be divided by another's scale."""
-        if self._tracker.gradient(gradients.number) is not Gradient.SCALED:
-            return
         was, now = gradients.scale, record.scale
-        is_known = was is not None and now is not None
-        if is_known and was != now and self._partner(gradients) is not record:
+        if was == now or was is None or now is None or self._partner(gradients) is record:
+            return
+        if self._tracker.gradient(gradients.number) is Gradient.SCALED:
             self.report("foreign-scaler", place, record, gradients, was=was)
 
     def _look_at_scale(self, record: ScalerRecord, place: Place) -> None:
@@ -556,6 +549,8 @@ class Observer:
             self.report("never-finite", place, record)
 
 
+#: What the word of a round is a hash of.
+_BYTES = {kind: kind.encode() for kind in ("scale", "backward", "unscale_", "clip", "step")}
 #: Broken rules that do their damage at a loss scale of 1, too.
 _WITHOUT_SCALE = frozenset(
     {

@@ -17,19 +17,35 @@ _CELL = "<ipython-input-"
 _ENTERS = ("__enter__", "__aenter__", "enter_context")
 
 
-def user_place(is_user: Callable[[str], bool]) -> Callable[[], Place]:
-    """A function that finds the innermost line of the stack whose file is the user's."""
+def user_place(
+    is_user: Callable[[str], bool],
+    skip: int = 1,
+    tell: Callable[[Place], None] = lambda _place: None,
+) -> Callable[[], Place]:
+    """A function that finds the innermost line of the stack whose file is the user's.
+
+    Args:
+        skip: so many frames are nobody's for certain, with the function's own. Python makes an
+            object of each frame that is looked at, and that costs more than the look.
+        tell: gets each line once.
+    """
     known: dict[str, bool] = {}
+    told: set[Place] = {NOWHERE}
+    frame_of = sys._getframe
 
     def place() -> Place:
-        frame = sys._getframe(1)
+        frame = frame_of(skip)
         while frame is not None:
             filename = frame.f_code.co_filename
             mine = known.get(filename)
             if mine is None:
                 mine = known[filename] = is_user(filename)
             if mine:
-                return filename, frame.f_lineno or 0
+                found = filename, frame.f_lineno or 0
+                if found not in told:
+                    told.add(found)
+                    tell(found)
+                return found
             frame = frame.f_back  # type: ignore[assignment]
         return NOWHERE
 
@@ -83,19 +99,22 @@ class Territory:
             return Owner.LIBRARY
         return Owner.NOBODY if path.startswith(self._standard) else Owner.USER
 
-    def caller(self, *, entering: bool = False) -> Place:
+    def caller(self, *, entering: bool = False, skip: int = 1) -> Place:
         """The innermost line that somebody has decided to run: the user's or a library's.
 
         Args:
+            skip: so many frames are nobody's for certain, with its own.
             entering: a context manager is being entered. A library's `__enter__`, and a generator
                 behind one, do it for whoever wrote the `with`.
         """
-        frame = sys._getframe(1)
+        frame, known = sys._getframe(skip), self._known
         while frame is not None:
             code = frame.f_code
-            is_for_another = entering and (code.co_flags & CO_GENERATOR or code.co_name in _ENTERS)
-            if not is_for_another and self.owner(code.co_filename) is not Owner.NOBODY:
-                return code.co_filename, frame.f_lineno or 0
+            owner = known.get(code.co_filename) or self.owner(code.co_filename)
+            if owner is not Owner.NOBODY:
+                is_for_another = code.co_flags & CO_GENERATOR or code.co_name in _ENTERS
+                if not (entering and is_for_another):
+                    return code.co_filename, frame.f_lineno or 0
             frame = frame.f_back  # type: ignore[assignment]
         return NOWHERE
 

@@ -83,14 +83,15 @@ class Regions:
     def entering(self, region: Any) -> None:
         """`__enter__` of a region is about to run."""
         regions, device, enabled = self._open.regions, region.device, bool(region._enabled)
+        key = id(region)
         for each in regions:
-            if each.key == id(region) and each.again is None:
+            if each.key == key and each.again is None:
                 each.again = self._place()
             each.island = each.island or not enabled
         is_users = not self._is_by_library()
         is_half = enabled and is_users and region.fast_dtype is torch.float16
         keeps = enabled and bool(region._cache_enabled)
-        entry = _Region(id(region), is_users, is_half, device, keeps, _state(device))
+        entry = _Region(key, is_users, is_half, device, keeps, _state(device))
         if is_half and self._half_backwards < _ENOUGH:
             entry.place = self._place()
         regions.append(entry)

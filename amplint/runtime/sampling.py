@@ -16,7 +16,7 @@ from amplint.runtime.forwards import Forwards, Kinds
 from amplint.runtime.measures import Pending, Shares, Weights, numbers, total_norm
 from amplint.runtime.objects import OptimizerRecord, ScalerRecord
 from amplint.runtime.observer import Feeding, Handed, Observer
-from amplint.runtime.places import Territory
+from amplint.runtime.places import Territory, user_place
 from amplint.runtime.sink import Plan, Sample, Sink
 
 #: Steps after a skipped one that are sampled beside the others, so that a run finds the origin of
@@ -41,15 +41,14 @@ class SamplingObserver(Observer):
     ) -> None:
         super().__init__(sink, territory, plan)
         self._every, self._complain = every, complain
+        self._user_place = user_place(territory.is_user)
         self._rounds = 0
         self._after_skips = _AFTER_SKIPS
         self._step: _Step | None = None
 
     # -- what an observer is told, and what of it belongs to the sampled step
 
-    def scaled(
-        self, scaler: Any, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]
-    ) -> None:
+    def scaled(self, scaler: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """See `Observer`; the loss before it is scaled."""
         self._in_step(lambda step: step.forwards.losses("loss", inputs))
         super().scaled(scaler, inputs, outputs)
@@ -111,7 +110,7 @@ class SamplingObserver(Observer):
             self._after_skips -= 1
             is_next = True
         if is_next:
-            self._step = _Step(Forwards(self._find_place, self._failed))
+            self._step = _Step(Forwards(self._user_place, self._failed))
 
     def _tell(self, step: _Step, record: ScalerRecord | None) -> None:
         number, update = (record.number, record.updates) if record else (0, self._rounds + 1)

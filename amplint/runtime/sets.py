@@ -8,6 +8,7 @@ witness: to look at a thousand gradients costs a fifth of a millisecond.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -60,7 +61,8 @@ class GradientSet:
         self.feeder: int | None = None
         #: The loss scale of its last scaled backward, None where only the device knows it.
         self.scale: float | None = None
-        self.trail: list[tuple[str, Place]] = []
+        #: The story: kinds of events, and where they were.
+        self.trail: deque[tuple[str, Place]] = deque(maxlen=_TRAIL)
         self._sites: dict[Place, _Site] = {}
         self._is_doubtful = False
         self._witness = next((p for p in parameters if p.requires_grad), None)
@@ -72,12 +74,6 @@ class GradientSet:
         """Keep no parameter alive: the optimizer has gone."""
         self.parameters = []
         self._witness = self._seen = None
-
-    def remember(self, kind: str, place: Place) -> None:
-        """Add an event to the story."""
-        self.trail.append((kind, place))
-        if len(self.trail) > _TRAIL:
-            del self.trail[: _TRAIL // 2]
 
     def note(self) -> None:
         """Remember how the witness's gradient looks, without keeping it alive."""
@@ -114,11 +110,19 @@ class GradientSet:
                 return True
         return False
 
+    def look(self) -> tuple[bool, bool]:
+        """Whether there are gradients, and whether the witness's was changed."""
+        gradient = None if self._witness is None else self._witness.grad
+        if gradient is None:
+            return self.present(), False
+        return True, self._has_moved(gradient)
+
     def witness_moved(self) -> bool:
         """Whether the witness's gradient is another one than noted, or was changed in place."""
         gradient = None if self._witness is None else self._witness.grad
-        if gradient is None:
-            return False
+        return gradient is not None and self._has_moved(gradient)
+
+    def _has_moved(self, gradient: Any) -> bool:
         is_noted = self._seen is not None and self._seen() is gradient
         return not is_noted or gradient._version != self._version
 
