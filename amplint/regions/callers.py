@@ -52,7 +52,7 @@ class Callers:
         if around is not None:
             yield around, ()
             return
-        seen = {function}
+        seen = set()
         pending: list[tuple[Function, Trail]] = [(function, ())]
         while pending and len(seen) < FUNCTION_LIMIT:
             inner, trail = pending.pop(0)
@@ -61,10 +61,11 @@ class Callers:
                     continue
                 longer = ((call, caller), *trail)
                 around = self.regions.around(call, caller)
+                way = caller, self.regions.left_out(call, caller, inner)
                 if around is not None:
                     yield around, longer
-                elif caller not in seen and len(longer) < CALLER_DEPTH:
-                    seen.add(caller)
+                elif way not in seen and caller is not function and len(longer) < CALLER_DEPTH:
+                    seen.add(way)
                     pending.append((caller, longer))
 
     def open_ends(self, node: ast.AST, function: Function) -> Iterator[Class]:

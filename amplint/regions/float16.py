@@ -103,6 +103,10 @@ def _half(
     if source.function is not function:  # what computes it and what uses it run in one region
         using = {region.opened for region, _ in callers.regions_around(use, function)}
         around = [(region, trail) for region, trail in around if region.opened in using]
+    else:  # the way may end at a test between the two
+        around = [
+            way for way in around if not callers.regions.is_excluded(way[0], use, function, way[1])
+        ]
     for region, trail in around:
         if is_float16_autocast(view, region.cast.call, region.cast.function):
             return HalfTensor(source.node, region, trail)

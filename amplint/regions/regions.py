@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.value_roles import ValueRoles
 from amplint.amp.view import AmpView
+from amplint.code.arguments import parameters, receiver_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module
@@ -22,6 +23,7 @@ from amplint.regions.contexts import Alternatives, Cast, Contexts
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
+from amplint.values.provenance import Activation
 from amplint.values.values import Values
 
 #: Calls are followed this deep into other functions, and into this many of them.
@@ -97,6 +99,7 @@ class Regions:
         self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
         self._inside: dict[Region, list[Inside]] = {}
         self._switches: dict[Cast, ast.expr] = {}
+        self._entries: dict[tuple[Trail, Function], tuple[Activation | None, bool]] = {}
         #: Answers of `islands` about whole functions.
         self.multiplying: dict[Function, bool] = {}
         #: Answers of `cached_weights` about expressions and classes.
@@ -162,30 +165,68 @@ class Regions:
     def inside(self, region: Region) -> list[Inside]:
         """Every call that runs inside a region, nearest functions first.
 
-        Each function is entered once, and not at all where autocast is off.
+        Each function is entered once with the same arguments left out, and not at all where
+        autocast is off.
         """
         if region not in self._inside:
-            self._inside[region] = [
-                item
-                for item in self._walk(region)
-                if not self.is_excluded(region, item.call, item.function, item.trail)
-            ]
+            found: dict[ast.Call, Inside] = {}
+            for item in self._walk(region):
+                if item.call not in found and not self.is_excluded(
+                    region, item.call, item.function, item.trail
+                ):
+                    found[item.call] = item
+            self._inside[region] = list(found.values())
         return self._inside[region]
 
     def is_excluded(
         self, region: Region, node: ast.AST, function: Function, trail: Trail = ()
     ) -> bool:
-        """Whether a node runs only where what switches the region on is false."""
-        if not region.cast.condition:
-            return False
+        """Whether no run of a region comes to a node on this way.
+
+        A test on the way asks that what switches the region on is false, or that an argument is
+        what the calls of the way do not pass.
+        """
         ways = (*trail, (node, function))
+        if region.cast.condition and self._is_off_on(region.cast, ways):
+            return True
+        activation, turned_away = self._entry(trail, function)
+        return turned_away or self._turns_away(node, function, activation)
+
+    def _is_off_on(self, cast: Cast, ways: Iterable[tuple[ast.AST, Function]]) -> bool:
+        """Whether tests on a way are true only where the autocast is off."""
         facts = Assumptions.of(
-            self.values, (test for call, where in ways for test in conditions_at(call, where))
+            self.values, (test for node, where in ways for test in conditions_at(node, where))
         )
-        return (
-            bool(facts.known)
-            and facts.decides(self._switch(region.cast), region.cast.function) is False
-        )
+        return bool(facts.known) and facts.decides(self._switch(cast), cast.function) is False
+
+    def _entry(self, trail: Trail, function: Function) -> tuple[Activation | None, bool]:
+        """The call by which a trail comes into a function, and whether a test before ends it."""
+        if not trail:
+            return None, False
+        if (trail, function) not in self._entries:
+            call, caller = trail[-1]
+            outer, turned_away = self._entry(trail[:-1], caller)
+            turned_away = turned_away or self._turns_away(call, caller, outer)
+            entry = Activation(function, call, caller, outer)
+            self._entries[trail, function] = entry, turned_away
+        return self._entries[trail, function]
+
+    def _turns_away(self, node: ast.AST, function: Function, activation: Activation | None) -> bool:
+        """Whether a test before a node fails for what one call of its function passes."""
+        if activation is None:
+            return False
+        for test in conditions_at(node, function):
+            if _asks_arguments(test.test, function):
+                truth = self.values.truth(test.test, function, activation)
+                if test.side not in truth:
+                    return True
+        return False
+
+    def left_out(
+        self, call: ast.Call, caller: Function, function: Function
+    ) -> tuple[Function, frozenset[str]]:
+        """A function and the parameters that a call of it leaves at their defaults."""
+        return function, frozenset(self.objects.bind(call, caller, function).defaults)
 
     def _switch(self, cast: Cast) -> ast.expr:
         """The condition of an autocast as an expression, always the same one."""
@@ -194,7 +235,7 @@ class Regions:
         return self._switches[cast]
 
     def _walk(self, region: Region) -> Iterator[Inside]:
-        seen = {region.function}
+        seen: set[tuple[Function, frozenset[str]]] = set()
         pending: list[Inside] = []
         for call in self._calls(region.function, region.parts, region):
             item = Inside(call, region.function)
@@ -203,11 +244,12 @@ class Regions:
         while pending:
             item = pending.pop(0)
             known = self.objects.callee(item.call, item.function)
-            if known is None or known in seen or len(item.trail) >= CALL_DEPTH:
+            if known is None or known is region.function or len(item.trail) >= CALL_DEPTH:
                 continue
-            if len(seen) > FUNCTION_LIMIT or _runs_later(known):
+            entered = self.left_out(item.call, item.function, known)
+            if entered in seen or len(seen) >= FUNCTION_LIMIT or _runs_later(known):
                 continue
-            seen.add(known)
+            seen.add(entered)
             trail = (*item.trail, (item.call, item.function))
             for call in self._calls(known, tuple(known.body), region):
                 inner = Inside(call, known, trail)
@@ -241,6 +283,12 @@ class Regions:
                 continue
             if not any(isinstance(outer, ast.Lambda) for outer in layout.ancestors(node)):
                 yield node
+
+
+def _asks_arguments(test: ast.expr, function: Function) -> bool:
+    """Whether a test names a parameter, the object of a method aside."""
+    names = parameters(function).keys() - {receiver_of(function)}
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(test))
 
 
 def _encloses(layout: Layout, part: ast.AST, opened: ast.expr) -> bool:
