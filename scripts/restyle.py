@@ -1,7 +1,8 @@
-"""Rewrite fixtures so that they do the same, and count where amplint answers something else.
+"""Rewrite programs so that they do the same, and count where amplint answers something else.
 
     python scripts/restyle.py [--style S]... [--fixture NAME] [--table] [--misses] [--write DIR]
     python scripts/restyle.py --execute [--style S]... [--fixture NAME]
+    python scripts/restyle.py --real DIR... --listed
 
 Each style of `restyling/table.py` rewrites each fixture, or says why it does not apply. The marks
 of a fixture stand on statements and go where these go. A mark is found if a finding with its code,
@@ -9,8 +10,12 @@ or a step of the finding's path, is on the marked row or on the call that leads 
 fixture counts as found if all its marks are; a good one as accused if there is any finding.
 `--execute` runs the original and the restyled program under torch and compares.
 
-Exit status: 0, 1 (a share below `--min-found`, a good fixture accused, another behaviour),
-2 (no such style or fixture).
+`--real` takes the files of `restyling/real.tsv` instead of fixtures, out of folders with checkouts:
+what amplint says about a file as it stands is expected of it in every style. `--listed` compares
+with `restyling/listed.tsv`, where each known violation has its reason.
+
+Exit status: 0, 1 (a share below `--min-found`, a good fixture accused, another behaviour; with
+`--listed` only a violation that is not listed), 2 (no such style, fixture or file).
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 
 from restyling.judging import Fixture, Verdict, fixtures, judge, restyled, write
+from restyling.listed import compared
 from restyling.program import DoesNotApplyError
+from restyling.real import real_files
 from restyling.table import STYLES
 
 HEADER = (
@@ -40,7 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"no such style: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    chosen = [one for one in fixtures() if one.name.startswith(options.fixture)]
+    try:
+        every = real_files(options.real) if options.real else fixtures()
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
+        return 2
+    chosen = [one for one in every if one.name.startswith(options.fixture)]
     if not chosen:
         print(f"no fixture begins with {options.fixture}", file=sys.stderr)
         return 2
@@ -61,6 +73,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--offset", type=int, default=0, help="how many fixtures --every leaves out"
     )
+    parser.add_argument(
+        "--real", nargs="+", type=Path, metavar="DIR", help="real files out of these checkouts"
+    )
+    parser.add_argument("--listed", action="store_true", help="compare with what is listed")
     parser.add_argument("--table", action="store_true", help="print a Markdown table")
     parser.add_argument("--misses", action="store_true", help="list misses and false alarms")
     parser.add_argument("--reasons", action="store_true", help="count why styles do not apply")
@@ -116,8 +132,20 @@ def _judge(styles: Sequence[str], chosen: Sequence[Fixture], options: argparse.N
         for style in styles:
             counts = Counter(one.reason for one in verdicts[style] if one.reason)
             print(f"{style}: {dict(counts.most_common())}")
+    if options.listed:
+        return _compare(verdict for style in styles for verdict in verdicts[style])
     failed = any(row.share < options.min_found or row.accused for row in rows)
     return 1 if failed else 0
+
+
+def _compare(verdicts: Iterable[Verdict]) -> int:
+    new, gone = compared(verdicts)
+    for one in new:
+        print("not listed:", *one, sep="\t")
+    for one in gone:
+        print("listed, but no more:", *one, sep="\t")
+    print(f"{len(new)} violations that are not listed, {len(gone)} listed ones that are no more")
+    return 1 if new else 0
 
 
 def _list(verdicts: Iterable[Verdict]) -> None:

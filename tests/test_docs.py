@@ -296,3 +296,14 @@ def test_every_module_of_a_described_room_is_named_once(room: str) -> None:
     modules = (ROOT / "amplint" / room).glob("*.py")
     expected = [f"{room}/{path.name}" for path in modules if path.name != "__init__.py"]
     assert sorted(named) == sorted(expected)
+
+
+def test_recipes_for_ci_take_no_cache_from_a_checkout() -> None:
+    """A pull request could bring one."""
+    recipes = [
+        line for line in README.read_text("utf-8").splitlines() if "--output-format github" in line
+    ]
+    recipes += re.findall(r"^    amplint check .*$", README.read_text("utf-8"), re.MULTILINE)
+    of_ci = [line for line in recipes if "run:" in line or "--output-format concise" in line]
+    assert len(of_ci) >= 2
+    assert all("--no-cache" in line for line in of_ci)

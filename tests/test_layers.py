@@ -209,3 +209,35 @@ def test_circles() -> None:
 )
 def test_the_order(start: str, end: str, allowed: bool) -> None:
     assert runs_down(start, end) is allowed
+
+
+#: Who opens files beside the one door, and why.
+OPENERS = {
+    "files.py": "the door",
+    "cache.py": "writes its entries",
+    "cli/output.py": "writes the report where it is asked to",
+    "cli/problem_matcher.py": "amplint's own data",
+    "cli/run.py": "writes the report of a run",
+    "cli/terminal.py": "what a reader that went away does not get",
+    "fixing/files.py": "writes what is fixed",
+    "plugins.py": "installed packages",
+}
+_OPENS = frozenset({"open", "read_text", "read_bytes", "fdopen"})
+
+
+def test_files_are_read_through_one_door() -> None:
+    """What a check reads: limits and kinds of files are known to `amplint/files.py` alone."""
+    package = ROOT / "amplint"
+    apart = ("live", "runtime", "probe", "selftest")  # run beside the user's program, or for it
+    openers = set()
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).as_posix()
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        names = {
+            getattr(node.func, "id", getattr(node.func, "attr", ""))
+            for node in nodes
+            if isinstance(node, ast.Call)
+        }
+        if names & _OPENS and not name.startswith(apart):
+            openers.add(name)
+    assert openers <= OPENERS.keys(), openers - OPENERS.keys()

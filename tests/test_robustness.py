@@ -120,7 +120,8 @@ def test_deep_nesting(depth: int) -> None:
     if depth <= 1_000 and sys.platform == "linux":  # elsewhere the stack does not grow
         compiled = {name for name in refused if _compiles(programs[name])}
         assert compiled <= {f"{chain}.py" for chain in CHAINS}
-    assert ("sum.py" in refused) == (depth > 5_000)
+    # From Python 3.12 on, calls through C have a limit that nobody can raise.
+    assert ("sum.py" in refused) == (depth > (5_000 if sys.version_info < (3, 12) else 1_000))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the stack grows on Linux only")

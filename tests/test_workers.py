@@ -153,6 +153,8 @@ import signal, sys, time
 from amplint import workers
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
 workers._start_method = lambda: sys.argv[1]
+if sys.argv[3] == "watched":
+    workers._PR_SET_PDEATHSIG = -1  # as where the kernel has no such thing
 
 def inputs():
     yield 0.0
@@ -169,13 +171,16 @@ if __name__ == "__main__":
 
 @needs_signals
 @pytest.mark.parametrize("seconds", ["0.1", "1000"], ids=["idle", "busy"])
-@pytest.mark.parametrize("ending", ["SIGTERM", "SIGHUP", "SIGKILL"])
-def test_workers_end_with_their_parent(tmp_path: Path, ending: str, seconds: str) -> None:
+@pytest.mark.parametrize(
+    ("ending", "way"),
+    [("SIGTERM", ""), ("SIGHUP", ""), ("SIGKILL", ""), ("SIGKILL", "watched")],
+)
+def test_workers_end_with_their_parent(tmp_path: Path, ending: str, way: str, seconds: str) -> None:
     """They hold its standard output: only when the last one is gone does it end."""
     script = tmp_path / "abandoned.py"
     script.write_text(_ABANDONED)
     running = subprocess.Popen(
-        [sys.executable, str(script), workers._start_method(), seconds],
+        [sys.executable, str(script), workers._start_method(), seconds, way],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,

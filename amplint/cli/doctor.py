@@ -53,6 +53,7 @@ def doctor(ctx: click.Context, self_test: bool, python: str | None) -> None:
     try:
         settings = load_settings()
         write_lines(map(printable, _configuration(settings)))
+        write_lines(map(printable, _plugins()))
         interpreter, hello = _torch(settings, python)
     except AmplintError as error:
         write_lines([printable(f"error: {error.message}")])
@@ -96,6 +97,23 @@ def _configuration(settings: Settings) -> Iterator[str]:
         if item.metadata.get("file_key", True) and value != getattr(default, item.name):
             yield f"  {item.name.replace('_', '-')} = {value!r}"
     yield f"cache: {folder_for(settings)}"
+
+
+def _plugins() -> Iterator[str]:
+    """The rules that installed packages bring.
+
+    Raises:
+        ConfigError: they cannot be used as they are.
+    """
+    from amplint.plugins import installed
+
+    packages: dict[str, list[str]] = {}
+    for plugin in installed().values():
+        packages.setdefault(plugin.package, []).append(plugin.code)
+    for package, codes in packages.items():
+        yield f"rules of {package}: {', '.join(sorted(codes))}"
+    if not packages:
+        yield "rules of other packages: none"
 
 
 def _torch(settings: Settings, python: str | None) -> tuple[Interpreter, Hello]:

@@ -159,7 +159,7 @@ def judge(style: str, fixture: Fixture) -> Verdict:
         return Verdict(style, fixture, reason=str(error))
     wanted = marks(program)
     answers = _answers(program, wanted)
-    found = _findings(program, fixture.codes)
+    found = findings(program, fixture.codes)
     missed = [
         mark
         for mark in wanted
@@ -175,7 +175,7 @@ def judge(style: str, fixture: Fixture) -> Verdict:
         if not any((*place, code) in every for place in places)
     }
     if accused and style in CHOSEN:
-        chosen = {code for code, _ in _findings(other_way(fixture.program), fixture.codes)}
+        chosen = {code for code, _ in findings(other_way(fixture.program), fixture.codes)}
         accused = {place for place in accused if place[2] not in chosen}
     return Verdict(style, fixture, _shown(missed), _shown(accused))
 
@@ -184,7 +184,7 @@ def _shown(places) -> tuple[str, ...]:
     return tuple(f"{name}:{row} {code}" for name, row, code in sorted(places))
 
 
-def _findings(program: Program, codes: tuple[str, ...]) -> list[tuple[str, list[tuple[str, int]]]]:
+def findings(program: Program, codes: tuple[str, ...]) -> list[tuple[str, list[tuple[str, int]]]]:
     """Codes with the places of the finding and of the steps of its path, the finding's first."""
     from amplint.checker import check_paths
     from amplint.config import Settings

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from amplint import plugins
 from amplint.cli import doctor
 from amplint.selftest import words
 
@@ -36,6 +37,27 @@ def test_a_broken_configuration_is_told(run, empty_folder: Path) -> None:
     result = run("doctor")
     assert (result.exit_code, "is no valid TOML" in result.stdout) == (2, True)
     assert result.stdout.startswith("amplint ")
+
+
+def test_plugins_are_named(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {code: plugins.Plugin(code, "acme", "acme-rules") for code in ("ACM102", "ACM101")}
+    monkeypatch.setattr(plugins, "installed", lambda: found)
+    assert "rules of acme-rules: ACM101, ACM102\n" in run("doctor").stdout
+
+
+def test_incidents_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confirmed before the repair, not after it; the runs themselves: tests/probe."""
+    asked: list[str] = []
+
+    def confirmed(folder: str, _interpreter: object) -> int:
+        asked.append(Path(folder).name)
+        return int(asked[-1] == "before")
+
+    monkeypatch.setattr(doctor, "_confirmed", confirmed)
+    told = list(doctor._incidents(None))  # type: ignore[arg-type]
+    assert ([good for _, good in told], len(asked)) == ([True] * 5, 10)
+    monkeypatch.setattr(doctor, "_confirmed", lambda *_: 1)
+    assert not any(good for _, good in doctor._incidents(None))  # type: ignore[arg-type]
 
 
 def test_this_torch_agrees(run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,24 @@ def test_a_linked_file_is_fixed_through_its_link(run, train: Path) -> None:
     assert train.read_text() == AFTER
 
 
+def test_a_link_out_of_the_checked_folder_is_not_followed(run, train: Path) -> None:
+    inside = train.with_name("inside")
+    inside.mkdir()
+    (inside / "link.py").symlink_to(train)
+    done = run("check", *UNSAFE, "inside")
+    assert done.exit_code == 2
+    assert "inside/link.py is not fixed: " in done.stderr
+    assert train.read_text() == BEFORE
+
+
+def test_a_hard_link_is_not_torn(run, train: Path) -> None:
+    other = train.with_name("other")
+    other.hardlink_to(train)
+    assert run("check", *UNSAFE, "train.py").exit_code == 2
+    assert train.samefile(other)
+    assert train.read_text() == BEFORE
+
+
 def test_the_settings_can_ask_for_fixes(run, train: Path) -> None:
     train.with_name("amplint.toml").write_text("fix = true\nunsafe-fixes = true\n")
     assert run("check", "--no-fix").exit_code == 1

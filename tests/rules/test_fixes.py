@@ -26,6 +26,27 @@ def fixed(code: str, source: str) -> str:
     return apply(source, resolve(found[0].fix.edits, lines, "\n"))
 
 
+#: Scales that only make the scaler allocate its tensors: there is nothing to go backward from.
+WARM_UPS = (
+    "scaler.scale(torch.zeros(1))\n",
+    "scaler.scale(torch.zeros(1, device='cuda'))\n",
+    "scaler.scale(torch.tensor(0.0))\n",
+    "zero = torch.zeros(1)\nscaler.scale(zero)\n",
+)
+
+
+@pytest.mark.parametrize("text", WARM_UPS)
+def test_a_warm_up_gets_no_backward(text: str) -> None:
+    source = HEAD + 'scaler = torch.amp.GradScaler("cuda")\n' + text
+    assert fixed("AMP114", source) == source
+
+
+def test_a_scale_of_a_loss_gets_its_backward() -> None:
+    loop = "def train(net, x, scaler: torch.amp.GradScaler):\n    loss = net(x).mean()\n"
+    source = HEAD + loop + "    scaler.scale(loss)\n"
+    assert fixed("AMP114", source) == source.replace("scale(loss)", "scale(loss).backward()")
+
+
 CASES = {
     "a device where the old scaler takes its scale": (
         "AMP209",
