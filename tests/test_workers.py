@@ -149,45 +149,51 @@ def test_where_no_thread_can_start(tmp_path: Path) -> None:
 
 
 _ABANDONED = """
-import signal, sys, time
+import os, signal, sys, time
 from amplint import workers
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
-workers._start_method = lambda: sys.argv[1]
-if sys.argv[3] == "watched":
+_, method, state, way = sys.argv
+workers._start_method = lambda: method
+if way == "watched":
     workers._PR_SET_PDEATHSIG = -1  # as where the kernel has no such thing
 
+def work(seconds):
+    if seconds:
+        os.write(1, b"busy\\n")
+        time.sleep(seconds)
+
 def inputs():
-    yield 0.0
-    yield 0.0
-    yield float(sys.argv[2])
-    yield float(sys.argv[2])
-    print("ready", flush=True)
-    time.sleep(1000)
+    yield from (0.0, 0.0)
+    if state == "busy":
+        yield from (1000.0, 1000.0)
+    else:
+        os.write(1, b"idle\\n")
+        time.sleep(1000)
 
 if __name__ == "__main__":
-    list(workers.run(time.sleep, inputs(), 2))
+    list(workers.run(work, inputs(), 2))
 """
 
 
 @needs_signals
-@pytest.mark.parametrize("seconds", ["0.1", "1000"], ids=["idle", "busy"])
+@pytest.mark.parametrize("state", ["idle", "busy"])
 @pytest.mark.parametrize(
     ("ending", "way"),
     [("SIGTERM", ""), ("SIGHUP", ""), ("SIGKILL", ""), ("SIGKILL", "watched")],
 )
-def test_workers_end_with_their_parent(tmp_path: Path, ending: str, way: str, seconds: str) -> None:
+def test_workers_end_with_their_parent(tmp_path: Path, ending: str, way: str, state: str) -> None:
     """They hold its standard output: only when the last one is gone does it end."""
     script = tmp_path / "abandoned.py"
     script.write_text(_ABANDONED)
     running = subprocess.Popen(
-        [sys.executable, str(script), workers._start_method(), seconds, way],
+        [sys.executable, str(script), workers._start_method(), state, way],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
     )
     assert running.stdout is not None
-    assert running.stdout.readline() == "ready\n"
-    time.sleep(0.5)
+    for _ in range(1 if state == "idle" else 2):
+        assert running.stdout.readline() == f"{state}\n"
     running.send_signal(getattr(signal, ending))
     assert running.communicate(timeout=600)[0] == ""
     assert running.returncode == -getattr(signal, ending)

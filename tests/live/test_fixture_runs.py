@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from tests.live.fixture_runs import FIXTURES, TABLE, Outcome
-from tests.live.programs import ROOT, environment
+from tests.live.programs import environment
 
 #: Good functions of which a run has something to say here, and why that is so.
 TOLD_HERE = {
@@ -56,9 +57,10 @@ def said(what: str) -> list[str]:
     if not hasattr(os, "fork"):
         pytest.skip("functions run in forked processes")
     command = [sys.executable, "-m", "tests.live.fixture_runs", what]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True, check=True
-    )
+    with tempfile.TemporaryDirectory() as folder:  # for what they save
+        done = subprocess.run(
+            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True, check=True
+        )
     return done.stdout.splitlines()
 
 
