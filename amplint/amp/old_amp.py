@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.target_torch import Version
-from amplint.code.module import Function, Module
+from amplint.code.module import CallSite, Function, Module
 from amplint.code.scopes import Imported, Scopes
 from amplint.code.tree import walk
 from amplint.values.objects import Objects
@@ -212,6 +212,23 @@ def asks_version(objects: Objects, test: ast.expr, function: Function, depth: in
             if any(asks_version(objects, value, there, depth - 1) for value, there in values):
                 return True
     return False
+
+
+def is_called_as_fallback(objects: Objects, function: Function) -> bool:
+    """Whether all who call a function are branches for a torch that lacks the newer interface."""
+
+    def is_one(call: CallSite) -> bool:
+        def asks(test: ast.expr) -> bool:
+            return asks_version(objects, test, call.function)
+
+        return is_fallback(call.node, call.function.module, asks)
+
+    calls = objects.calls_of(function)
+    return (
+        bool(calls)
+        and all(is_one(call) for call in calls)
+        and not objects.may_have_other_callers(function)
+    )
 
 
 def _reads_version(node: ast.AST, module: Module) -> bool:

@@ -106,6 +106,7 @@ from amplint.amp.old_amp import (
     Old,
     Use,
     asks_version,
+    is_called_as_fallback,
     is_fallback,
     is_newer,
     is_newer_optional,
@@ -256,6 +257,7 @@ class _Interface:
         self._import_fixes: dict[ast.stmt, Repair | None] = {}
         self._convertible: dict[Imported, bool] = {}
         self._optional: dict[str, bool] = {}
+        self._for_older: dict[Function, bool] = {view.module.body: False}
         source = view.module.source
         self._quote = "'" if source.count("'") > source.count('"') else '"'
         self._applicability = "unsafe" if _DEFAULTS.search(source) else "safe"
@@ -309,7 +311,12 @@ class _Interface:
         return self._optional[name]
 
     def _is_fallback(self, node: ast.AST) -> bool:
-        return is_fallback(node, self._view.module, self._asks_version)
+        if is_fallback(node, self._view.module, self._asks_version):
+            return True
+        function = self._function_around(node)
+        if function not in self._for_older:
+            self._for_older[function] = is_called_as_fallback(self._view.objects, function)
+        return self._for_older[function]
 
     def _asks_version(self, test: ast.expr) -> bool:
         return asks_version(self._view.objects, test, self._function_around(test))
