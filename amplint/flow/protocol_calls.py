@@ -341,12 +341,16 @@ class ProtocolCalls:
                     yield from (ast.unparse(item) for item in made if isinstance(item, ast.Call))
 
     def _optimizers_over(self, call: Call) -> frozenset[str] | None:
-        """Optimizers that own the clipped module's parameters, if that is known."""
+        """Optimizers over the clipped modules, parts of them, or what they are part of, if known."""
         clipped = call.named.get("parameters") or next(iter(call.positional), None)
         if clipped is None:
             return None
         modules = self.modules_in(clipped, call.state, call.function)
-        owners = {key for key, owned in self.parameters.items() if owned & modules}
+        owners = {
+            key
+            for key, owned in self.parameters.items()
+            if any(_related(one, two) for one in owned for two in modules)
+        }
         return frozenset(owners) or None
 
     def modules_in(self, node: ast.expr, state: State, function: Function) -> frozenset[str]:
