@@ -266,10 +266,16 @@ def _tests_for(view: FileView, guard: Condition, use: ScalerUse) -> bool:
 
 
 def _compares_with_float16(view: FileView, guard: Condition) -> bool:
-    """Whether one side of an undecided comparison is float16, in whatever spelling."""
+    """Whether one side of an undecided comparison is float16, in whatever spelling.
+
+    A flag stands for what was computed, wherever that was.
+    """
+    computed = view.values.origins.of(guard.test, guard.function).origins
+    tests = {guard.test: guard.function} | {item.expression: item.function for item in computed}
     return any(
-        dtype_meant(view.values.of(side, guard.function).only()) == "float16"
-        for node in ast.walk(guard.test)
+        dtype_meant(view.values.of(side, function).only()) == "float16"
+        for test, function in tests.items()
+        for node in ast.walk(test)
         if isinstance(node, ast.Compare)
         for side in (node.left, *node.comparators)
     )
