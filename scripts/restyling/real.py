@@ -47,6 +47,7 @@ def marked(name: str, text: str) -> Program:
     wanted: dict[int, set[str]] = defaultdict(set)
     for code, places in findings(Program({name: text}), ()):
         wanted[places[0][1]].add(code)
+    text = f"{text.rstrip()}\n"  # as the styles expect
     lines = text.splitlines(keepends=True)
     for row, codes in wanted.items():
         line = lines[row - 1].rstrip("\n")
