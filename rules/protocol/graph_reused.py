@@ -3,9 +3,9 @@
 A backward runs through a graph that an earlier backward has already freed.
 
 ## What it does
-Flags a second backward of the same loss, a backward inside a loop of a loss computed before the
-loop, and the backwards of two losses computed from one forward pass, where the first backward does
-not keep the graph.
+Flags a second backward of the same loss, also under another name or in a sum, a backward inside a
+loop of a loss computed before the loop, and the backwards of two losses computed from one forward
+pass, where the first backward does not keep the graph.
 
 ## Why is this bad?
 A backward frees what the forward pass stored. The second one through the same part of the graph
@@ -81,14 +81,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from amplint.amp import links
 from amplint.amp.graphs import Call, Graphs, Node, Trace
 from amplint.amp.losses import Backward, backwards_of, outputs_of
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import arguments, bindings_of, names_in
-from amplint.code.expressions import last_name
+from amplint.code.dataflow import Binding, arguments, bindings_of, names_in
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Function, Module
 from amplint.expectations import raises
@@ -149,18 +150,19 @@ def _again(
     by_loss: dict[str, list[Backward]] = {}
     for backward in backwards:
         by_loss.setdefault(backward.loss, []).append(backward)
-    places = {backward: index for same in by_loss.values() for index, backward in enumerate(same)}
+    parts = _parts(layout, by_loss.keys())
     for first in backwards:
         if first.keeps:
             continue
-        for second in by_loss[first.loss][places[first] + 1 :]:
-            if _is_rebound(layout, first, second):
-                break
-            if _both_run(layout, first, second):
-                message = AGAIN.format(loss=first.loss, row=first.call.lineno)
-                help = "delete one of the two, or compute the loss again before the second"
-                rests = _links(view, function, first.call, second.call)
-                yield view.finding(RULE, second.call, message, help, links=rests), second.call
+        seconds = (
+            *_of_the_same(layout, first, by_loss[first.loss]),
+            *_of_a_sum(layout, first, parts.get(first.loss, ()), by_loss),
+        )
+        for second in seconds:
+            message = AGAIN.format(loss=first.loss, row=first.call.lineno)
+            help = "delete one of the two, or compute the loss again before the second"
+            rests = _links(view, function, first.call, second.call)
+            yield view.finding(RULE, second.call, message, help, links=rests), second.call
         loop = _loop_over_one_loss(layout, first)
         if loop is not None:
             message = IN_LOOP.format(loss=first.loss, row=loop.lineno)
@@ -177,20 +179,76 @@ def _links(view: FileView, function: Function, first: ast.Call, second: ast.Call
     yield links.proved("identity", second, f"shares the graph of line {first.lineno}")
 
 
-def _is_rebound(layout: Layout, first: Backward, second: Backward) -> bool:
-    """Whether the loss gets another value between the two, or has none in this function."""
-    bindings = bindings_of(layout.function).get(first.loss, [])
-    return not bindings or any(
-        layout.before(first.call, binding.statement)
-        and layout.before(binding.statement, second.call)
-        for binding in bindings
+def _of_the_same(layout: Layout, first: Backward, same: list[Backward]) -> Iterator[Backward]:
+    """Later backwards of a loss that has no other value by then."""
+    if not bindings_of(layout.function).get(first.loss):
+        return
+    for second in same[same.index(first) + 1 :]:
+        if _is_bound_between(layout, first.loss, first.call, second.call):
+            return
+        if _both_run(layout, first.call, second.call):
+            yield second
+
+
+def _of_a_sum(
+    layout: Layout,
+    first: Backward,
+    parts: Sequence[tuple[str, Binding]],
+    by_loss: Mapping[str, list[Backward]],
+) -> Iterator[Backward]:
+    """Later backwards of another name of a loss, or of a sum with it.
+
+    Args:
+        parts: names and bindings that a loss goes into.
+    """
+    for name, binding in parts:
+        taken = binding.statement
+        for second in by_loss[name]:
+            early, late = first.call, taken
+            if layout.before(taken, first.call):
+                early, late = taken, first.call
+            ways = ((early, late), (first.call, second.call), (taken, second.call))
+            if not all(_both_run(layout, *way) for way in ways):
+                continue
+            if _is_bound_between(layout, first.loss, early, late):
+                continue
+            if not _is_bound_between(layout, name, taken, second.call):
+                yield second
+
+
+def _parts(layout: Layout, losses: AbstractSet[str]) -> dict[str, list[tuple[str, Binding]]]:
+    """Which losses are names of other losses, or sums with them: `total = first + second`."""
+    found: dict[str, list[tuple[str, Binding]]] = {}
+    bindings = bindings_of(layout.function)
+    for name in losses if len(losses) > 1 else ():
+        for binding in bindings.get(name, ()):
+            for part in _summands(binding.source):
+                if part in losses and part != name:
+                    found.setdefault(part, []).append((name, binding))
+    return found
+
+
+def _summands(value: ast.expr | None) -> Iterator[str]:
+    """The names that arithmetic puts together."""
+    if isinstance(value, ast.BinOp):
+        yield from _summands(value.left)
+        yield from _summands(value.right)
+    elif isinstance(value, (ast.Name, ast.Attribute)):
+        yield path_text(value) or ""
+
+
+def _is_bound_between(layout: Layout, name: str, first: ast.AST, second: ast.AST) -> bool:
+    """Whether a name gets another value on the way."""
+    return any(
+        layout.reaches(first, binding.statement) and layout.reaches(binding.statement, second)
+        for binding in bindings_of(layout.function).get(name, [])
     )
 
 
-def _both_run(layout: Layout, first: Backward, second: Backward) -> bool:
+def _both_run(layout: Layout, first: ast.AST, second: ast.AST) -> bool:
     """Whether one path runs both; two conditions of their own may exclude each other."""
-    ours, theirs = (set(layout.conditions(backward.call)) for backward in (first, second))
-    return not (ours - theirs and theirs - ours) and layout.reaches(first.call, second.call)
+    ours, theirs = (set(layout.conditions(node)) for node in (first, second))
+    return not (ours - theirs and theirs - ours) and layout.reaches(first, second)
 
 
 def _loop_over_one_loss(layout: Layout, backward: Backward) -> ast.For | ast.While | None:
