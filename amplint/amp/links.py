@@ -85,6 +85,12 @@ def stepped(view: AmpView, call: ScalerCall | CallSite) -> tuple[Link, ...]:
     return tuple(links)
 
 
+def runs(call: ScalerCall) -> Iterator[Link]:
+    """That a call in another function runs, where tests that nothing in sight decides allow it."""
+    for test in call.tests:
+        yield Link("reach", Standing.GUESS, ast.unparse(test), "lets the call run")
+
+
 def receiver_optimizer(view: AmpView, call: ast.Call, function: Function) -> Link:
     """The optimizer of `optimizer.step()`."""
     assert isinstance(call.func, ast.Attribute)

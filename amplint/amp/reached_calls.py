@@ -14,6 +14,8 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.findings import PathStep
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import Activation
 
 #: Calls are followed through this many functions.
 DEPTH = 3
@@ -33,6 +35,7 @@ class ScalerCall:
         given: the first argument of `method`, written likewise; "" where there is none in sight
             (`step(*optimizers)`), or where it is a local of another function.
         path: from `node` to `method`; empty where they are one.
+        tests: what is asked in the functions on the way, where nothing in sight says the answer.
     """
 
     node: ast.Call
@@ -41,6 +44,7 @@ class ScalerCall:
     scaler: str
     given: str
     path: tuple[PathStep, ...] = ()
+    tests: tuple[ast.expr, ...] = ()
 
 
 def calls_leading_to(view: AmpView, method: str, function: Function) -> Iterator[ScalerCall]:
@@ -72,9 +76,18 @@ def _sites(module: Module) -> dict[Function, list[CallSite]]:
 
 
 def reached(
-    view: AmpView, call: ast.Call, function: Function, method: str, depth: int = DEPTH
+    view: AmpView,
+    call: ast.Call,
+    function: Function,
+    method: str,
+    depth: int = DEPTH,
+    outer: Activation | None = None,
 ) -> Iterator[ScalerCall]:
-    """Where a call of a project function leads to `scaler.<method>(...)`, conditions aside."""
+    """Where a call of a project function may lead to `scaler.<method>(...)`.
+
+    Args:
+        outer: the call by which `function` was entered; None for any.
+    """
     if not depth or not view.may_reach(_WORDS[method], call, function):
         return
     callee = view.objects.callee(call, function)
@@ -82,21 +95,45 @@ def reached(
         return
     roles = view.roles_of(callee.module)
     called = view.step(call, function.module, f"call of `{callee.name}`")
+    activation = Activation(callee, call, function, outer)
     for node in layout_of(callee).nodes:
         if not isinstance(node, ast.Call):
             continue
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         if owner is None or last_name(node.func) != method or not roles.is_scaler(owner, callee):
-            for inner in reached(view, node, callee, method, depth - 1):
-                yield _seen_from(inner, callee, call, called)
-            continue
-        step = view.step(node, callee.module, f"`{ast.unparse(node.func)}` runs")
-        found = ScalerCall(node, node, callee, ast.unparse(owner), _first_argument(node), (step,))
-        yield _seen_from(found, callee, call, called)
+            every = list(reached(view, node, callee, method, depth - 1, activation))
+        else:
+            step = view.step(node, callee.module, f"`{ast.unparse(node.func)}` runs")
+            given = _first_argument(node)
+            every = [ScalerCall(node, node, callee, ast.unparse(owner), given, (step,))]
+        tests = _open_tests(view, node, activation) if every else None
+        if tests is not None:
+            for inner in every:
+                yield _seen_from(inner, callee, call, called, tests)
 
 
-def _seen_from(found: ScalerCall, callee: Function, call: ast.Call, called: PathStep) -> ScalerCall:
-    """A call in a function, seen from a call of that function."""
+def _open_tests(
+    view: AmpView, node: ast.AST, activation: Activation
+) -> tuple[ast.expr, ...] | None:
+    """The tests before a node that one call of its function leaves open; None if one fails."""
+    found: list[ast.expr] = []
+    for item in conditions_at(node, activation.callee):
+        truth = view.values.truth(item.test, item.function, activation)
+        if item.side not in truth:
+            return None
+        if len(truth) > 1:
+            found.append(item.test)
+    return tuple(found)
+
+
+def _seen_from(
+    found: ScalerCall,
+    callee: Function,
+    call: ast.Call,
+    called: PathStep,
+    tests: tuple[ast.expr, ...],
+) -> ScalerCall:
+    """A call in a function, seen from a call of that function, which these tests do not forbid."""
     root = found.given.partition(".")[0].partition("[")[0]
     is_local = root in bindings_of(callee)
     return ScalerCall(
@@ -106,6 +143,7 @@ def _seen_from(found: ScalerCall, callee: Function, call: ast.Call, called: Path
         as_caller_writes(found.scaler, callee, call),
         "" if is_local else as_caller_writes(found.given, callee, call),
         (called, *found.path),
+        (*tests, *found.tests),
     )
 
 

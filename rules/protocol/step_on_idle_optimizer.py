@@ -60,6 +60,8 @@ No fix is offered: which parameters are meant to be trained cannot be read from 
 Only local names in one function or script, and only an optimizer over `model.parameters()` as a
 whole, which a called function may have built. A helper that freezes is followed if it does nothing else. Silent where anything unfreezes parameters or the model is handed on. The two networks of a
 GAN are not followed: a generator's loss also gives the discriminator gradients.
+Where the step stands in another function under a test that nothing in sight decides, the finding is
+only `info`.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: `GradScaler.step`
@@ -133,7 +135,7 @@ def check(view: FileView) -> Iterator[Finding]:
             owned, made = built
             trained = links.model(view, ast.Name(owned, ast.Load()), function)
             idle = links.proved("effect", made, "holds parameters without gradients")
-            rests = (*links.stepped(view, call), trained, idle)
+            rests = (*links.stepped(view, call), *links.runs(call), trained, idle)
             yield view.finding(RULE, call.node, message, help, path=call.path, links=rests)
 
 
