@@ -12,7 +12,7 @@ from amplint.amp.reached_calls import ScalerCall
 from amplint.amp.roles import Role
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import arguments
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Class, Function
 from amplint.findings import Link, Standing
 from amplint.values.conditions import conditions_at
@@ -27,6 +27,11 @@ _STANDINGS = {
     Firmness.DEFAULT: Standing.CODE,
     Firmness.CHOICE: Standing.OPTION,
 }
+#: Functions and methods that say what a tensor is like, and nothing of its numbers.
+_ABOUT_SHAPE = frozenset(
+    ("dim", "ndimension", "size", "numel", "len", "isinstance", "hasattr", "is_tensor")
+    + ("is_floating_point", "get_device", "type")
+)
 
 
 def participant(
@@ -83,6 +88,24 @@ def stepped(view: AmpView, call: ScalerCall | CallSite) -> tuple[Link, ...]:
     if node.args:
         links.append(participant(view, node.args[0], call.function, Role.OPTIMIZER, optimizer))
     return tuple(links)
+
+
+def data_decides(node: ast.AST, function: Function, tensors: Iterable[ast.expr]) -> Iterator[Link]:
+    """That a node runs, where a test before it computes something of the tensors that it gets.
+
+    `if scores.max() > 1`: what numbers there are is not in the text.
+    """
+    used = {
+        each.id for tensor in tensors for each in ast.walk(tensor) if isinstance(each, ast.Name)
+    }
+    for item in conditions_at(node, function):
+        calls = [each for each in ast.walk(item.test) if isinstance(each, ast.Call)]
+        numbers = (call for call in calls if last_name(call.func) not in _ABOUT_SHAPE)
+        read = {
+            each.id for call in numbers for each in ast.walk(call) if isinstance(each, ast.Name)
+        }
+        if read & used:
+            yield Link("reach", Standing.GUESS, ast.unparse(item.test), "comes out so")
 
 
 def runs(call: ScalerCall) -> Iterator[Link]:

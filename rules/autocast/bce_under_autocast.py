@@ -66,7 +66,7 @@ Losses that are chosen by name from a registry are not found. A loss object is f
 definition in sight is a `BCELoss`. Silent where a condition around the call excludes autocast, or asks
 torch for it; one that speaks of mixed precision and says nothing in sight makes it `info`. A region whose device type is not known is taken for CUDA.
 Where a float16 region trains something that is not in sight, and the project builds the module around
-the loss, the finding is only `info`.
+the loss, the finding is only `info`; so it is where a test computes something of the loss's arguments.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Prefer binary_cross_entropy_with_logits over
@@ -179,7 +179,8 @@ def _finding(view: FileView, region: Region, item: Inside, reach: Link, doubt: s
     path = path_to(view, region, item, "binary cross entropy runs with autocast still on")
     help = HELP.format(device=device)
     loss = links.proved("object", item.call.func, "is torch's binary cross entropy")
-    rests, fix = (region.link, loss, reach), _on_logits(view, item)
+    data = links.data_decides(item.call, item.function, item.call.args)
+    rests, fix = (region.link, loss, reach, *data), _on_logits(view, item)
     return view.finding(RULE, item.call, message, help, path=path, links=rests, fix=fix)
 
 

@@ -68,7 +68,7 @@ or an attribute. `float("-inf")` is right, too, unless a row is masked completel
 ## Known limits
 A tensor is taken to be float16 only where its computation is in sight: a parameter of the function
 is unknown. Where a float16 region trains something that is not in sight, and the project builds the
-module, the finding is only `info`. Operations that autocast runs in float32 on CUDA (softmax, norms, sums) end it.
+module, the finding is only `info`; so it is where a test computes something of the tensor. Operations that autocast runs in float32 on CUDA (softmax, norms, sums) end it.
 `torch.where` and indexed assignment are not flagged: they store infinity instead of raising.
 
 ## References
@@ -212,7 +212,9 @@ def _finding(
         name=site.method,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    rests = (half.link, half.tensor(tensor), links.held(value.firmness, name, "takes the constant"))
+    takes = links.held(value.firmness, name, "takes the constant")
+    data = links.data_decides(site.node, site.function, (tensor,))
+    rests = (half.link, half.tensor(tensor), takes, *data)
     assert isinstance(value.content, (int, float))
     dtype = name if site.dotted in _MAKING else f"{name}.dtype"
     help = HELP.format(dtype=dtype, end=_end(value))
