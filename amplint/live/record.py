@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 #: Version of the format, in the first line of each record.
@@ -22,19 +22,24 @@ FORMAT = 1
 SUFFIX = ".jsonl"
 #: Lines that are kept in memory where nothing can be written.
 _KEPT = 2000
+#: Variables of torchrun, Slurm, Open MPI and MPICH.
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 
 
 def rank_of_process() -> int | None:
     """The place of this process in its job, None if it has none."""
-    return next(
-        (int(os.environ[name]) for name in _RANKS if os.environ.get(name, "").isdigit()), None
-    )
+    return _first_number(_RANKS)
 
 
-def _number(name: str) -> int:
-    text = os.environ.get(name, "")
-    return int(text) if text.isdigit() else 0
+def local_rank_of_process() -> int:
+    """Its place among the processes of its node."""
+    return _first_number(_LOCAL) or 0
+
+
+def _first_number(names: Iterable[str]) -> int | None:
+    found = (os.environ.get(name, "") for name in names)
+    return next((int(text) for text in found if text.isdigit()), None)
 
 
 class Recorder:
@@ -98,7 +103,7 @@ class Recorder:
             "k": "head",
             "format": FORMAT,
             "rank": rank,
-            "local": _number("LOCAL_RANK"),
+            "local": local_rank_of_process(),
             "restart": int(restart) if restart.isdigit() else 0,
             "host": host,
             "pid": self._pid,

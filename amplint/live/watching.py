@@ -15,7 +15,7 @@ import torch
 
 import amplint
 from amplint.live import catalogue
-from amplint.live.record import Recorder
+from amplint.live.record import Recorder, local_rank_of_process
 from amplint.protocol import VIOLATIONS
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
@@ -84,8 +84,8 @@ class Journal:
         """
         if not found.count & (found.count - 1):
             self.write(found)
-        is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-        if found.count == 1 and not self._options.quiet and is_first:
+        is_first = found.count == 1 and local_rank_of_process() == 0
+        if is_first and not self._options.quiet:
             self.say(headline(found))
         level, stop_on = catalogue.ENTRIES[found.slug].level, self._options.stop_on
         raises = found.slug in VIOLATIONS and VIOLATIONS[found.slug].raises
