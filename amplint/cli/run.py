@@ -15,6 +15,7 @@ from amplint.errors import UsageError
 if TYPE_CHECKING:
     from amplint.live.joined import Joined
     from amplint.live.merge import Run
+    from amplint.live.progress import Terminal
 
 _NEVER = "never"
 #: The page of a run, in its folder.
@@ -55,6 +56,9 @@ LEVELS = ("error", "warning", "info", _NEVER)
 @click.option(
     "--every", type=click.IntRange(1), metavar="N", help="Record the calls of one update in N."
 )
+@click.option(
+    "--progress", is_flag=True, help="Say how far it is on the terminal, where its output is not."
+)
 @click.option("--with-check", is_flag=True, help="Say what the run confirms of `amplint check`.")
 @click.option(
     "--user",
@@ -76,6 +80,7 @@ def run(
     stop_on: str | None,
     sample: int | None,
     every: int | None,
+    progress: bool,
     with_check: bool,
     user: tuple[str, ...],
     python: str | None,
@@ -106,7 +111,7 @@ def run(
         "sample": sample or 0,
         "every": every or 0,
     }
-    status, seen = launched(whole, out, options)
+    status, seen = launched(whole, out, options, _terminal() if progress else None)
     found = checked(seen) if with_check else None
     if found is not None:
         write_lines(map(printable, found.lines), sys.stderr)
@@ -184,8 +189,23 @@ def _page(run: Run, name: str) -> str:
     return f", with a page: {PAGE}"
 
 
-def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tuple[int, Run]:
+def _terminal() -> Terminal | None:
+    """Where a line about progress goes; where it has no place of its own, that is said."""
+    from amplint.live.progress import Terminal
+
+    terminal = Terminal.open()
+    if terminal is None:
+        _say("no progress line: there is no terminal that the program does not write to")
+    return terminal
+
+
+def launched(
+    whole: list[str], out: str | None, options: dict[str, Any], terminal: Terminal | None = None
+) -> tuple[int, Run]:
     """Run a command; its exit status and what was recorded.
+
+    Args:
+        terminal: where to say how far it is.
 
     Raises:
         UsageError: it cannot be run.
@@ -199,7 +219,9 @@ def launched(whole: list[str], out: str | None, options: dict[str, Any]) -> tupl
         folder = launch.make_folder(out, whole)
         # Where each rank has a parent of its own (srun), one of them is enough.
         is_heard = not options.get("quiet") and not rank_of_process()
-        with Following(folder, _say) if is_heard else contextlib.nullcontext():
+        tell = _say if is_heard else _keep_quiet
+        is_followed = is_heard or terminal is not None
+        with Following(folder, tell, terminal) if is_followed else contextlib.nullcontext():
             status = launch.run(whole, folder, options)
     except OSError as error:
         raise UsageError(f"cannot run {whole[0]}: {error.strerror or error}") from error
@@ -214,6 +236,10 @@ def _say(words: str) -> None:
     from amplint.cli.terminal import tell
 
     tell(f"amplint: {words}")
+
+
+def _keep_quiet(_words: str) -> None:
+    """Somebody else tells it, or nobody wants to hear it."""
 
 
 def _sarif(seen: Run, joined: list[Joined]) -> str:

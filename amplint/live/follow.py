@@ -17,6 +17,7 @@ from typing import Any
 
 from amplint.live.catalogue import headline
 from amplint.live.merge import Process, Round, process_of, round_of
+from amplint.live.progress import Progress, Terminal
 from amplint.live.ranks import Lineup
 from amplint.live.record import SUFFIX
 
@@ -73,6 +74,7 @@ class Follower:
         self._tails: dict[str, Tail] = {}
         #: By restart and number of the scaler.
         self._lineups: dict[tuple[int, int], Lineup] = {}
+        self.progress = Progress()
         self._told: set[_Key] = set()
         #: What other ranks than the first have seen, and who.
         self._pending: dict[_Key, tuple[str, dict[str, Any]]] = {}
@@ -102,9 +104,12 @@ class Follower:
                 else:
                     self._find(tail, line)
         process = tail.process
-        if process is None or process.rank is None:
+        if process is None:
             return
         for scaler, rounds in fresh.items():
+            self.progress.add(process.name, scaler, rounds)
+            if process.rank is None:
+                continue
             key = process.restart, scaler
             lineup = self._lineups.setdefault(key, Lineup(scaler, _WAITING))
             lineup.add(process, rounds)
@@ -123,12 +128,19 @@ class Following:
     Args:
         folder: of the run.
         tell: gets each line.
+        terminal: where to say how far the run is.
         every: seconds between two looks.
     """
 
-    def __init__(self, folder: str, tell: Callable[[str], None], every: float = _EVERY) -> None:
+    def __init__(
+        self,
+        folder: str,
+        tell: Callable[[str], None],
+        terminal: Terminal | None = None,
+        every: float = _EVERY,
+    ) -> None:
         self._follower = Follower(folder)
-        self._tell, self._every = tell, every
+        self._tell, self._terminal, self._every = tell, terminal, every
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -141,6 +153,10 @@ class Following:
         self._has_ended.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._terminal is not None:
+            with contextlib.suppress(Exception):
+                self._look(lambda _words: None)  # the report is about to tell it
+            self._terminal.close()
 
     def _run(self) -> None:
         if hasattr(signal, "pthread_sigmask"):  # they are for the thread that waits for the command
@@ -150,6 +166,11 @@ class Following:
             began = time.monotonic()
             # A folder that is gone, a terminal that was closed: the report at the end says so.
             with contextlib.suppress(Exception):
-                for words in self._follower.look():
-                    self._tell(words)
+                self._look(self._tell)
             pause = max(self._every, _REST * (time.monotonic() - began))
+
+    def _look(self, tell: Callable[[str], None]) -> None:
+        for words in self._follower.look():
+            tell(words)
+        if self._terminal is not None:
+            self._terminal.show(self._follower.progress.words())
