@@ -17,6 +17,32 @@ from amplint.protocol.violations import BEYOND_THE_TABLE
 from amplint.rules import TABLE
 
 LEVELS = ("info", "warning", "error")
+#: What a run cannot see, whatever the program does: what stands first is in each report's text.
+UNSEEN = (
+    "what runs inside a compiled graph",
+    "gradients that the program sets or changes by itself",
+    "processes that were started without PYTHONPATH (`python -E`, `-I`, a cleaned environment)",
+    "a scaler class that never calls the methods of torch's",
+    "reading and writing attributes of a scaler",
+    "what a program concludes from the loss scale",
+    "numbers of an optimizer",
+    "what hooks of an optimizer do",
+    "weights that no optimizer holds",
+    "what a program does with the value of a loss",
+    "what a program does with a norm or a gradient",
+    "dtypes inside a forward",
+    "dtypes inside a loss",
+    "casts of modules",
+    "grad modes of modules",
+    "schedulers",
+    "what a program saves under which name",
+    "a switch of the program that is set otherwise, and lines that did not run",
+    "how an argument is given",
+    "the age of a name",
+    "the age of a library",
+)
+#: So many of them are in the text; the page and JSON have all.
+FIRST_UNSEEN = 4
 
 
 @dataclass(frozen=True, slots=True)

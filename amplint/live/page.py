@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from amplint.live import curve, layers, report
-from amplint.live.catalogue import place
+from amplint.live.catalogue import UNSEEN, place
 from amplint.live.merge import Process, Run, Seen
 from amplint.live.ranks import disagreements
 from amplint.rules import TABLE
@@ -63,7 +63,9 @@ def render(run: Run) -> Iterator[str]:
     for process in run.processes:
         for line in report.process_lines(process):
             yield f"<li>{escape(line)}</li>"
-    yield f"</ul><h2>What was not observed</h2><p>{escape(report.UNSEEN)}</p>"
+    yield "</ul><h2>What was not observed</h2><ul>"
+    yield from (f"<li>{escape(each)}</li>" for each in UNSEEN)
+    yield "</ul>"
     yield "</main></body></html>"
 
 

@@ -7,17 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from amplint.live.catalogue import LEVELS, place
+from amplint.live.catalogue import FIRST_UNSEEN, LEVELS, UNSEEN, place
 from amplint.live.merge import Process, Round, Run, Seen
 from amplint.live.ranks import disagreements
 from amplint.rules import TABLE
 
 #: Findings that the text shows; the others are counted.
 _SHOWN = 20
-UNSEEN = (
-    "Not seen: what runs inside a compiled graph, gradients that the program changes by itself, and "
-    "processes that were started without PYTHONPATH (`python -E`, `-I`)."
-)
 
 
 def text(run: Run) -> Iterator[str]:
@@ -35,7 +31,7 @@ def text(run: Run) -> Iterator[str]:
         yield from process_lines(process)
     yield verdict(run)
     if any(process.failed for process in run.processes) or not run.findings:
-        yield UNSEEN
+        yield f"Not seen: {'; '.join(UNSEEN[:FIRST_UNSEEN])}. The page has the whole list."
 
 
 def verdict(run: Run) -> str:
@@ -155,6 +151,7 @@ def as_json(run: Run, checked: list[dict[str, Any]] | None = None) -> str:
             "findings": [_finding(found) for found in run.findings],
             "disagreements": [asdict(each) for each in disagreements(run.processes)],
             "processes": [_process(process) for process in run.processes],
+            "unseen": UNSEEN,
             **({} if checked is None else {"check": checked}),
         },
         indent=1,

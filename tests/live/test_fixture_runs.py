@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 import pytest
 
-from tests.live.fixture_runs import FIXTURES, TABLE, Outcome
-from tests.live.programs import environment
+from amplint.live.catalogue import UNSEEN
+from tests.live.fixture_runs import FIXTURES, TABLE, WHY_NOT, Outcome
+from tests.live.programs import ROOT, environment
 
 #: Good functions of which a run has something to say here, and why that is so.
 TOLD_HERE = {
@@ -20,6 +22,21 @@ TOLD_HERE = {
     # "cuda" means the CPU here, where these programs and libraries switch their scaler off.
     ("AMP204/good_device.py", "train"): {"float16-without-scaler"},
     ("AMP206/good_library.py", "train"): {"float16-without-scaler"},
+}
+#: Reasons that hold for these runs on a CPU, with these arguments.
+ONLY_HERE = {
+    "cuda means the CPU here, and its region inside is off",
+    "no region is what a float32 program has, too",
+    "one device is at hand here",
+    "the backward outside the region runs in float32: nothing is lost",
+    "the exception that is swallowed does not come here",
+    "the guard is set as the code needs it here",
+    "the guards agree as they are set here",
+    "the library's own scaler is off here",
+    "the new scaler begins where the old one was: nothing is lost here",
+    "the program has changed the gradients by itself: unknown",
+    "threads of DataParallel need several devices",
+    "transformers is no part of the tests",
 }
 #: Torch's own words where a part of a program, a step without its backward, is called alone.
 _PART = "_scale is None"
@@ -38,6 +55,19 @@ def test_what_is_told_shrinks_only_on_purpose() -> None:
     gone = {file for file, _ in table.keys() - now.keys() if (FIXTURES / file).exists()}
     assert gone <= {file for file, _ in now.keys() - table.keys()}, "a mark that is gone moved"
     assert [key for key, words in table.items() if words == "not told"] == []
+
+
+def test_reports_and_documents_name_all_that_a_run_cannot_see() -> None:
+    """A reason of the table is of these runs alone, or stands in each report."""
+    document = (ROOT / "docs" / "live.md").read_text("utf-8")
+    words = " ".join(document.split())
+    assert [each for each in UNSEEN if each not in words] == []
+    general = [each for each in WHY_NOT.values() if each not in ONLY_HERE]
+    stems = [
+        re.sub(" (is|are) (no event|not followed|not looked at)$", "", each) for each in general
+    ]
+    assert [each for each in stems if not any(each in entry for entry in UNSEEN)] == []
+    assert set(WHY_NOT.values()) >= ONLY_HERE
 
 
 def test_good_functions_are_silent() -> None:
