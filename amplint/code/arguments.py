@@ -28,8 +28,9 @@ class Kind(Enum):
     WORDS = "**"
 
 
-_BY_POSITION = frozenset({Kind.POSITIONAL_ONLY, Kind.PLAIN})
-_BY_NAME = frozenset({Kind.PLAIN, Kind.KEYWORD_ONLY})
+# Tuples, because the hash of an Enum's member is computed in Python, for every parameter.
+_BY_POSITION = (Kind.POSITIONAL_ONLY, Kind.PLAIN)
+_BY_NAME = (Kind.PLAIN, Kind.KEYWORD_ONLY)
 #: Decorators under which a function keeps the parameters that its definition lists.
 _KEEPS = frozenset(
     ("staticmethod", "classmethod", "abstractmethod", "override", "overload", "final", "wraps")

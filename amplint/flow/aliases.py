@@ -32,6 +32,12 @@ BOUND_EVENTS = {
 _PASSES_ON = frozenset({"enumerate", "zip", "items", "values", "get", "list", "tuple", "reversed"})
 _FILLS = frozenset({"append", "add", "insert", "extend", "register", "setdefault"})
 
+#: Nodes that bind a name or fill a parameter.
+_TELLING = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Call}
+)
+_CONSTANT = (ast.Constant, ast.BinOp, ast.Compare, ast.JoinedStr, ast.Lambda)
+
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
@@ -72,31 +78,46 @@ def find_aliases(module: Module, roles: Roles, imported: Iterable[str]) -> Alias
     return _Collector(module, roles, own | set(imported)).collect()
 
 
-_TELLING = frozenset(
-    {ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Call}
-)
-_CONSTANT = (ast.Constant, ast.BinOp, ast.Compare, ast.JoinedStr, ast.Lambda)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Told:
+    """What the text of a module says about other names, whatever the roles in it are.
+
+    Args:
+        direct: name -> last names of what it may be.
+        made: name -> names of the callees that may give it.
+        lambdas: name -> the lambdas that it is bound to, None for anything else.
+        closures: names with the lambdas in what they are bound to, and the functions around these.
+        events: names with what they may be if no method of a participant is meant.
+    """
+
+    direct: Mapping[str, set[str]]
+    made: Mapping[str, set[str]]
+    lambdas: Mapping[str, list[ast.Lambda | None]]
+    closures: list[tuple[str, ast.Lambda, Function]]
+    events: list[tuple[str, ast.Attribute, Function]]
 
 
 class _Collector:
+    """Adds to what the text says what the roles of a module say."""
+
     def __init__(self, module: Module, roles: Roles, callables: set[str]) -> None:
-        self.module = module
         self.roles = roles
         self.callables = callables
-        self.functions = _functions_by_name(module)
-        self.methods = _methods_by_class(module)
+        self.told = module.once(_told_by)
         self.direct: dict[str, set[str]] = {}
         self.words: dict[str, set[str]] = {}
-        self.made: dict[str, set[str]] = {}
-        self.lambdas: dict[str, list[ast.Lambda | None]] = {}
 
     def collect(self) -> Aliases:
-        for function in self.module.functions:
-            for node in function.nodes:
-                if type(node) not in _TELLING:  # of most nodes this is the only question
-                    continue
-                for name, value in self._bindings(node):
-                    self._note(name, value, function)
+        told = self.told
+        self.direct = {name: set(others) for name, others in told.direct.items()}
+        for name, closure, function in told.closures:
+            self._note_lambda(name, closure, function)
+        for name, part, function in told.events:
+            word = self._bound_event(part, function)
+            if word is not None:
+                self.words.setdefault(name, set()).add(word)
+            elif part.attr != name:
+                self.direct.setdefault(name, set()).add(part.attr)
         targets = _closed(self.direct, self.callables)
         others = {**dict.fromkeys(self.words, frozenset()), **_closed(self.direct, self.words)}
         words = {
@@ -105,15 +126,64 @@ class _Collector:
         }
         choices = {
             name
-            for name, makers in self.made.items()
+            for name, makers in told.made.items()
             if len(makers & self.callables) > 1 or makers & targets.keys()
         }
         lambdas = {
             name: found[0]
-            for name, found in self.lambdas.items()
+            for name, found in told.lambdas.items()
             if len(found) == 1 and found[0] is not None
         }
         return Aliases(targets, words, frozenset(choices), lambdas)
+
+    def _note_lambda(self, name: str, value: ast.Lambda, function: Function) -> None:
+        """What calling a lambda does, under the name that it gets."""
+        for node in walk(value.body):
+            if isinstance(node, ast.Call):
+                called = callee_name(node)
+                words = protocol_words(node, called, function, self.roles)
+                if words:
+                    self.words.setdefault(name, set()).update(words)
+                if called and called != name:
+                    self.direct.setdefault(name, set()).add(called)
+
+    def _bound_event(self, part: ast.Attribute, function: Function) -> str | None:
+        """The protocol word of `scaler.step`, if the method belongs to a participant."""
+        if part.attr == "backward":
+            return BOUND_EVENTS[part.attr]
+        if self.roles.is_scaler(part.value, function):
+            return BOUND_EVENTS[part.attr]
+        role = self.roles.role_of(part.value, function)
+        if role is Role.OPTIMIZER or self.roles.is_optimizer(part.value, function):
+            return "plain_step" if part.attr == "step" else BOUND_EVENTS[part.attr]
+        return None
+
+
+def _told_by(module: Module) -> _Told:
+    return _Reader(module).told()
+
+
+class _Reader:
+    """Reads the text of a module."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.functions = _functions_by_name(module)
+        self.methods = _methods_by_class(module)
+        self.direct: dict[str, set[str]] = {}
+        self.made: dict[str, set[str]] = {}
+        self.lambdas: dict[str, list[ast.Lambda | None]] = {}
+        self.closures: list[tuple[str, ast.Lambda, Function]] = []
+        self.events: list[tuple[str, ast.Attribute, Function]] = []
+
+    def told(self) -> _Told:
+        for function in self.module.functions:
+            for node in function.nodes:
+                if type(node) not in _TELLING:  # of most nodes this is the only question
+                    continue
+                for name, value in self._bindings(node):
+                    self._note(name, value, function)
+        return _Told(self.direct, self.made, self.lambdas, self.closures, self.events)
 
     def _bindings(self, node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         if isinstance(node, ast.Assign):
@@ -155,44 +225,18 @@ class _Collector:
         if isinstance(value, ast.Lambda) or name in self.lambdas:
             known = value if isinstance(value, ast.Lambda) else None
             self.lambdas.setdefault(name, []).append(known)
-        for closure in _lambdas(value):
-            self._note_lambda(name, closure, function)
+        self.closures += ((name, closure, function) for closure in _lambdas(value))
         if isinstance(value, _CONSTANT):
             return
         for maker in _makers(value):
             self.made.setdefault(name, set()).add(maker)
         for part in _parts(value):
-            word = self._bound_event(part, function)
-            if word is not None:
-                self.words.setdefault(name, set()).add(word)
+            if isinstance(part, ast.Attribute) and part.attr in BOUND_EVENTS:
+                self.events.append((name, part, function))
                 continue
             other = _last(part)
             if other and other != name:
                 self.direct.setdefault(name, set()).add(other)
-
-    def _note_lambda(self, name: str, value: ast.Lambda, function: Function) -> None:
-        """What calling a lambda does, under the name that it gets."""
-        for node in walk(value.body):
-            if isinstance(node, ast.Call):
-                called = callee_name(node)
-                words = protocol_words(node, called, function, self.roles)
-                if words:
-                    self.words.setdefault(name, set()).update(words)
-                if called and called != name:
-                    self.direct.setdefault(name, set()).add(called)
-
-    def _bound_event(self, part: ast.expr, function: Function) -> str | None:
-        """The protocol word of `scaler.step`, if the method belongs to a participant."""
-        if not isinstance(part, ast.Attribute) or part.attr not in BOUND_EVENTS:
-            return None
-        if part.attr == "backward":
-            return BOUND_EVENTS[part.attr]
-        if self.roles.is_scaler(part.value, function):
-            return BOUND_EVENTS[part.attr]
-        role = self.roles.role_of(part.value, function)
-        if role is Role.OPTIMIZER or self.roles.is_optimizer(part.value, function):
-            return "plain_step" if part.attr == "step" else BOUND_EVENTS[part.attr]
-        return None
 
 
 def _closed(direct: Mapping[str, set[str]], ends: Iterable[str]) -> dict[str, frozenset[str]]:

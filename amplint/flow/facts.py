@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
@@ -108,7 +108,7 @@ def collect_facts(
         imported: callee name -> words, for functions and methods of other files.
         aliases: other name -> names of the functions that it may stand for.
     """
-    facts = {function: _facts_of(function, roles) for function in module.functions}
+    facts = {function: _facts_of(function) for function in module.functions}
     sites: dict[Function, list[CallSite]] = {}
     for site in module.calls:
         sites.setdefault(site.function, []).append(site)
@@ -131,7 +131,7 @@ def facts_of_lambda(
     Args:
         reach: callee name -> words that a call of it may reach.
     """
-    found = _facts_of(function, roles)
+    found = _facts_of(function)
     for node in function.nodes:
         if isinstance(node, ast.Call):
             _read_call(CallSite(node, function, callee_name(node)), found, roles)
@@ -149,7 +149,22 @@ _TELLING = frozenset(
 )
 
 
-def _facts_of(function: Function, roles: Roles) -> FunctionFacts:
+def _facts_of(function: Function) -> FunctionFacts:
+    """What its own text says, for others to add to."""
+    told = function.once(_told_by)
+    return replace(
+        told,
+        words=set(told.words),
+        reach=set(),
+        callees=set(),
+        self_stores=set(told.self_stores),
+        settles=set(told.settles),
+        self_fills=set(),
+        fills=set(),
+    )
+
+
+def _told_by(function: Function) -> FunctionFacts:
     own = parameters(function)
     names = set(own)
     outer: set[str] = set()

@@ -104,8 +104,6 @@ class Program:
         self._slices: dict[Function, Slice] = {}
         self._lambdas: dict[ast.Lambda, Function] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
-        self._partakers: dict[Module, bool] = {}
-        self._starts: dict[Module, bool] = {}
         self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
         self._imported_places: dict[ast.expr, str | None] = {}
         self._reached: dict[Function, frozenset[str]] = {}
@@ -462,16 +460,11 @@ class Program:
 
     def _partakes(self, found: Function | Class) -> bool:
         """Whether the module of a symbol can take part in the protocol."""
-        module = found.module
-        if module not in self._partakers:
-            self._partakers[module] = _PROTOCOL_WORDS.search(module.source) is not None
-        return module in self._units or self._partakers[module]
+        return found.module in self._units or found.module.once(_has_protocol_words)
 
     def mentions_amp(self, module: Module) -> bool:
         """Whether an analysis starts in a module, too."""
-        if module not in self._starts:
-            self._starts[module] = mentions_amp(module.source.encode("utf-8", "replace"))
-        return self._starts[module]
+        return module.once(_mentions_amp)
 
     def _known(self, found: Function | Class | None) -> Value:
         """A symbol as a value, its module being part of the program."""
@@ -588,6 +581,14 @@ class Program:
     def asks_is_enabled(self, function: Function) -> bool:
         """Whether the function's module ever calls `is_enabled`."""
         return any("is_enabled" in facts.callees for facts in self.unit(function).facts.values())
+
+
+def _has_protocol_words(module: Module) -> bool:
+    return _PROTOCOL_WORDS.search(module.source) is not None
+
+
+def _mentions_amp(module: Module) -> bool:
+    return mentions_amp(module.source.encode("utf-8", "replace"))
 
 
 def _may_be_completed(function: Function) -> bool:

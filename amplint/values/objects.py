@@ -78,6 +78,7 @@ class Objects:
         self._calls: dict[Function, list[CallSite]] = {}
         self._is_open: dict[Function, bool] = {}
         self._symbols: dict[tuple[ast.expr, Function], Function | Class | None] = {}
+        self._bound: dict[tuple[ast.Call, Function], Bound] = {}
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -290,6 +291,12 @@ class Objects:
 
     def bind(self, call: ast.Call, caller: Function, function: Function) -> Bound:
         """How a call in `caller`, which runs `function`, fills its parameters."""
+        key = (call, function)
+        if key not in self._bound:
+            self._bound[key] = self._bind(call, caller, function)
+        return self._bound[key]
+
+    def _bind(self, call: ast.Call, caller: Function, function: Function) -> Bound:
         callee = callee_of(call)
         place = callee.value if isinstance(callee, ast.Attribute) else None
         on_object = None

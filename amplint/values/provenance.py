@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
@@ -57,6 +57,15 @@ class Activation:
     caller: Function
     outer: Activation | None = None
     constructs: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Calls are nested, and each is part of the key of every question about a value in there.
+        parts = (self.callee, self.call, self.caller, self.outer, self.constructs)
+        object.__setattr__(self, "_hash", hash(parts))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def depth(self) -> int:
