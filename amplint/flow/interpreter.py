@@ -127,10 +127,15 @@ class Interpreter(Assignments):
         """The states that a function returns with; None if it has no events and is too large."""
         if self._beside or self.program.facts(frame.function).interesting:
             return _returned(self.run(frame, [state]))
+        if frame.function in self.program.endless:
+            return None
+        before = self._visits_beside
         self._beside = True
         try:
             return _returned(self.run(frame, [state]))
         except BesideBudgetExceeded:
+            if self._visits_beside - before > BESIDE_LIMIT // 2:
+                self.program.endless.add(frame.function)
             return None  # as if nobody knew the function
         finally:
             self._beside = False

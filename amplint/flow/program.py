@@ -85,6 +85,7 @@ class Program:
         budget: what the checked file may still cost.
         unfinished: functions that were begun, and were not followed to their end.
         cuts: how often that happened, or an answer rested on it.
+        endless: functions without events that were too large for one entry: no other begins them.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Program:
         self.budget = Budget()
         self.unfinished: set[Function] = set()
         self.cuts = 0
+        self.endless: set[Function] = set()
         self._project = project or Project()
         self.objects = objects or Objects(self._project)
         self.values = values or Values(self.objects)

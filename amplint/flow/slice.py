@@ -270,12 +270,23 @@ def tested_around_events(roles: Roles) -> set[str]:
 
 
 def _protocol_calls(roles: Roles) -> dict[Function, set[int]]:
-    """The ids of protocol calls in each function of a module that has one."""
+    """The ids of protocol calls in each function of a module that has one, and tests attributes."""
     found: dict[Function, set[int]] = {}
     for site in roles.module.calls:
+        if not site.function.once(_tests_attributes):
+            continue
         if protocol_word(site.node, site.method, site.function, roles) is not None:
             found.setdefault(site.function, set()).add(id(site.node))
     return found
+
+
+def _tests_attributes(function: Function) -> bool:
+    return any(
+        isinstance(part, ast.Attribute)
+        for node in function.nodes
+        if isinstance(node, (ast.If, ast.While, ast.IfExp))
+        for part in walk(node.test)
+    )
 
 
 class Matter(IntEnum):

@@ -162,6 +162,14 @@ class Regions:
 
     # -- what runs inside --------------------------------------------------------------------
 
+    def here(self, region: Region) -> list[Inside]:
+        """The calls inside a region that its own function makes."""
+        every = (Inside(call, region.function) for call in self._own_calls(region))
+        return [item for item in every if not self.is_excluded(region, item.call, item.function)]
+
+    def _own_calls(self, region: Region) -> Iterator[ast.Call]:
+        return self._calls(region.function, region.parts, region)
+
     def inside(self, region: Region) -> list[Inside]:
         """Every call that runs inside a region, nearest functions first.
 
@@ -237,7 +245,7 @@ class Regions:
     def _walk(self, region: Region) -> Iterator[Inside]:
         seen: set[tuple[Function, frozenset[str]]] = set()
         pending: list[Inside] = []
-        for call in self._calls(region.function, region.parts, region):
+        for call in self._own_calls(region):
             item = Inside(call, region.function)
             pending.append(item)
             yield item

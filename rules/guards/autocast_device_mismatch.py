@@ -126,8 +126,8 @@ def check(view: FileView) -> Iterator[Finding]:
         devices = region.cast.devices
         if not devices:
             continue
-        for item in regions.inside(region):
-            if item.trail or path_text(item.call.func) is None:
+        for item in regions.here(region):
+            if path_text(item.call.func) is None:
                 continue
             moves = list(_moves(view, item.call.func, item.function, DEPTH))
             known = [move.devices for move in moves if move.devices is not None]
