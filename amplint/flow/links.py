@@ -19,11 +19,13 @@ from amplint.flow.events import Site
 from amplint.flow.facts import UPDATE
 from amplint.flow.program import Program
 from amplint.flow.state import EVERY, Step
+from amplint.protocol import Event
 from amplint.values.provenance import Firmness
 
 #: An object of the path: its role, and how the path tells it from others.
 Participant = tuple[Role, str]
 
+PLAIN = Event.PLAIN_BACKWARD
 #: From the firmest to the weakest.
 _STRENGTH = tuple(Standing)
 
@@ -38,14 +40,33 @@ def links_of(
         steps: those steps of the path that show it.
         flags: those that are tests without which there would be no violation.
     """
-    events = [step[3][1] for step in steps if step[0] == "event"]
+    happened = [step[3] for step in steps if step[0] == "event"]
+    events = [item[1] for item in happened]
     path = list(path)
     passed = {step[2].label: step[2] for step in path}
     return (
         *_objects(program, events, passed),
         *_options(program, flags),
         *_between_calls(program, path, events),
+        *_plain_losses(program, (item[1] for item in happened if item[0] is PLAIN)),
     )
+
+
+def _plain_losses(program: Program, sites: Iterable[Site]) -> Iterator[Link]:
+    """That a loss from out of sight is not scaled yet: `trainer.backward(scaler.scale(loss))`."""
+    for site in sites:
+        callee = site.node.func if isinstance(site.node, ast.Call) else None
+        if not isinstance(callee, ast.Attribute):
+            continue
+        origins = program.objects.origins.of(callee.value, site.function).origins
+        if origins and all(_is_handed_in(item.expression, item.function) for item in origins):
+            yield Link("value", Standing.GUESS, ast.unparse(callee.value), "is handed in unscaled")
+
+
+def _is_handed_in(expression: ast.expr, function: Function) -> bool:
+    while isinstance(expression, (ast.Attribute, ast.Subscript)):
+        expression = expression.value
+    return isinstance(expression, ast.Name) and expression.id in parameters(function)
 
 
 def _between_calls(program: Program, path: Iterable[Step], sites: Iterable[Site]) -> Iterator[Link]:

@@ -398,6 +398,46 @@ def test_what_the_owner_of_a_scaler_does_between_two_calls(source: str, severity
     assert found == [severity]
 
 
+LEARNER = """
+import torch
+from torch.amp import GradScaler
+
+class Learner:
+    def __init__(self, model, optimizer):
+        self.model = model
+        self.optimizer = optimizer
+        self.scaler = GradScaler()
+
+    def learn(self, objective):
+        self.optimizer.zero_grad()
+        objective.backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "severity"),
+    [
+        ("", Severity.INFO),  # whoever hands the loss in may scale it
+        ("    def each(self, objectives):\n        self.learn(objectives[0])\n", Severity.INFO),
+        (
+            "    def given(self, objective):\n        self.learn(objective)\n",
+            Severity.INFO,
+        ),
+        (
+            "    def run(self, batch):\n        self.learn(self.model(batch).mean())\n",
+            Severity.ERROR,
+        ),
+    ],
+)
+def test_that_a_loss_from_out_of_sight_is_not_scaled_is_guessed(
+    rest: str, severity: Severity
+) -> None:
+    found = [item.severity for item in check(LEARNER + rest, "") if item.code == "AMP101"]
+    assert found == [severity]
+
+
 def test_the_help_for_a_clip_names_the_optimizer_that_steps_after_it() -> None:
     source = """
     import torch
