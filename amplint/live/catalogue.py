@@ -19,7 +19,7 @@ from amplint.rules import TABLE
 LEVELS = ("info", "warning", "error")
 #: What a run cannot see, whatever the program does: what stands first is in each report's text.
 UNSEEN = (
-    "what runs inside a compiled graph",
+    "what runs inside a graph that was compiled or captured",
     "gradients that the program sets or changes by itself",
     "processes that were started without PYTHONPATH (`python -E`, `-I`, a cleaned environment)",
     "a scaler class that never calls the methods of torch's",

@@ -80,6 +80,7 @@ class Hooks:
             self._optimizers()
             self._clips()
             self._regions()
+            self._graphs()
         except BaseException:
             self.undo()  # all of them or none
             raise
@@ -342,6 +343,14 @@ class Hooks:
 
         self._wrap(region_class, "__enter__", entering, entered)
         self._wrap(region_class, "__exit__", _first, left)
+
+    # -- captured graphs
+
+    def _graphs(self) -> None:
+        def replayed(_token: Any, _result: Any, _raised: BaseException | None) -> None:
+            self._observer.replayed()
+
+        self._wrap(torch.cuda.CUDAGraph, "replay", _first, replayed)
 
     # -- the one shape
 

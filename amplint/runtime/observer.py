@@ -446,6 +446,16 @@ class Observer:
         for gradients in sets:
             gradients.note()
 
+    def replayed(self) -> None:
+        """A captured graph has run: it may have written any gradient, and moves no version.
+
+        Inside a backward that is an event itself, its end says what it has brought.
+        """
+        for gradients in self.objects.sets():
+            number = gradients.number
+            if gradients.feeder is None and self._tracker.gradient(number) not in ABSENT:
+                self._tracker.forget(number)
+
     # -- states
 
     def _apply(

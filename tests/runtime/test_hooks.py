@@ -209,6 +209,27 @@ def test_parts_of_a_loss() -> None:
     assert told.slugs == {"losses-mixed"}
 
 
+@pytest.mark.parametrize("is_replayed", [True, False])
+def test_a_captured_backward(monkeypatch: pytest.MonkeyPatch, is_replayed: bool) -> None:
+    """Whoever replays a graph gets new gradients, in tensors whose versions do not move."""
+    net = nn.Linear(2, 1)
+
+    def replay(_graph: Any) -> None:
+        for parameter in net.parameters():
+            parameter.grad.data.fill_(256.0)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    with watching() as told:
+        optimizer, scaler = torch.optim.SGD(net.parameters(), 0.1), _small_scaler()
+        scaler.scale(net(torch.ones(1, 2)).sum()).backward()  # what a capture would keep
+        for _ in range(4):
+            if is_replayed:
+                torch.cuda.CUDAGraph.replay(None)
+            scaler.step(optimizer)
+            scaler.update()
+    assert told.slugs == (set() if is_replayed else {"step-on-spent"})
+
+
 def test_threads_that_train_at_once() -> None:
     with watching() as told:
         threads = [threading.Thread(target=train, args=(80,)) for _ in range(3)]
