@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import amplint
+from amplint.runtime.dynamo import keep_from_dynamo
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Observer
@@ -228,6 +229,31 @@ def test_a_captured_backward(monkeypatch: pytest.MonkeyPatch, is_replayed: bool)
             scaler.step(optimizer)
             scaler.update()
     assert told.slugs == (set() if is_replayed else {"step-on-spent"})
+
+
+def test_private_names_that_a_version_of_torch_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norm clips are seen at their public name; frames of amplint's are left to dynamo."""
+
+    def clip_grad_norm_(parameters: Any, max_norm: float) -> None:
+        """As before torch 2.6: all in one function."""
+        for parameter in parameters:
+            parameter.grad.mul_(max_norm / max(max_norm, float(parameter.grad.norm())))
+
+    with monkeypatch.context() as dynamo:
+        dynamo.delattr(torch._C._dynamo.eval_frame, "_FrameExecStrategy", raising=False)
+        keep_from_dynamo(clip_grad_norm_)
+    for owner in (nn.utils, nn.utils.clip_grad):
+        monkeypatch.setattr(owner, "clip_grad_norm_", clip_grad_norm_)
+    monkeypatch.delattr(nn.utils.clip_grad, "_clip_grads_with_norm_", raising=False)
+    with watching() as told:
+        train()
+        assert told.slugs == set()
+        net = nn.Linear(2, 1)
+        optimizer, scaler = torch.optim.SGD(net.parameters(), 0.1), _small_scaler()
+        scaler.scale(net(torch.ones(1, 2)).sum()).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(optimizer)
+    assert told.slugs == {"clip-of-scaled"}
 
 
 def test_threads_that_train_at_once() -> None:
