@@ -190,8 +190,11 @@ class Diagnostician:
         own = [test for test, _ in self.guards_of(site.node)]
         own_texts = {_text(test) for test in own}
         plain = _last_event(state, Event.PLAIN_BACKWARD) if slug == "unscale-of-plain" else None
+        passed = {site.function, *(step[2] for step in steps_of(state.trail))}
         for node, function in self.sites(word):
-            if plain is not None and function is not plain[2]:
+            if function not in passed or (plain is not None and function is not plain[2]):
+                continue
+            if function is site.function and not _same_scaler(node, site):
                 continue
             guards = [test for test, _ in self.guards_of(node)]
             others = [test for test in guards if self._is_switch(test, function)]
@@ -260,6 +263,13 @@ class Diagnostician:
         for child in ast.iter_child_nodes(expression):
             if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)):
                 self._note_calls(child, guards)  # type: ignore[arg-type]
+
+
+def _same_scaler(call: ast.Call, site: Site) -> bool:
+    """Whether a call of the function is of the scaler that a violation is about, as far as known."""
+    if not site.scaler_text or not isinstance(call.func, ast.Attribute):
+        return True
+    return ast.unparse(call.func.value) == site.scaler_text
 
 
 def _places(test: ast.expr) -> Iterator[ast.expr]:
