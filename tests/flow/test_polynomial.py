@@ -166,3 +166,13 @@ def test_a_large_data_set_leaves_enough_for_the_training(visits) -> None:
 def test_what_a_large_data_set_may_have_stored_is_forgotten(visits) -> None:
     assert visits(DATA_SET + TRAIN)[1] == ["AMP104"]
     assert visits(TRAIN)[1] == []
+
+
+def test_a_large_data_set_is_begun_by_one_entry_of_a_file() -> None:
+    program = DATA_SET + TRAIN.replace("if options.twice", "if True")
+    spent = []
+    for source in (program, program + TRAIN.replace("def train", "def fit")):
+        view = view_of("train.py", source, ast.parse(source))
+        assert {misuse.code for misuse in view.flow_misuses} == {"AMP104"}
+        spent.append(view.program.budget.spent)
+    assert BESIDE_LIMIT < spent[0] < spent[1] < spent[0] + BESIDE_LIMIT // 2
