@@ -244,6 +244,8 @@ restyle = _import("restyle")
 judging = _import("restyling.judging")
 programs = _import("restyling.program")
 execution = _import("restyling.execution")
+real = _import("restyling.real")
+listed = _import("restyling.listed")
 STYLES = _import("restyling.table").STYLES
 
 
@@ -426,3 +428,48 @@ def test_does_not_apply_with_a_reason() -> None:
 )
 def test_exit_status(arguments: list[str], status: int) -> None:
     assert restyle.main(arguments) == status
+
+
+# -- real files, and what is listed ---------------------------------------------------------------
+
+
+def test_each_listed_violation_has_a_reason() -> None:
+    known = {line.split("\t")[0] for line in real.LIST.read_text("utf-8").splitlines()}
+    for (kind, program, style, _), reason in listed.listed().items():
+        assert kind in ("miss", "alarm")
+        assert style in STYLES
+        assert "/".join(program.split("/")[:2]) in known or (ROOT / "fixtures" / program).exists()
+        assert len(reason) > 20
+
+
+def test_what_is_not_listed_and_what_is_no_more() -> None:
+    fixture = fixture_of("AMP104/bad_filled_dict.py")
+    (known, *_) = listed.listed()
+    named = judging.Fixture(known[1], fixture.program, ())
+    missed = judging.Verdict("in-with", fixture, missed=("train.py:3 AMP104",))
+    silent = judging.Verdict(known[2], named)
+    new, gone = listed.compared([missed, silent])
+    assert new == [("miss", fixture.name, "in-with", "AMP104")]
+    assert known in gone
+    again = judging.Verdict(known[2], named, **{_FIELD[known[0]]: (f"a.py:1 {known[3]}",)})
+    assert listed.compared([again])[0] == []
+
+
+_FIELD = {"miss": "missed", "alarm": "accused"}
+
+
+def test_real_files_are_judged_by_what_is_said_of_them_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkout = tmp_path / "checkouts" / f"a__b@{'1' * 12}"
+    checkout.mkdir(parents=True)
+    (checkout / "train.py").write_text(MOVED.replace("  # AMP104", ""))
+    (tmp_path / "real.tsv").write_text(f"# words\na/b\t{'1' * 40}\ttrain.py\n")
+    monkeypatch.setattr(real, "LIST", tmp_path / "real.tsv")
+    (found,) = real.real_files([tmp_path / "checkouts"])
+    (mark,) = judging.marks(found.program)
+    assert (found.name, mark[2], found.is_bad) == ("a/b/train.py", "AMP104", True)
+    arguments = ["--real", str(tmp_path / "checkouts"), "--listed", "--style", "helper-here"]
+    assert restyle.main(arguments) == 0
+    assert "| helper-here | 0 | 1 | 1 (100.0%) |" in capsys.readouterr().out
+    assert restyle.main(["--real", str(tmp_path)]) == 2
