@@ -18,7 +18,7 @@ from amplint.errors import AmplintError
 #: Oldest torch whose GradScaler is `torch.amp.GradScaler`, and oldest Python of the worker.
 OLDEST_TORCH = (2, 3)
 OLDEST_PYTHON = (3, 10)
-_SECONDS = 20.0
+_SECONDS = 120.0
 
 _ASK = """
 import importlib.metadata, json, sys
