@@ -75,6 +75,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--grace", type=float, default=2.0, help="seconds (default: 2)")
     options = parser.parse_args()
+    for each in (signal.SIGTERM, signal.SIGHUP):  # under nohup one is ignored, and handed on so
+        signal.signal(each, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(Path(scratch), options.folder, options.grace)
         if not bench.expected:
