@@ -9,7 +9,8 @@ import multiprocessing.util
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 import torch
 
@@ -17,6 +18,7 @@ import amplint
 from amplint.live import catalogue
 from amplint.live.record import Recorder, local_rank_of_process
 from amplint.protocol import VIOLATIONS
+from amplint.runtime.forwards import Kinds
 from amplint.runtime.hooks import Hooks, Switch
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Observer
@@ -27,6 +29,8 @@ from amplint.runtime.sink import Finding, Misuse, Plan, Sample
 _BEAT = 2.0
 #: So many samples are written down module by module, and one in so many after them.
 _WHOLE_SAMPLES, _WHOLE_EVERY = 1000, 10
+#: All fields of one, in order; `astuple` copies each of them.
+_KINDS = attrgetter(*(each.name for each in fields(Kinds)))
 #: JSON for "a step was skipped".
 _SKIPPED = {None: "null", False: "0", True: "1"}
 #: Origins of values that were not finite, as many as anybody reads.
@@ -148,7 +152,7 @@ class Journal:
     def sample(self, sample: Sample) -> None:
         """What a sampled step has shown: dtypes where they are other ones, and figures."""
         write, now = self.recorder.write, round(self.recorder.now(), 3)
-        kinds = {name: astuple(each) for name, each in sample.kinds.items()}
+        kinds = {name: _KINDS(each) for name, each in sample.kinds.items()}
         if kinds != self._kinds:
             self._kinds = kinds
             write(k="kinds", m=kinds, compiled=sample.is_compiled)
@@ -157,7 +161,8 @@ class Journal:
         is_whole = self._samples <= _WHOLE_SAMPLES or self._samples % _WHOLE_EVERY == 0
         shares = sample.shares.items() if is_whole else ()
         modules = {
-            name: [*astuple(each)[:4], _finite(each.top), *astuple(each)[5:]]
+            name: [each.values, each.zeros, each.tiny, each.bad, _finite(each.top)]
+            + [each.compared, each.still]
             for name, each in shares
         }
         write(k="sample", **at, n=[_finite(sample.before), _finite(sample.after)], m=modules)
