@@ -235,10 +235,12 @@ class Transitions:
         elif slug:
             self._report(slug, site, state, carried)
             return
-        if stage is None:
+        key = ("stage", site.scaler, site.optimizer)
+        if stage is None and key in state.typestate:
             self._quiet(state, site)
             return
-        following = _after(Event.UNSCALE, gradient or Gradient.SCALED, stage)
+        # Whatever code out of sight has done: a second `unscale_` would have ended the path here.
+        following = _after(Event.UNSCALE, gradient or Gradient.SCALED, stage or Stage.READY)
         self._set_tag(state, site.optimizer, following, scalers)
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.UNSCALED, False)
         state.typestate[("checked", site.scaler)] = True
