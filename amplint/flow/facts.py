@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
@@ -149,22 +150,27 @@ _TELLING = frozenset(
 )
 
 
+class _Told(NamedTuple):
+    """What the text of one function says; kept with its module, so empty sets are shared."""
+
+    locals: frozenset[str]
+    words: frozenset[str]
+    stores: frozenset[str]
+    settles: frozenset[str]
+    generator: bool
+    asks: bool
+
+
 def _facts_of(function: Function) -> FunctionFacts:
     """What its own text says, for others to add to."""
     told = function.once(_told_by)
-    return replace(
-        told,
-        words=set(told.words),
-        reach=set(),
-        callees=set(),
-        self_stores=set(told.self_stores),
-        settles=set(told.settles),
-        self_fills=set(),
-        fills=set(),
+    return FunctionFacts(
+        *(told.locals, set(told.words), set(), set(), set(told.stores), set(told.settles)),
+        *(told.generator, told.asks),
     )
 
 
-def _told_by(function: Function) -> FunctionFacts:
+def _told_by(function: Function) -> _Told:
     own = parameters(function)
     names = set(own)
     outer: set[str] = set()
@@ -194,7 +200,8 @@ def _told_by(function: Function) -> FunctionFacts:
                 words.add(ZERO_GRAD)
     own_names = frozenset(names - outer)
     asks = asks_for_gradients(function.nodes)
-    return FunctionFacts(own_names, words, set(), set(), stores, settles | stores, generator, asks)
+    sets = (own_names, frozenset(words), frozenset(stores), frozenset(settles | stores))
+    return _Told(*sets, generator, asks)
 
 
 def asks_for_gradients(nodes: Iterable[ast.AST]) -> bool:
