@@ -16,6 +16,7 @@ from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
 from amplint.code.definitions import class_fields
 from amplint.code.module import Class, Function, Module, walk
+from amplint.code.unbound import is_cut_off
 from amplint.flow.absence import unproved
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
@@ -487,6 +488,8 @@ class _Engine:
                 return
             place = verdict.site or site
             passed = [function, *(step[2] for step in steps_of(state.trail))]
+            if is_cut_off(place.node, place.function):
+                return
             if is_impossible(self.program, state, place, passed):
                 return
             steps = relevant_steps(state.trail, slug, place)

@@ -18,6 +18,7 @@ from amplint.code.arguments import parameters, receiver_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module
+from amplint.code.unbound import is_cut_off
 from amplint.findings import Link
 from amplint.regions.contexts import Alternatives, Cast, Contexts
 from amplint.values.assumptions import Assumptions
@@ -192,10 +193,12 @@ class Regions:
         """Whether no run of a region comes to a node on this way.
 
         A test on the way asks that what switches the region on is false, or that an argument is
-        what the calls of the way do not pass.
+        what the calls of the way do not pass; or Python raises before.
         """
         ways = (*trail, (node, function))
         if region.cast.condition and self._is_off_on(region.cast, ways):
+            return True
+        if any(is_cut_off(each, where) for each, where in ways):
             return True
         activation, turned_away = self._entry(trail, function)
         return turned_away or self._turns_away(node, function, activation)

@@ -1,0 +1,58 @@
+"""Reads of locals that nothing has bound yet: Python raises there, and what follows never runs.
+
+An import, or an assignment, further down in a function makes a name local in all of it:
+`import torch.sparse` in a branch hides the `torch` of the file from the lines before it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.code.arguments import parameters
+from amplint.code.dataflow import bindings_of
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Function
+
+#: What may leave out an expression inside of it, runs it elsewhere, or takes its error.
+_MAY_SKIP = (
+    *(ast.IfExp, ast.BoolOp, ast.Lambda, ast.With, ast.AsyncWith),
+    *(ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp),
+)
+#: Where names are bound by more than the statements that bindings are read from, or unbound.
+_OTHERWISE = (ast.Global, ast.Nonlocal, ast.Delete, *filter(None, (getattr(ast, "Match", None),)))
+
+
+def is_cut_off(node: ast.AST, function: Function) -> bool:
+    """Whether each way to a node of a function reads a local that nothing has bound by then."""
+    reads = function.once(_unbound_reads)
+    return bool(reads) and any(layout_of(function).dominates(read, node) for read in reads)
+
+
+def _unbound_reads(function: Function) -> tuple[ast.Name, ...]:
+    if function is function.module.body:
+        return ()
+    if any(isinstance(node, _OTHERWISE) for node in function.nodes):
+        return ()
+    return tuple(_find_reads(function))
+
+
+def _find_reads(function: Function) -> Iterator[ast.Name]:
+    layout = layout_of(function)
+    bound = {
+        name: [item.statement for item in found]
+        for name, found in bindings_of(function).items()
+        if name.isidentifier() and name not in parameters(function)
+    }
+    for node in layout.nodes:
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+            continue
+        later = bound.get(node.id, ())
+        is_first = all(item in layout and layout.dominates(node, item) for item in later)
+        if later and is_first and _always_runs(layout, node):
+            yield node
+
+
+def _always_runs(layout: Layout, read: ast.Name) -> bool:
+    """Whether a read runs with its statement, and no context around may take the error."""
+    return not any(isinstance(outer, _MAY_SKIP) for outer in layout.ancestors(read))
