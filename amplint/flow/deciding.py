@@ -8,6 +8,7 @@ place that is compared as a number is not None, and one that is not above zero i
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from amplint.flow.state import State
@@ -110,6 +111,13 @@ class _Place:
         return True if self.low == self.high else None
 
 
+def told_of(other: str, place: str, facts: Mapping[tuple, bool]) -> Iterator[tuple[tuple, bool]]:
+    """What is known of a place, as tests of another one that holds the same."""
+    for atom, truth in facts.items():
+        if atom[0] in ABOUT_PLACES and atom[1] == place:
+            yield (atom[0], other, *atom[2:]), truth
+
+
 def decide(atom: tuple, state: State) -> bool | None:
     """What the state says about an atom; None where it leaves it open."""
     kind = atom[0]
@@ -117,7 +125,7 @@ def decide(atom: tuple, state: State) -> bool | None:
         return True
     if kind == "gradient":
         return _gradient(state)
-    if kind not in _ABOUT_PLACES:
+    if kind not in ABOUT_PLACES:
         return state.facts.get(atom)
     known = _by_value(atom, state.values.get(atom[1]))
     if known is None:
@@ -130,7 +138,7 @@ def raises(atom: tuple, state: State) -> bool:
 
     None is above nothing, and not below either; what was never assigned cannot be read.
     """
-    if atom[0] in _ABOUT_PLACES and state.values.get(atom[1]) == UNBOUND:
+    if atom[0] in ABOUT_PLACES and state.values.get(atom[1]) == UNBOUND:
         return True
     return atom[0] == "above" and decide(("some", atom[1]), state) is False
 
@@ -145,8 +153,9 @@ def is_derived(atom: tuple, state: State) -> bool:
     return atom[0] == "boundary" or _by_value(atom, state.values.get(atom[1])) is None
 
 
-_ABOUT_PLACES = frozenset({"some", "true", "equal", "positive", "above"})
-_DERIVED = _ABOUT_PLACES | {"boundary", "other"}
+#: What tests of one place begin with; the place comes next.
+ABOUT_PLACES = frozenset({"some", "true", "equal", "positive", "above"})
+_DERIVED = ABOUT_PLACES | {"boundary", "other"}
 
 
 def _by_value(atom: tuple, value: Value) -> bool | None:
@@ -175,7 +184,7 @@ def _by_facts(atom: tuple, state: State) -> bool | None:
     """What other facts about the same place say."""
     about = atom[1]
     told = [
-        item for item in state.facts.items() if item[0][0] in _ABOUT_PLACES and item[0][1] == about
+        item for item in state.facts.items() if item[0][0] in ABOUT_PLACES and item[0][1] == about
     ]
     if not told:
         return None

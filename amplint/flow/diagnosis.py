@@ -191,8 +191,11 @@ class Diagnostician:
         own_texts = {_text(test) for test in own}
         plain = _last_event(state, Event.PLAIN_BACKWARD) if slug == "unscale-of-plain" else None
         passed = {site.function, *(step[2] for step in steps_of(state.trail))}
-        for node, function in self.sites(word):
-            if function not in passed or (plain is not None and function is not plain[2]):
+        calls = [(node, function) for node, function in self.sites(word) if function in passed]
+        if any(self._runs_with(node, function, site, own_texts) for node, function in calls):
+            return None
+        for node, function in calls:
+            if plain is not None and function is not plain[2]:
                 continue
             if function is site.function and not _same_scaler(node, site):
                 continue
@@ -208,6 +211,12 @@ class Diagnostician:
             other = {"other_guard": _text(differing[-1]), "needed": _METHODS[word]}
             return {"guard": guard, "line": str(node.lineno), **other}
         return None
+
+    def _runs_with(self, call: ast.Call, function: Function, site: Site, tests: set[str]) -> bool:
+        """Whether a call of the same scaler stands under no other test: no test leaves it out."""
+        if function is not site.function or not _same_scaler(call, site):
+            return False
+        return all(_text(test) in tests for test, _ in self.guards_of(call))
 
     def _is_switch(self, test: ast.expr, function: Function) -> bool:
         """Whether a test is about AMP: it asks for a scaler, or for what decides that one scales."""

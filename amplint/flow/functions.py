@@ -20,6 +20,7 @@ from amplint.flow.budget import Cost
 from amplint.flow.call import Call, Frame, given_to
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
+from amplint.flow.deciding import told_of
 from amplint.flow.events import Transitions
 from amplint.flow.facts import FunctionFacts, is_stub
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
@@ -425,20 +426,25 @@ def _without_stored(facts: FunctionFacts, state: State) -> State:
 def drop_locals(state: State, prefix: str) -> None:
     """Forget, in place, every local of a function that was left.
 
-    Whether a scaler is on stays known: the function may hand it back.
+    Whether a scaler is on stays known: the function may hand it back. What was tested of a local
+    is known of what holds the same: `self.kind = kind`, whoever passes it.
     """
     values = state.values
+    inherited: dict[tuple, bool] = {}
     for location in [place for place in values if place.startswith(prefix)]:
         if not location.endswith(SWITCH):
             del values[location]
     for place, value in list(values.items()):
         outlived = _outlived(value, prefix, state)
         if outlived is None:
+            if value is not None and value[0] == "path":
+                inherited.update(told_of(place, value[1], state.facts))
             del values[place]
         elif outlived is not value:
             values[place] = outlived
     for atom in [atom for atom in state.facts if _mentions_local(atom, prefix)]:
         del state.facts[atom]
+    state.facts.update(inherited)
 
 
 #: Kinds of values that may speak of locals.

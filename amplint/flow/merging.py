@@ -6,10 +6,11 @@ merged one does not know either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from amplint.flow.conditions import evaluate
+from amplint.flow.deciding import told_of
 from amplint.flow.liveness import NONE_DEAD, Dead
 from amplint.flow.state import Guards, State
 from amplint.flow.values import Value, is_not_none, is_truthy, kind_of
@@ -127,7 +128,39 @@ def _common_facts(values: Mapping[str, Value], facts: dict, other: State) -> dic
             truth = is_truthy(value)
             if truth is not None and truth is is_truthy(beside):
                 kept["true", location] = truth
+    ours, theirs = (values, facts), (other.values, other.facts)
+    for one, two in ((ours, theirs), (theirs, ours)) if values is not other.values else ():
+        for atom, truth in _of_aliases(one, two[0]):
+            if atom not in kept and _known(atom, two) is truth:
+                kept[atom] = truth
     return kept
+
+
+#: What is known on one path: values and outcomes of tests.
+_Knowledge = tuple[Mapping[str, Value], Mapping[tuple, bool]]
+
+
+def _of_aliases(known: _Knowledge, others: Mapping[str, Value]) -> Iterator[tuple[tuple, bool]]:
+    """Tests of the places that `self.kind = kind` makes two names of, by the name that is lost.
+
+    Args:
+        others: the values of a path on which the place holds something else.
+    """
+    values, facts = known
+    for location, value in values.items():
+        if kind_of(value) != "path" or others.get(location) == value:
+            continue
+        yield from told_of(location, value[1], facts)
+
+
+def _known(atom: tuple[Any, ...], known: _Knowledge) -> bool | None:
+    """The truth of a simple test, by what the place holds, is another name of, or was tested for."""
+    values, facts = known
+    value = values.get(atom[1])
+    if kind_of(value) == "path":
+        atom = (atom[0], value[1], *atom[2:])
+    truth = _by_value(atom, values)
+    return facts.get(atom) if truth is None else truth
 
 
 def _common_values(one: State, other: State) -> dict[str, Value]:
