@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from amplint.code.arguments import Bound, Kind, parameters
 from amplint.code.dataflow import arguments, changed_elsewhere, root_of
 from amplint.code.expressions import last_name, path_text
-from amplint.code.module import Class, Function
+from amplint.code.module import Class, Function, walk
 from amplint.gradflow.bearing import (
     BACKWARDS,
     FILLING,
@@ -394,9 +394,34 @@ class Interpreter:
                 return None  # a function of an imported module
             path = path_text(node.func) or ""
             called = None if frame.bearing.leaves_out(path, self.roots) else frame.values.get(path)
-            return called if isinstance(called, Root) else self._value(node.func.value, frame)
+            if called is None:
+                called = self._made_of_modules(node.func, frame)
+            if called is not None and _is_callable(called):
+                return called
+            return self._value(node.func.value, frame)
         value = self._value(node.func, frame)
-        return value if isinstance(value, Root) else None
+        if _is_callable(value):
+            return value
+        return self._made_of_modules(node.func, frame)
+
+    def _made_of_modules(self, place: ast.expr, frame: Frame) -> Flow | None:
+        """What an attribute is connected to that another method made of owned modules.
+
+        `self.parallel = DistributedDataParallel(self.model)` in the constructor.
+        """
+        while isinstance(place, ast.Subscript):
+            place = place.value
+        if not isinstance(place, ast.Attribute) or not self.roots:
+            return None
+        made = [
+            item.value
+            for item in self.objects.bindings(place, frame.function) or ()
+            if isinstance(item.value, ast.Call) and item.function is not frame.function
+        ]
+        parts = {path_text(part) or "" for value in made for part in walk(value)}
+        own = (frame.values.get(part) for part in parts if part.startswith("self."))
+        named = [value.name for value in own if isinstance(value, Root)]
+        return Flow(frozenset((*named, ANYTHING))) if named else None
 
     def _backward(
         self, node: ast.Call, receiver: Value | None, given: list[Value], frame: Frame
@@ -521,6 +546,11 @@ def _sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
         elif item.kind is Kind.WORDS:
             found[item.name] = (*bound.words.values(), *found.get(item.name, ()))
     return {name: found.get(name, ()) for name in parameters(callee) if name != bound.receiver}
+
+
+def _is_callable(value: Value) -> bool:
+    """Whether a value is a module, or was made of one: `parallel = DistributedDataParallel(model)`."""
+    return isinstance(value, Root) or (isinstance(value, Flow) and is_owned(value))
 
 
 def _is_false(node: ast.Call) -> bool:
