@@ -60,6 +60,8 @@ class Callers:
                 if self.is_off(call, caller):
                     continue
                 longer = ((call, caller), *trail)
+                if self.regions.is_turned_away(node, function, longer):
+                    continue
                 around = self.regions.around(call, caller)
                 way = caller, self.regions.left_out(call, caller, inner)
                 if around is not None:

@@ -99,14 +99,13 @@ def _half(
         return HalfTensor(source.node, None)
     if _is_decorated(function):
         return None
-    around = list(callers.regions_around(source.node, source.function))
-    if source.function is not function:  # what computes it and what uses it run in one region
+    if source.function is function:  # the way may end at a test between the two
+        ways, excludes = callers.regions_around(use, function), callers.regions.is_excluded
+        around = [way for way in ways if not excludes(way[0], source.node, function, way[1])]
+    else:  # what computes it and what uses it run in one region
         using = {region.opened for region, _ in callers.regions_around(use, function)}
-        around = [(region, trail) for region, trail in around if region.opened in using]
-    else:  # the way may end at a test between the two
-        around = [
-            way for way in around if not callers.regions.is_excluded(way[0], use, function, way[1])
-        ]
+        ways = callers.regions_around(source.node, source.function)
+        around = [(region, trail) for region, trail in ways if region.opened in using]
     for region, trail in around:
         if is_float16_autocast(view, region.cast.call, region.cast.function):
             return HalfTensor(source.node, region, trail)

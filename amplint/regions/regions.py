@@ -200,6 +200,10 @@ class Regions:
             return True
         if any(is_cut_off(each, where) for each, where in ways):
             return True
+        return self.is_turned_away(node, function, trail)
+
+    def is_turned_away(self, node: ast.AST, function: Function, trail: Trail) -> bool:
+        """Whether a test on a way asks for an argument that the calls of the way do not pass."""
         activation, turned_away = self._entry(trail, function)
         return turned_away or self._turns_away(node, function, activation)
 
@@ -234,10 +238,24 @@ class Regions:
         return False
 
     def left_out(
-        self, call: ast.Call, caller: Function, function: Function
+        self,
+        call: ast.Call,
+        caller: Function,
+        function: Function,
+        absent: frozenset[str] = frozenset(),
     ) -> tuple[Function, frozenset[str]]:
-        """A function and the parameters that a call of it leaves at their defaults."""
-        return function, frozenset(self.objects.bind(call, caller, function).defaults)
+        """A function and the parameters that a call of it leaves at their defaults.
+
+        Args:
+            absent: the caller's own ones; what is handed on of them is left out as well.
+        """
+        bound = self.objects.bind(call, caller, function)
+        handed = {
+            name
+            for name, given in bound.given.items()
+            if isinstance(given, ast.Name) and given.id in absent
+        }
+        return function, frozenset(bound.defaults) | handed
 
     def _switch(self, cast: Cast) -> ast.expr:
         """The condition of an autocast as an expression, always the same one."""
@@ -247,24 +265,24 @@ class Regions:
 
     def _walk(self, region: Region) -> Iterator[Inside]:
         seen: set[tuple[Function, frozenset[str]]] = set()
-        pending: list[Inside] = []
+        pending: list[tuple[Inside, frozenset[str]]] = []
         for call in self._own_calls(region):
             item = Inside(call, region.function)
-            pending.append(item)
+            pending.append((item, frozenset()))
             yield item
         while pending:
-            item = pending.pop(0)
+            item, absent = pending.pop(0)
             known = self.objects.callee(item.call, item.function)
             if known is None or known is region.function or len(item.trail) >= CALL_DEPTH:
                 continue
-            entered = self.left_out(item.call, item.function, known)
+            entered = self.left_out(item.call, item.function, known, absent)
             if entered in seen or len(seen) >= FUNCTION_LIMIT or _runs_later(known):
                 continue
             seen.add(entered)
             trail = (*item.trail, (item.call, item.function))
             for call in self._calls(known, tuple(known.body), region):
                 inner = Inside(call, known, trail)
-                pending.append(inner)
+                pending.append((inner, entered[1]))
                 yield inner
 
     def enters(self, region: Region) -> Iterator[tuple[Function, Trail]]:
