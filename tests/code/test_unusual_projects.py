@@ -178,7 +178,7 @@ def test_modules_that_all_star_import_each_other(
         write(**{f"m{number}": stars + "scaler = 1\n"})
     write(m29=stars + helper, train=train(stars))
     assert codes("train.py") == expected
-    assert set(reads.values()) == {1}
+    assert set(reads.values()) <= {1, 2}  # for the file as written, and with its helpers written in
 
 
 def test_a_chain_of_fifty_reexports(reads: Counter[str]) -> None:
