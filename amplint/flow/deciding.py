@@ -127,7 +127,7 @@ def decide(atom: tuple, state: State) -> bool | None:
         return _gradient(state)
     if kind not in ABOUT_PLACES:
         return state.facts.get(atom)
-    known = _by_value(atom, state.values.get(atom[1]))
+    known = by_value(atom, state.values.get(atom[1]))
     if known is None:
         known = state.facts.get(atom)
     return _by_facts(atom, state) if known is None else known
@@ -150,7 +150,7 @@ def is_derived(atom: tuple, state: State) -> bool:
     """
     if atom[0] not in _DERIVED or atom in state.facts:
         return False
-    return atom[0] == "boundary" or _by_value(atom, state.values.get(atom[1])) is None
+    return atom[0] == "boundary" or by_value(atom, state.values.get(atom[1])) is None
 
 
 #: What tests of one place begin with; the place comes next.
@@ -158,7 +158,7 @@ ABOUT_PLACES = frozenset({"some", "true", "equal", "positive", "above"})
 _DERIVED = ABOUT_PLACES | {"boundary", "other"}
 
 
-def _by_value(atom: tuple, value: Value) -> bool | None:
+def by_value(atom: tuple, value: Value) -> bool | None:
     """What the value of the place says."""
     if value is None:
         return None

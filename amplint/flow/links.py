@@ -25,7 +25,6 @@ from amplint.values.provenance import Firmness
 #: An object of the path: its role, and how the path tells it from others.
 Participant = tuple[Role, str]
 
-PLAIN = Event.PLAIN_BACKWARD
 #: From the firmest to the weakest.
 _STRENGTH = tuple(Standing)
 
@@ -48,7 +47,7 @@ def links_of(
         *_objects(program, events, passed),
         *_options(program, flags),
         *_between_calls(program, path, events),
-        *_plain_losses(program, (item[1] for item in happened if item[0] is PLAIN)),
+        *_plain_losses(program, (item[1] for item in happened if item[0] is Event.PLAIN_BACKWARD)),
     )
 
 
@@ -64,6 +63,7 @@ def _plain_losses(program: Program, sites: Iterable[Site]) -> Iterator[Link]:
 
 
 def _is_handed_in(expression: ast.expr, function: Function) -> bool:
+    """Whether an expression is a parameter of its function, or a part of one."""
     while isinstance(expression, (ast.Attribute, ast.Subscript)):
         expression = expression.value
     return isinstance(expression, ast.Name) and expression.id in parameters(function)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from amplint.flow.conditions import evaluate
-from amplint.flow.deciding import told_of
+from amplint.flow.deciding import ABOUT_PLACES, by_value, told_of
 from amplint.flow.liveness import NONE_DEAD, Dead
 from amplint.flow.state import Guards, State
-from amplint.flow.values import Value, is_not_none, is_truthy, kind_of
+from amplint.flow.values import Value, is_truthy, kind_of
 
 #: More states than this at one point are widened: guard values leave the key first.
 STATE_LIMIT = 64
@@ -186,14 +186,8 @@ def _truth(value: Value, state: State) -> bool | None:
 
 def _by_value(atom: tuple[Any, ...], values: Mapping[str, Value]) -> bool | None:
     """The truth of a test of a place that holds a literal or None; None if it does not."""
-    value = values.get(atom[1]) if len(atom) > 1 else None
-    if kind_of(value) not in _PLAIN:
-        return None
-    if atom[0] == "true":
-        return is_truthy(value)
-    if atom[0] == "some":
-        return is_not_none(value)
-    return value[1:] == (atom[2],) if atom[0] == "equal" else None
+    value = values.get(atom[1]) if atom[0] in ABOUT_PLACES else None
+    return by_value(atom, value) if kind_of(value) in _PLAIN else None
 
 
 def _common(left: dict, right: dict) -> dict:

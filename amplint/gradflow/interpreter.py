@@ -37,9 +37,12 @@ from amplint.gradflow.values import (
     Flow,
     Root,
     Value,
+    cut_all,
     flow_of,
+    is_callable,
     is_owned,
     join,
+    join_places,
     union,
 )
 from amplint.values.objects import Objects
@@ -216,7 +219,7 @@ class Interpreter:
         for block in blocks:
             frame.values = dict(before)
             self._block(block, frame)
-            after = frame.values if after is None else _joined(after, frame.values)
+            after = frame.values if after is None else join_places(after, frame.values)
         frame.values = after if after is not None else before
         if isinstance(node, ast.Try):
             self._block(node.finalbody, frame)
@@ -234,7 +237,7 @@ class Interpreter:
             self._block(node.body, frame)
             if frame.values == entered:  # nested loops would cost twice as much at each level
                 break
-        frame.values = _joined(before, frame.values)
+        frame.values = join_places(before, frame.values)
         self._block(node.orelse, frame)
 
     def _elements(self, iterable: ast.expr, frame: Frame) -> Value:
@@ -396,11 +399,11 @@ class Interpreter:
             called = None if frame.bearing.leaves_out(path, self.roots) else frame.values.get(path)
             if called is None:
                 called = self._made_of_modules(node.func, frame)
-            if called is not None and _is_callable(called):
+            if called is not None and is_callable(called):
                 return called
             return self._value(node.func.value, frame)
         value = self._value(node.func, frame)
-        if _is_callable(value):
+        if is_callable(value):
             return value
         return self._made_of_modules(node.func, frame)
 
@@ -480,7 +483,7 @@ class Interpreter:
         if shares_self:
             frame.values.update(_own(inner.values))
         result = inner.returned if inner.returned is not None else NOTHING
-        return _cut_all(result, mode) if mode is not None else result
+        return cut_all(result, mode) if mode is not None else result
 
     def _joined(
         self, parts: tuple[ast.expr, ...], known: dict[ast.expr, Value], frame: Frame
@@ -548,11 +551,6 @@ def _sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
     return {name: found.get(name, ()) for name in parameters(callee) if name != bound.receiver}
 
 
-def _is_callable(value: Value) -> bool:
-    """Whether a value is a module, or was made of one: `parallel = DistributedDataParallel(model)`."""
-    return isinstance(value, Root) or (isinstance(value, Flow) and is_owned(value))
-
-
 def _is_false(node: ast.Call) -> bool:
     return any(isinstance(item, ast.Constant) and item.value is False for item in arguments(node))
 
@@ -582,22 +580,6 @@ def _renamed(values: dict[str, Value], path: str, word: str) -> dict[str, Value]
 def base_cut(source: Flow, kind: str, node: ast.expr, frame: Frame) -> Flow:
     """A value behind a detaching operation."""
     return source.cut(Block(kind, node, frame.function, frame.calls))
-
-
-def _cut_all(value: Value, block: Block) -> Value:
-    if isinstance(value, tuple):
-        return tuple(_cut_all(part, block) for part in value)
-    return value.cut(block) if isinstance(value, Flow) else value
-
-
-def _joined(first: dict[str, Value], second: dict[str, Value]) -> dict[str, Value]:
-    return {path: join(_held(path, first), _held(path, second)) for path in {**first, **second}}
-
-
-def _held(path: str, values: dict[str, Value]) -> Value | None:
-    """What a path holds; an attribute that was not assigned here holds something from before."""
-    known = values.get(path)
-    return GIVEN if known is None and not path.isidentifier() else known
 
 
 def _own(values: dict[str, Value]) -> dict[str, Value]:

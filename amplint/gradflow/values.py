@@ -97,6 +97,18 @@ def is_owned(value: Value) -> bool:
     return bool(names - {ANYTHING, LEAF})
 
 
+def is_callable(value: Value) -> bool:
+    """Whether a value is a module, or was made of one: `parallel = DistributedDataParallel(model)`."""
+    return isinstance(value, Root) or (isinstance(value, Flow) and is_owned(value))
+
+
+def cut_all(value: Value, block: Block) -> Value:
+    """A value behind a block, a tuple element by element."""
+    if isinstance(value, tuple):
+        return tuple(cut_all(part, block) for part in value)
+    return value.cut(block) if isinstance(value, Flow) else value
+
+
 def union(values: Iterable[Value]) -> Flow:
     """The value of an operation on all of these."""
     connected: set[str] = set()
@@ -118,3 +130,14 @@ def join(first: Value | None, second: Value | None) -> Value:
     if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
         return tuple(join(one, other) for one, other in zip(first, second))
     return union((first, second))
+
+
+def join_places(first: dict[str, Value], second: dict[str, Value]) -> dict[str, Value]:
+    """What each place may hold after two branches."""
+    return {path: join(_held(path, first), _held(path, second)) for path in {**first, **second}}
+
+
+def _held(path: str, values: dict[str, Value]) -> Value | None:
+    """What a path holds; an attribute that was not assigned here holds something from before."""
+    known = values.get(path)
+    return GIVEN if known is None and not path.isidentifier() else known

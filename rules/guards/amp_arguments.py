@@ -139,13 +139,14 @@ Complaint = tuple[ast.AST, str, str, ast.expr | None]
 def check(view: FileView) -> Iterator[Finding]:
     """Report calls of autocast and scalers that raise, and autocast classes without a call."""
     for site in view.module.calls:
-        of = "autocast" if site.dotted in names.AUTOCASTS else "GradScaler"
         is_known = site.dotted in CLASSES and view.module.imported_once(site.node.func)
         if is_known and not expects_error(view, site):
-            complaints = _of_autocast if of == "autocast" else _of_scaler
+            name, complaints = "GradScaler", _of_scaler
+            if site.dotted in names.AUTOCASTS:
+                name, complaints = "autocast", _of_autocast
             for node, message, help, flag in complaints(view, site):
                 rests = (
-                    links.proved("object", site.node.func, f"is torch's {of}"),
+                    links.proved("object", site.node.func, f"is torch's {name}"),
                     links.proved("value", node, "is what it is given")
                     if flag is None
                     else flag_link(view.values, flag, site.function),
@@ -157,6 +158,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 
 def _of_autocast(view: FileView, site: CallSite) -> Iterator[Complaint]:
+    """What is wrong with the arguments of `autocast`."""
     call, old = site.node, site.dotted in names.DEVICE_AUTOCASTS
     callee = view.source_of(call.func)
     known = OLD_PARAMETERS if old else PARAMETERS
@@ -176,6 +178,7 @@ def _of_autocast(view: FileView, site: CallSite) -> Iterator[Complaint]:
 
 
 def _of_scaler(view: FileView, site: CallSite) -> Iterator[Complaint]:
+    """What is wrong with the arguments of `GradScaler`."""
     old = site.dotted in names.DEVICE_GRAD_SCALERS
     known = FACTORS if old else ("device", *FACTORS)
     given = _given(site.node, known)
@@ -190,7 +193,7 @@ def _of_scaler(view: FileView, site: CallSite) -> Iterator[Complaint]:
 
 
 def _given(call: ast.Call, known: tuple[str, ...]) -> dict[str, ast.expr] | None:
-    """What each parameter gets, None where `*args` hides it."""
+    """What each parameter gets; None where `*args` hides it."""
     if any(isinstance(item, ast.Starred) for item in call.args):
         return None
     given: dict[str, ast.expr] = dict(zip(known, call.args))
@@ -304,6 +307,7 @@ def _values(view: FileView, expression: ast.expr, function: Function) -> list[as
 
 
 def _is_text(view: FileView, expression: ast.expr, function: Function) -> bool:
+    """Whether an argument is a string, directly or by every definition of its name."""
     values = _values(view, expression, function)
     return all(isinstance(constant_of(value), str) for value in values)
 
