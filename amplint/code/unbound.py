@@ -14,11 +14,13 @@ from amplint.code.dataflow import bindings_of
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
 
-#: What may leave out an expression inside of it, runs it elsewhere, or takes its error.
+#: What may leave out an expression inside of it, or runs it elsewhere.
 _MAY_SKIP = (
-    *(ast.IfExp, ast.BoolOp, ast.Lambda, ast.With, ast.AsyncWith),
+    *(ast.IfExp, ast.BoolOp, ast.Lambda),
     *(ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp),
 )
+#: What may take the error of what stands inside: the function then goes on behind it.
+_TAKES = (ast.With, ast.AsyncWith)
 #: Where names are bound by more than the statements that bindings are read from, or unbound.
 _OTHERWISE = (ast.Global, ast.Nonlocal, ast.Delete, *filter(None, (getattr(ast, "Match", None),)))
 
@@ -26,7 +28,7 @@ _OTHERWISE = (ast.Global, ast.Nonlocal, ast.Delete, *filter(None, (getattr(ast, 
 def is_cut_off(node: ast.AST, function: Function) -> bool:
     """Whether each way to a node of a function reads a local that nothing has bound by then."""
     reads = function.once(_unbound_reads)
-    return bool(reads) and any(layout_of(function).dominates(read, node) for read in reads)
+    return bool(reads) and any(_is_behind(layout_of(function), node, read) for read in reads)
 
 
 def _unbound_reads(function: Function) -> tuple[ast.Name, ...]:
@@ -48,11 +50,18 @@ def _find_reads(function: Function) -> Iterator[ast.Name]:
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
         later = bound.get(node.id, ())
-        is_first = all(item in layout and layout.dominates(node, item) for item in later)
+        is_first = all(item in layout and _is_behind(layout, item, node) for item in later)
         if later and is_first and _always_runs(layout, node):
             yield node
 
 
+def _is_behind(layout: Layout, node: ast.AST, read: ast.Name) -> bool:
+    """Whether a node runs only after a read, and not after an error of it that a `with` takes."""
+    return layout.dominates(read, node) and all(
+        layout.holds(outer, node) for outer in layout.ancestors(read) if isinstance(outer, _TAKES)
+    )
+
+
 def _always_runs(layout: Layout, read: ast.Name) -> bool:
-    """Whether a read runs with its statement, and no context around may take the error."""
+    """Whether a read runs with its statement."""
     return not any(isinstance(outer, _MAY_SKIP) for outer in layout.ancestors(read))

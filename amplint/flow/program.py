@@ -112,6 +112,7 @@ class Program:
         self._tested: set[str] = set()
         self._deciding: set[str] = set()
         self._handed: set[str] = set()
+        self._models: set[str] = set()
 
     def leave(self, function: Function) -> None:
         """Note that a function is left half-way: silence about the rest means nothing."""
@@ -132,7 +133,8 @@ class Program:
         if makers:
             unit.roles = roles = self._values.complete(build_roles(module, makers))
             self._note_tests(roles)
-        unit.slicer = Slicer(roles, self._tested, self._deciding, self._handed)
+        names = (self._tested, self._deciding, self._handed, self._models)
+        unit.slicer = Slicer(roles, *names)
         unit.aliases = aliases = find_aliases(module, roles, imported)
         foreign = joined(imported, aliases.spread(imported))
         unit.facts.update(collect_facts(module, roles, foreign, aliases.targets))

@@ -88,6 +88,7 @@ class Slicer:
         deciding: those of them whose test decides about a protocol call; filled likewise.
         handed: names of methods and other names of functions that reach the protocol, in any
             module of the program; filled likewise.
+        models: names of what parameters are asked of; those of this module are put in.
 
     Attributes:
         interesting: names of functions and classes that reach the protocol.
@@ -95,7 +96,12 @@ class Slicer:
     """
 
     def __init__(
-        self, roles: Roles, tested: set[str], deciding: set[str], handed: set[str]
+        self,
+        roles: Roles,
+        tested: set[str],
+        deciding: set[str],
+        handed: set[str],
+        models: set[str],
     ) -> None:
         self.roles = roles
         #: Whether the module holds `:=` at all: hardly any does, and looking for it is dear.
@@ -105,11 +111,12 @@ class Slicer:
         self.lasting = self._lasting(roles)
         self.tested = tested
         self.deciding = deciding
-        self.models = frozenset(
+        self.models = models
+        models |= {
             last_name(site.node.func.value)
             for site in roles.module.calls
             if site.method in PARAMETERS and isinstance(site.node.func, ast.Attribute)
-        ) - {"", "self"}
+        } - {"", "self"}
         self._known_carriers: tuple[frozenset[str], frozenset[str]] | None = None
         self.participants = frozenset(self._participants(roles))
 
@@ -201,7 +208,7 @@ class Slicer:
     def models_in(self, call: ast.Call) -> list[ast.expr]:
         """Models that a call is given with something to run them on, if it is no call of torch.
 
-        A model is what parameters are asked of anywhere in the file.
+        A model is what parameters are asked of anywhere in the program.
         """
         given = argument_expressions(call)
         found = [

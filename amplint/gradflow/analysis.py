@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from amplint.amp.ownership import trained_modules
 from amplint.amp.view import AmpView
-from amplint.code.module import Function
+from amplint.code.arguments import parameters
+from amplint.code.expressions import path_text
+from amplint.code.module import Function, walk
 from amplint.findings import Link, Standing
 from amplint.gradflow.interpreter import Backward, Interpreter
-from amplint.gradflow.values import ANYTHING, LEAF, Block
+from amplint.gradflow.values import ANYTHING, LEAF, Block, Flow
+from amplint.values.provenance import Origin
 
 _BACKWARDS = frozenset(("backward", "manual_backward"))
 #: Most losses are seen to reach something in so many assignments: `loss = f(out)`, `out = net(x)`.
@@ -56,12 +59,54 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
     for function in filter(view.is_judged, functions):
         roots = trained_modules(view, function)
         for steps in (_NEAR, None):
-            interpreter = Interpreter(view.objects, roots, steps)
+            made = _made_for(view, function, roots) if steps is None else {}
+            interpreter = Interpreter(view.objects, roots, steps, made)
             interpreter.follow(function)
             if interpreter.gave_up or _reach_all(function, interpreter):
                 break
         else:
             yield from _of_function(function, interpreter)
+
+
+def _made_for(view: AmpView, function: Function, roots: list[str]) -> dict[str, Flow]:
+    """What parameters are connected to that callers made of a module which is owned here.
+
+    `train(net, DistributedDataParallel(net), Adam(net.parameters()))`: both run its parameters.
+    """
+    names = [name for name in parameters(function) if name not in roots]
+    owned = {root: _whole(view, root, function) for root in roots} if names else {}
+    found = {}
+    for name in names:
+        parts = _parts(view, name, function)
+        reached = {root for root, wholes in owned.items() if parts & wholes}
+        if reached:
+            found[name] = Flow(frozenset({*reached, ANYTHING}))
+    return found
+
+
+def _whole(view: AmpView, path: str, function: Function) -> set[tuple[str, Function]]:
+    """The places of other functions whose value an expression of this one has."""
+    return {
+        (text, item.function)
+        for item in _aliases(view, path, function)
+        if (text := path_text(item.expression)) is not None
+    }
+
+
+def _parts(view: AmpView, path: str, function: Function) -> set[tuple[str, Function]]:
+    """The places of other functions that the value of an expression was made of."""
+    return {
+        (text, item.function)
+        for item in _aliases(view, path, function)
+        for node in walk(item.expression)
+        if (text := path_text(node)) is not None
+    }
+
+
+def _aliases(view: AmpView, path: str, function: Function) -> Iterator[Origin]:
+    read = ast.parse(path, mode="eval").body
+    found = view.values.origins.aliases(read, function)
+    return (item for item in found if item.function is not function)
 
 
 def _reach_all(function: Function, interpreter: Interpreter) -> bool:

@@ -7,7 +7,7 @@ what is reported is cut off on every path. Where the analysis does not know, it 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amplint.code.arguments import Bound, Kind, parameters
@@ -127,6 +127,7 @@ class Interpreter:
         roots: paths of the modules that an optimizer owns.
         steps: how many assignments before its losses the entry is evaluated; what stands before
             them counts as cut off. None evaluates all that counts.
+        made: what parameters of the entry are connected to that a caller made of roots.
 
     Attributes:
         backwards: every backward, in the order in which they run.
@@ -135,6 +136,7 @@ class Interpreter:
     objects: Objects
     roots: Sequence[str] = ()
     steps: int | None = None
+    made: Mapping[str, Flow] = field(default_factory=dict)
     backwards: list[Backward] = field(default_factory=list)
     _left: int = BUDGET
     _bearings: dict[tuple[Function, Places, Places], Bearing] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class Interpreter:
     def follow(self, function: Function) -> None:
         """Run the function from an unknown caller: its parameters may be connected to anything."""
         values: dict[str, Value] = dict.fromkeys(parameters(function), GIVEN)
+        values.update(self.made)
         values.update({root: Root(root) for root in self.roots})
         if self.steps is None:
             counts = bearing_of_entry(function, self._owned_among(values))
