@@ -170,6 +170,8 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/09_split_protocol/phases.py",
     ),
     "helper-elsewhere": (
+        "AMP109/good_round_out_of_sight.py",
+        "AMP301/good_under_a_wrapper.py",
         "AMP113/good_scaled_everything.py",
         "AMP115/good_own_scale.py",
         "AMP118/good_foreign_scaler.py",
@@ -188,10 +190,13 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/26_indirection/flag_list_elsewhere",
     ),
     "import-alias": (
+        "AMP110/good_scaler_or_stand_in.py",
+        "AMP116/good_counter_behind_a_name.py",
         "AMP801/good_fallbacks",
         "silent/17_scalers_per_model/by_torch_version.py",
     ),
     "in-try": ("AMP202/good_raises_before.py",),
+    "in-with": ("AMP110/good_reads_unbound.py",),
     "neutral-locals": (
         "AMP102/good_other_optimizer.py",
         "AMP119/good_whole_training.py",

@@ -8,12 +8,17 @@ from amplint.code.by_name import read_by_name
 
 
 def last_name(expression: ast.expr) -> str:
-    """The name that a reader sees last: "scaler" for `self.amp.scaler["G"]`."""
+    """The name that a reader sees last: "scaler" for `self.amp.scaler["G"]`.
+
+    Of what `from tqdm import tqdm as progress` binds, the name that the library has for it.
+    """
     while isinstance(expression, (ast.Subscript, ast.Starred, ast.Await)):
         expression = expression.value
     if isinstance(expression, ast.Attribute):
         return expression.attr
-    return expression.id if isinstance(expression, ast.Name) else ""
+    if not isinstance(expression, ast.Name):
+        return ""
+    return getattr(expression, "imported_as", expression.id)
 
 
 def binder_of(callee: ast.expr) -> ast.Call | None:

@@ -6,10 +6,10 @@ import ast
 import re
 import tokenize
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from amplint.code.expressions import callee_of
+from amplint.code.expressions import callee_of, last_name
 from amplint.code.scopes import Scopes
 from amplint.code.tree import children, walk
 
@@ -141,6 +141,22 @@ class Module:
             self._answers.clear()
         self._followed.clear()
         self.beyond = beyond
+
+    def note_renamed(self, is_foreign: Callable[[str], bool]) -> None:
+        """Let `last_name` give the name that a library has for what an import renames.
+
+        Args:
+            is_foreign: whether a dotted name leads out of the project; what stays inside keeps
+                the name that the file has for it.
+        """
+        renamed = self.once(_renamed)
+        for name, imported in renamed:
+            given = imported.rpartition(".")[2] if is_foreign(imported) else name.id
+            name.imported_as = given  # type: ignore[attr-defined]
+        for index, site in enumerate(self.calls if renamed else ()):
+            method = _method_name(callee_of(site.node))
+            if method != site.method:
+                self.calls[index] = replace(site, method=method)
 
     def once(self, ask: Callable[[Module], Answer]) -> Answer:
         """What `ask` says about this module alone; asked once, however often it is wanted."""
@@ -278,6 +294,22 @@ class _Indexer:
             self._visit(statement, function, inner, inner.qualname + ".")
 
 
+def _renamed(module: Module) -> list[tuple[ast.Name, str]]:
+    """Where a file reads what an absolute import alone binds under another name, and its own."""
+    scopes = module.scopes
+    known = scopes.aliases.items()
+    if all(dotted == name or dotted.endswith(f".{name}") for name, dotted in known):
+        return []
+    return [
+        (read, item.dotted)
+        for item in scopes.imports
+        if isinstance(item.statement, ast.ImportFrom) and not item.statement.level
+        if item.alias.asname not in (None, item.alias.name)
+        for read in scopes.reads(item)
+        if scopes.imported_once(read)
+    ]
+
+
 def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether `@name.setter` or its like adds to the property of that name."""
     return any(
@@ -309,9 +341,7 @@ def _label(module: Module, qualname: str) -> str:
 
 
 def _method_name(callee: ast.expr) -> str:
-    if isinstance(callee, ast.Attribute):
-        return callee.attr
-    return callee.id if isinstance(callee, ast.Name) else ""
+    return last_name(callee) if isinstance(callee, (ast.Attribute, ast.Name)) else ""
 
 
 def walk_function(function: Function) -> Iterator[ast.AST]:

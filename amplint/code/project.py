@@ -96,6 +96,7 @@ class Project:
         self._paths[found] = path
         self._folders[found] = os.path.dirname(path)
         found.follow_names(self.beyond)
+        found.note_renamed(lambda dotted: self._module_behind(dotted, found) is None)
 
     def path_of(self, module: Module) -> str:
         """Where a module that was found here lies on disk; "" if nowhere."""

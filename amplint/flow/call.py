@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from amplint.code.arguments import Passed, passed, written
-from amplint.code.expressions import callee_of
+from amplint.code.expressions import callee_of, last_name
 from amplint.code.module import Function, Module
 from amplint.flow.state import State
 from amplint.flow.values import Value
@@ -122,9 +122,7 @@ class Call:
 def callee_name(node: ast.Call) -> str:
     """The last name of a callee: "step" for `scaler.step(...)`, and of `partial(step, x)()`."""
     callee = callee_of(node)
-    if isinstance(callee, ast.Attribute):
-        return callee.attr
-    return callee.id if isinstance(callee, ast.Name) else ""
+    return last_name(callee) if isinstance(callee, (ast.Attribute, ast.Name)) else ""
 
 
 def argument_expressions(node: ast.Call) -> list[ast.expr]:
