@@ -183,6 +183,8 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/26_indirection/given_to_unknown_code",
     ),
     "helper-here": (
+        "AMP106/good_own_switches.py",
+        "AMP801/good_called_for_older",
         "AMP401/good_config_override",
         "AMP115/good_own_scale.py",
         "AMP118/good_foreign_scaler.py",
@@ -195,8 +197,12 @@ MENDED: dict[str, tuple[str, ...]] = {
         "AMP801/good_fallbacks",
         "silent/17_scalers_per_model/by_torch_version.py",
     ),
-    "in-try": ("AMP202/good_raises_before.py",),
-    "in-with": ("AMP110/good_reads_unbound.py",),
+    "in-try": (
+        "AMP202/good_built_by_helper.py",
+        "AMP202/good_needs_cuda_anyway.py",
+        "AMP202/good_raises_before.py",
+    ),
+    "in-with": ("AMP110/good_reads_unbound.py", "AMP202/good_built_by_helper.py"),
     "neutral-locals": (
         "AMP102/good_other_optimizer.py",
         "AMP119/good_whole_training.py",
@@ -208,6 +214,7 @@ MENDED: dict[str, tuple[str, ...]] = {
     ),
     "neutral-locals-called": ("AMP206/good_branches.py",),
     "overridden-method": (
+        "AMP801/good_called_for_older",
         "AMP118/good_foreign_scaler.py",
         "AMP301/good_modes.py",
         "silent/26_indirection/method_completed_elsewhere",

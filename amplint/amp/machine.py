@@ -54,9 +54,14 @@ def _calls_that_need(function: Function) -> list[ast.Call]:
         node
         for node in layout.nodes
         if isinstance(node, ast.Call) and _needs_cuda(node, function)
-        if not any(isinstance(outer, _BRANCHES) for outer in layout.ancestors(node))
+        if not any(_is_branch(outer) for outer in layout.ancestors(node))
         if not any(layout.before(other, node) for other in returns)
     ]
+
+
+def _is_branch(outer: ast.AST) -> bool:
+    """Whether a node may leave out what it holds; a `try` without handlers runs all of it."""
+    return isinstance(outer, _BRANCHES) and bool(getattr(outer, "handlers", True))
 
 
 def _needs_cuda(call: ast.Call, function: Function) -> bool:

@@ -79,6 +79,8 @@ _READS_VERSION = re.compile(r"\btorch\.(?:__version__|version\.__version__|torch
 #: The same by the metadata of the installed package.
 _READS_METADATA = re.compile(r"\b(?:version|get_distribution)\(")
 _TYPE_TESTS = frozenset({"isinstance", "issubclass"})
+#: So many calls upwards it is asked who leads to a function.
+_CALLERS = 4
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -214,15 +216,25 @@ def asks_version(objects: Objects, test: ast.expr, function: Function, depth: in
     return False
 
 
-def is_called_as_fallback(objects: Objects, function: Function) -> bool:
-    """Whether all who call a function are branches for a torch that lacks the newer interface."""
+def is_called_as_fallback(
+    objects: Objects, function: Function, seen: tuple[Function, ...] = ()
+) -> bool:
+    """Whether all ways to a function lead through branches for a torch without the newer interface.
+
+    Args:
+        seen: the functions that the question came from; a circle leads nowhere.
+    """
 
     def is_one(call: CallSite) -> bool:
         def asks(test: ast.expr) -> bool:
             return asks_version(objects, test, call.function)
 
-        return is_fallback(call.node, call.function.module, asks)
+        return is_fallback(call.node, call.function.module, asks) or is_called_as_fallback(
+            objects, call.function, (*seen, function)
+        )
 
+    if function in seen or len(seen) == _CALLERS or function is function.module.body:
+        return False
     calls = objects.calls_of(function)
     return (
         bool(calls)

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from amplint.code.expressions import binder_of
 from amplint.code.module import Function
-from amplint.code.tree import LEAVES, MARKS
+from amplint.code.tree import LEAVES, MARKS, TRIES
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -89,6 +89,13 @@ class Layout:
         while node in self.parents:
             node = self.parents[node]
             yield node
+
+    def leaves_out(self, node: ast.AST) -> ast.AST:
+        """The nearest statement around `node` that may leave it out; the function where none may.
+
+        A `with` runs what it holds, and so does a `try` that has no handler.
+        """
+        return next(outer for outer in self.ancestors(node) if not _runs_all(outer))
 
     def taker(self, node: ast.AST) -> ast.Call | None:
         """The call that an expression is an argument of; None where it is none.
@@ -209,6 +216,12 @@ class Layout:
                 found += [] if branches and isinstance(outer.test, ast.Constant) else [outer.test]
             inner = outer
         return found
+
+
+def _runs_all(outer: ast.AST) -> bool:
+    return isinstance(outer, (ast.With, ast.AsyncWith)) or (
+        isinstance(outer, TRIES) and not outer.handlers
+    )
 
 
 def _forks(parent: ast.AST, first: ast.AST, second: ast.AST) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp.roles import Roles
 from amplint.amp.switches import is_switch
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function, Module
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import evaluate
@@ -144,13 +144,23 @@ class Diagnostician:
         """Whether each of several optimizers of a function has an option that leaves it out."""
         options: dict[str, set[str]] = {}
         for node, other in (*self.sites(STEP), *self.sites(UNSCALE)):
-            if other is not function or not node.args:
-                continue
-            tests = [test for test, _ in self.guards_of(node)]
-            if len(tests) != 1 or not _is_option(tests[0], self.module):
-                return False
-            options.setdefault(_text(node.args[0]), set()).add(_place_text(tests[0]))
+            for guards in self._ways_to(node, other, function) if node.args else ():
+                tests = [test for test, _ in guards]
+                if len(tests) != 1 or not _is_option(tests[0], self.module):
+                    return False
+                options.setdefault(_text(node.args[0]), set()).add(_place_text(tests[0]))
         return len(options) > 1 and len(set.union(*options.values())) == len(options)
+
+    def _ways_to(
+        self, node: ast.Call, holder: Function, function: Function
+    ) -> Iterator[list[Guard]]:
+        """The tests around a call in a function, or around what the function calls to get there."""
+        if holder is function:
+            yield self.guards_of(node)
+            return
+        for call in function.nodes:
+            if isinstance(call, ast.Call) and last_name(call.func) == holder.name:
+                yield [*self.guards_of(call), *self.guards_of(node)]
 
     def _never_scales(self) -> bool:
         """A scaler is built here and nothing is ever scaled: the first step already stops."""

@@ -163,7 +163,7 @@ class Entries:
             attribute
             for attribute, statements in stores.items()
             if attribute not in scalers
-            and all(layout.parents[statement] in branches for statement in statements)
+            and all(layout.leaves_out(statement) in branches for statement in statements)
             and not self._may_come_otherwise(owner, attribute)
         }
 
@@ -187,9 +187,10 @@ class Entries:
             inside = self._stores(helper) if helper is not None else {}
             if helper is None or not scalers & inside.keys():
                 continue
-            parents = layout_of(helper).parents
+            inner = layout_of(helper)
             for attribute, statements in inside.items():
-                if attribute in scalers or all(parents[item] is helper.node for item in statements):
+                always = all(inner.leaves_out(item) is helper.node for item in statements)
+                if always or attribute in scalers:
                     found.setdefault(attribute, []).append(node)
         return found
 
