@@ -154,15 +154,15 @@ def assume(formula: Formula, truth: bool, state: State) -> list[State]:
             parts if is_volatile(formula) else [_remembered(formula, truth, part) for part in parts]
         )
     after = _store(formula, truth, state)
-    return [] if _contradicts(after) else [after]
+    return [] if _contradicts(after, mentions(formula)) else [after]
 
 
-def _contradicts(state: State) -> bool:
-    """Whether a remembered conjunction or disjunction cannot have its truth any more."""
+def _contradicts(state: State, places: frozenset[str]) -> bool:
+    """Whether what is remembered of these places together cannot have its truth any more."""
     return any(
         _parts_together(fact, state) is (not truth)
         for fact, truth in state.facts.items()
-        if fact[0] in _DUAL
+        if fact[0] in _DUAL and not places.isdisjoint(mentions(fact))
     )
 
 

@@ -304,7 +304,12 @@ class Functions:
             drop_locals(state, prefix)
             groups.setdefault(value, []).append(state)
         guards = self.program.slice(frame.function).guards
-        return [(state, value) for value, group in groups.items() for state in merge(group, guards)]
+        apart = len(groups) > 1
+        return [
+            (state, value)
+            for value, group in groups.items()
+            for state in merge(group, guards, apart=apart)
+        ]
 
     # -- parameters ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from amplint.flow.clauses import clauses_left
 from amplint.flow.conditions import evaluate
 from amplint.flow.deciding import ABOUT_PLACES, by_value, told_of
 from amplint.flow.liveness import NONE_DEAD, Dead
@@ -43,12 +44,15 @@ def merge(
     guards: Guards,
     limits: Limits = FINE,
     dead: Dead = NONE_DEAD,
+    *,
+    apart: bool = False,
 ) -> list[State]:
     """Merge states that agree on their key; of the rest only common knowledge survives.
 
     Args:
         limits: of the states that are left.
         dead: see `State.key`.
+        apart: whether other paths end at the same point that are not among the states.
     """
     states = list(states)
     if len(states) < 2:
@@ -58,7 +62,9 @@ def merge(
         groups = _group(states, guards, dead, guards.near)
     if len(groups) > limits.near:
         groups = _group(states, guards, dead, frozenset())
-    merged = [_join(group) for group in groups.values()]
+    merged = [
+        _join(group, guards if apart or len(groups) > 1 else None) for group in groups.values()
+    ]
     if len(merged) > STATE_LIMIT:
         return [widen(merged)]
     return merged
@@ -73,18 +79,25 @@ def _group(
     return groups
 
 
-def _join(group: list[State]) -> State:
+def _join(group: list[State], guards: Guards | None = None) -> State:
+    """What all states of a group know; where others are told apart from them, clauses as well.
+
+    Args:
+        guards: the places that clauses speak of; None for no clauses.
+    """
     first = group[0]
     if len(group) == 1:
         return first
     values, facts = first.values, first.facts
     for other in group[1:]:
-        if other.values == values:
-            facts = _common_facts(values, facts, other) if other.facts != facts else facts
+        if other.values == values and other.facts == facts:
             continue
         one = State(first.typestate, values, facts)
         facts = _common_facts(values, facts, other)
-        values = _common_values(one, other)
+        if guards is not None:
+            facts.update((clause, True) for clause in clauses_left(one, other, facts, guards.names))
+        if other.values != values:
+            values = _common_values(one, other)
     shortest = min(group, key=lambda state: state.length)
     return State(dict(first.typestate), dict(values), dict(facts), shortest.trail)
 

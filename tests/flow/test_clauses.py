@@ -1,0 +1,135 @@
+"""A scaler that is built under several tests and used under several: who is None, and where.
+
+Programs are drawn, and executed for all values of their options: those that use None on some of
+them are to be reported, and no other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from amplint.checker import check_paths
+from amplint.config import Settings
+from amplint.flow.clauses import clauses_left
+from amplint.flow.state import State
+
+TESTS = ("args.half", "not args.slow", "args.kind == 'torch'", "args.on_device")
+OPTIONS = tuple(
+    {"half": half, "slow": slow, "kind": kind, "on_device": device}
+    for half, slow, kind, device in itertools.product(
+        (True, False), (True, False), ("torch", "apex"), (True, False)
+    )
+)
+
+
+class Options:
+    """What `args` is in an executed program."""
+
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)
+
+
+def _nested(tests: list[str], body: str, indent: str, draw: random.Random) -> list[str]:
+    """`body` under all tests: an `if` for each, or one for the last two; perhaps with an `elif`."""
+    if not tests:
+        return [indent + body]
+    head, rest = tests[0], tests[1:]
+    if rest and draw.random() < 0.4:
+        head, rest = f"{head} and {rest[0]}", rest[1:]
+    lines = [f"{indent}if {head}:", *_nested(rest, body, indent + "    ", draw)]
+    if draw.random() < 0.3:
+        lines += [f"{indent}elif args.slow:", f"{indent}    print('slow')"]
+    return lines
+
+
+def _program(seed: int) -> str:
+    draw = random.Random(seed)
+    built = draw.sample(TESTS, draw.choice((2, 2, 3)))
+    used = draw.sample(TESTS, len(built)) if draw.random() < 0.3 else draw.sample(built, len(built))
+    return "\n".join(
+        [
+            f"def train_{seed}(model, loader, optimizer, args):",
+            "    scaler = None",
+            *_nested(built, "scaler = torch.amp.GradScaler('cuda')", "    ", draw),
+            "    for x in loader:",
+            "        optimizer.zero_grad()",
+            "        loss = model(x)",
+            "        before = loss",
+            *_nested(used, "before = scaler.scale(loss)", "        ", draw),
+            "        before.backward()",
+        ]
+    )
+
+
+def _uses_none(source: str, name: str) -> bool:
+    """Whether some choice of options uses a scaler that is None, by executing all of them."""
+
+    class Anything:
+        def __getattr__(self, _: str) -> Anything:
+            return self
+
+        def __call__(self, *_: object) -> Anything:
+            return self
+
+    names = {"torch": Anything(), "print": lambda *_: None}
+    exec(source, names)  # noqa: S102 -- the program is this file's own
+    for options in OPTIONS:
+        try:
+            names[name](Anything(), [1], Anything(), Options(**options))
+        except AttributeError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("start", range(0, 120, 30))
+def test_drawn_programs(start: int, tmp_path: Path) -> None:
+    programs = {f"train_{seed}": _program(seed) for seed in range(start, start + 30)}
+    (tmp_path / "pyproject.toml").write_text("", "utf-8")
+    path, expected, rows, text = tmp_path / "loops.py", set(), {}, "import torch\n"
+    for name, program in programs.items():
+        rows[name] = text.count("\n") + 1
+        text += f"{program}\n\n\n"
+        if _uses_none(program, name):
+            expected.add(name)
+    path.write_text(text, "utf-8")
+    report = check_paths([str(path)], Settings(jobs=1, cache=False, respect_gitignore=False))
+    found = {
+        max((row, name) for name, row in rows.items() if row <= item.span.start.row)[1]
+        for item in report.findings
+        if item.code == "AMP202"
+    }
+    assert 0 < len(expected) < len(programs)
+    assert found == expected
+
+
+def _state(**facts: bool) -> State:
+    return State(facts={("true", name): truth for name, truth in facts.items()})
+
+
+NAMES = frozenset({"a", "b", "c"})
+
+
+def test_one_of_two_holds() -> None:
+    left = list(clauses_left(_state(a=False), _state(a=True, b=False), {}, NAMES))
+    assert left == [("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))}))]
+
+
+def test_a_clause_grows_where_a_third_path_does_not_fulfil_it() -> None:
+    clause = ("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))}))
+    both = State(facts={clause: True})
+    left = list(clauses_left(both, _state(a=True, b=True, c=False), {}, NAMES))
+    assert left == [("or", clause[1] | {("not", ("true", "c"))})]
+
+
+def test_a_clause_stays_where_a_third_path_fulfils_it() -> None:
+    clause = ("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))}))
+    left = list(clauses_left(State(facts={clause: True}), _state(b=False, c=True), {}, NAMES))
+    assert clause in left
+
+
+def test_other_places_make_no_clause() -> None:
+    assert not list(clauses_left(_state(x=False), _state(x=True, y=False), {}, NAMES))
