@@ -266,7 +266,7 @@ class Places:
     def _call_text(self, node: ast.Call, state: State, function: Function) -> str | None:
         parts = [self.text(argument, state, function) for argument in node.args]
         parts += [self.text(keyword.value, state, function) for keyword in node.keywords]
-        callee = self.text(node.func, state, function)
+        callee = function.module.resolve(node.func) or self.text(node.func, state, function)
         if None in parts or callee is None:
             return None
         return f"{callee}({','.join(part or '' for part in parts)})"
