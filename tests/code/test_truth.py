@@ -13,6 +13,10 @@ from types import ModuleType
 import click
 import pytest
 
+pytestmark = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="code objects say no columns of calls before Python 3.11"
+)
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "scripts"
 INCIDENTS = REPOSITORY / "fixtures" / "incidents"

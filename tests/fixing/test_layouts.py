@@ -73,7 +73,8 @@ class Program:
     def statement(self, text: str) -> ast.stmt:
         """The statement whose first line this is."""
         found = (node for node in self._nodes if isinstance(node, ast.stmt))
-        return next(node for node in found if _first_line(node) == text)
+        (wanted,) = ast.parse(f"{text} pass" if text.endswith(":") else text).body
+        return next(node for node in found if _first_line(node) == _first_line(wanted))
 
     def expression(self, text: str) -> ast.expr:
         """The first expression that unparses to a text."""
