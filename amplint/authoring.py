@@ -1,22 +1,22 @@
 """What a package's own rule may be made of: a pattern, an order of events, or a whole check.
 
-A module with a `check(view)` like amplint's own rules is a whole check. One with a `PATTERN` or an
-`ORDER` says what to look for, and gets its check from here. `docs/rules-of-your-own.md` builds one of
-each.
+A module with a `check(view)` is a whole check. One with a `PATTERN`, several `PATTERNS` or an `ORDER`
+says what to look for, and gets its check from here, be it amplint's own or of an installed package.
+`docs/rules-of-your-own.md` builds one of each.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import receiver
 from amplint.code.layout import layout_of
-from amplint.findings import Finding
+from amplint.findings import Finding, Link, PathStep
 from amplint.fixing.verbs import Become, Repair
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -24,25 +24,77 @@ from amplint.view import FileView
 Check = Callable[[FileView], Iterator[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """Calls of some functions that a matcher of LibCST accepts.
+class _Matchers:
+    """`libcst.matchers`, loaded when the first matcher is made."""
+
+    def __getattr__(self, name: str) -> Any:
+        from libcst import matchers
+
+        return getattr(matchers, name)
+
+
+m: Any = _Matchers()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """Code that the program model found, and what it knows about it; its shape is still open.
 
     Args:
-        callees: dotted names of the functions ("torch.cuda.empty_cache"), however imported.
-        matcher: a `libcst.matchers` object, tried on each call.
-        message: what is wrong and what it does.
-        help: the edit to make.
-        replace: from the call's LibCST node to the one that replaces it; None for no fix.
+        node: what a pattern is tried on.
+        place: where the finding stands; None for `node`.
+        parts: parts of it by what the program model says they are, for matchers to ask with `is_a`.
+        words: for the `{...}` of message and help.
+        path, links: as of a finding.
+    """
+
+    node: ast.expr
+    place: ast.AST | None = None
+    parts: Mapping[str, ast.expr] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[PathStep, ...] = ()
+    links: tuple[Link, ...] = ()
+
+    def is_a(self, kind: str) -> Any:
+        """A matcher for one of the parts."""
+        import libcst
+
+        code, blank = ast.unparse(self.parts[kind]), libcst.Module([])
+        return m.MatchIfTrue(lambda node: blank.code_for_node(node) == code)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Code of one shape, which LibCST sees only where the program model has a candidate.
+
+    Args:
+        matcher: a `libcst.matchers` object, or a function that makes one for a candidate: LibCST
+            is then loaded only if there is one.
+        message: what is wrong and what it does; `{name}` is the code that the matcher saved under
+            this name, or a word of the candidate.
+        help: the edit to make, in the same words.
+        callees: calls of these functions are candidates ("torch.cuda.empty_cache"), however
+            imported.
+        candidates: finds others.
+        replace: from the LibCST node to the one that replaces it; it raises `ValueError` where the
+            edit is not known. None for no fix.
         applicability: of that fix, "safe" or "unsafe".
     """
 
-    callees: tuple[str, ...]
     matcher: Any
     message: str
     help: str
+    callees: Collection[str] = ()
+    candidates: Callable[[FileView], Iterable[Candidate]] | None = None
     replace: Callable[[Any], Any] | None = None
     applicability: str = "unsafe"
+
+    def found(self, view: FileView) -> Iterable[Candidate]:
+        """The code of a file that may have this shape."""
+        if self.candidates is not None:
+            return self.candidates(view)
+        sites = (site for site in view.module.calls if site.dotted in self.callees)
+        return (Candidate(site.node) for site in sites)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,37 +139,68 @@ def check_of(module: ModuleType) -> Check:
     if hasattr(module, "check"):
         return module.check  # type: ignore[no-any-return]
     pattern, order = getattr(module, "PATTERN", None), getattr(module, "ORDER", None)
-    if isinstance(pattern, Pattern):
-        return lambda view: _matches(view, module.RULE, pattern)
+    patterns = getattr(module, "PATTERNS", (pattern,) if pattern else ())
+    if patterns:
+        return lambda view: _matches(view, module.RULE, patterns)
     if isinstance(order, Order):
         return lambda view: _misuses(view, module.RULE, order)
     raise TypeError(f"{module.__name__} has neither `check`, nor `PATTERN`, nor `ORDER`")
 
 
-def _matches(view: FileView, rule: Rule, pattern: Pattern) -> Iterator[Finding]:
-    """The calls that the matcher accepts; LibCST parses only calls of these functions."""
-    sites = (site for site in view.module.calls if site.dotted in pattern.callees)
-    for site in sites:
-        if _accepts(view, pattern, site.node):
-            repair = None
-            if pattern.replace is not None:
-                repair = Repair(pattern.applicability, (Become(site.node, pattern.replace),))
-            yield view.finding(rule, site.node, pattern.message, pattern.help, fix=repair)
+def _matches(view: FileView, rule: Rule, patterns: Iterable[Pattern]) -> Iterator[Finding]:
+    """What has the shape of a pattern; of several patterns for one place the first one speaks."""
+    told: set[ast.AST] = set()
+    for pattern in patterns:
+        for found in pattern.found(view):
+            place = found.place or found.node
+            saved = None if place in told else _saved(pattern, found)
+            if saved is None:
+                continue
+            told.add(place)
+            words = {**saved.words, **found.words}
+            message, help = pattern.message.format_map(words), pattern.help.format_map(words)
+            rests = {"path": found.path, "links": found.links, "fix": saved.fix}
+            yield view.finding(rule, place, message, help, **rests)
 
 
-def _accepts(view: FileView, pattern: Pattern, call: ast.Call) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """The code that a matcher saved, by name, and the fix."""
+
+    words: Mapping[str, str]
+    fix: Repair | None
+
+
+def _saved(pattern: Pattern, found: Candidate) -> _Saved | None:
+    """What a matcher makes of a candidate; None where it has another shape."""
     import libcst
-    from libcst import matchers
 
     from amplint.errors import UnreadableFile
     from amplint.source.parsing import concrete_syntax
 
     try:
-        (line,) = concrete_syntax(f"({ast.unparse(call)})").body
+        tree = concrete_syntax(f"({ast.unparse(found.node)})")
     except UnreadableFile:
-        return False
-    node = libcst.ensure_type(line, libcst.SimpleStatementLine).body[0]
-    return matchers.matches(libcst.ensure_type(node, libcst.Expr).value, pattern.matcher)
+        return None
+    line = libcst.ensure_type(tree.body[0], libcst.SimpleStatementLine)
+    node = libcst.ensure_type(line.body[0], libcst.Expr).value
+    matcher = pattern.matcher(found) if callable(pattern.matcher) else pattern.matcher
+    saved = m.extract(node, matcher)
+    if saved is None:
+        return None
+    words = {name: tree.code_for_node(part) for name, part in saved.items()}
+    return _Saved(words, _fix(pattern, found, node))
+
+
+def _fix(pattern: Pattern, found: Candidate, node: Any) -> Repair | None:
+    """The fix, if the edit is known: that is tried on the snippet."""
+    if pattern.replace is None:
+        return None
+    try:
+        pattern.replace(node)
+    except ValueError:
+        return None
+    return Repair(pattern.applicability, (Become(found.node, pattern.replace),))
 
 
 def _misuses(view: FileView, rule: Rule, order: Order) -> Iterator[Finding]:

@@ -70,15 +70,15 @@ names that speak of a device, a scale or a type are not flagged.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any
 
 from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
-from amplint.amp.roles import ScalerConstruction
+from amplint.authoring import Candidate, Pattern, m
 from amplint.expectations import measured
-from amplint.findings import Finding, Severity
-from amplint.fixing.verbs import Name, Repair, unsafe
+from amplint.findings import Severity
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -95,49 +95,56 @@ RULE = Rule(
 
 AS_INIT_SCALE = "`{flag}` becomes `init_scale`: False is scale 0, which makes all parameters NaN"
 AS_DEVICE = "`{flag}` becomes `device`: the scaler is enabled whatever it says"
+HELP = "name the argument: `enabled={flag}`"
 
 
-def check(view: FileView) -> Iterator[Finding]:
-    """Report bools in the positional arguments of torch's scalers."""
+def with_switch(classes: Collection[str], view: FileView) -> Iterator[Candidate]:
+    """Scalers built with a bool that has no name: the first one of each call."""
     for built in view.roles.constructions:
-        if built.dotted not in names.GRAD_SCALERS:
+        if built.dotted not in classes or not view.module.imported_once(built.call.func):
             continue
-        index = _flag_index(view, built)
-        if index is None or not view.module.imported_once(built.call.func):
-            continue
-        argument = built.call.args[index]
-        flag = view.source_of(argument)
-        as_device = index == 0 and built.dotted not in names.DEVICE_GRAD_SCALERS
-        yield view.finding(
-            RULE,
-            argument,
-            (AS_DEVICE if as_device else AS_INIT_SCALE).format(flag=flag),
-            f"name the argument: `enabled={flag}`",
-            fix=_name_it(built.call, index),
-            links=(
+        bools = (item for item in built.call.args if is_flag(view.values, item, built.function))
+        for flag in [*bools][:1]:
+            rests = (
                 links.proved("object", built.call.func, "is torch's GradScaler"),
-                flag_link(view.values, argument, built.function),
-            ),
-        )
+                flag_link(view.values, flag, built.function),
+            )
+            words = {"flag": view.source_of(flag)}
+            yield Candidate(built.call, flag, {"switch": flag}, words, links=rests)
 
 
-def _flag_index(view: FileView, built: ScalerConstruction) -> int | None:
-    """Position of the first bool among the parameters that are no factors; None if none is.
+def behind(count: int, found: Candidate) -> Any:
+    """A call whose switch stands behind so many other arguments."""
+    plain = m.Arg(keyword=None, star="")
+    switch = m.Arg(keyword=None, star="", value=found.is_a("switch"))
+    return m.Call(args=[*[plain] * count, switch, m.ZeroOrMore()])
 
-    `device` and `init_scale` of `torch.amp.GradScaler`, `init_scale` of the older ones.
+
+def named(count: int, call: Any) -> Any:
+    """The call with a name for the switch, which has to be the last argument without one.
+
+    Raises:
+        ValueError: the call would not mean what it says.
     """
-    count = 1 if built.dotted in names.DEVICE_GRAD_SCALERS else 2
-    for index, argument in enumerate(built.call.args[:count]):
-        if isinstance(argument, ast.Starred):
-            return None
-        if is_flag(view.values, argument, built.function):
-            return index
-    return None
+    from amplint.fixing import arguments
+
+    other = m.Arg(keyword=m.Name(m.MatchIfTrue(lambda name: name != "enabled")))
+    plain = m.Arg(keyword=None, star="")
+    if not m.matches(call, m.Call(args=[*[plain] * (count + 1), m.ZeroOrMore(other)])):
+        raise ValueError
+    return arguments.name(call, {count: "enabled"})
 
 
-def _name_it(call: ast.Call, index: int) -> Repair | None:
-    """Name the argument, if the call then still means what it says."""
-    named = {item.arg for item in call.keywords}
-    if index != len(call.args) - 1 or named & {"enabled", None}:
-        return None
-    return unsafe(Name(call, {index: "enabled"}))
+def misplaced(count: int, classes: Collection[str], message: str) -> Pattern:
+    """A switch in the place of another parameter."""
+    candidates = partial(with_switch, classes)
+    matcher, replace = partial(behind, count), partial(named, count)
+    return Pattern(matcher, message, HELP, candidates=candidates, replace=replace)
+
+
+NEWER = names.GRAD_SCALERS - names.DEVICE_GRAD_SCALERS
+PATTERNS = (
+    misplaced(0, NEWER, AS_DEVICE),
+    misplaced(1, NEWER, AS_INIT_SCALE),
+    misplaced(0, names.DEVICE_GRAD_SCALERS, AS_INIT_SCALE),
+)

@@ -49,15 +49,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from amplint.amp import links
 from amplint.amp.trainers import training_arguments
+from amplint.authoring import Candidate, Pattern, m
 from amplint.code.dataflow import constant_of
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite
 from amplint.expectations import IN_A_LIBRARY
-from amplint.findings import Finding, Link, Severity, Standing
-from amplint.fixing.statements import argument_index, keyword_of
-from amplint.fixing.verbs import Drop, Repair, unsafe
+from amplint.findings import Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness
 from amplint.values.values import Value
@@ -79,23 +79,22 @@ ASSERTS = "DeepSpeed refuses such a configuration"
 HELP = "keep `bf16=True` on GPUs that have it (Ampere and later), else `fp16=True`"
 
 
-def check(view: FileView) -> Iterator[Finding]:
-    """Report training arguments and DeepSpeed literals with both kinds of half."""
+def trainers(view: FileView) -> Iterator[Candidate]:
+    """Arguments of a training in which both are always on."""
     for site in training_arguments(view):
-        both = [_switched_on(view, site, name) for name in ("fp16", "bf16")]
-        if None not in both:
-            callee = view.source_of(site.node.func)
-            fix = _keep_bfloat16(site.node)
-            yield _finding(view, site.node, site.function, callee, RAISES, both, fix)
-    for function in view.module.functions:
-        for node in function.nodes:
-            if isinstance(node, ast.Dict) and _enables_both(node):
-                message = BOTH.format(callee="fp16, bf16", effect=ASSERTS)
-                rests = (
-                    Link("object", Standing.USE, "fp16, bf16", "is a DeepSpeed configuration"),
-                    links.proved("value", node, "switches both on"),
-                )
-                yield view.finding(RULE, node, message, HELP, links=rests)
+        callee = view.source_of(site.node.func)
+        both = [value for name in ("fp16", "bf16") if (value := _switched_on(view, site, name))]
+        if len(both) < 2:
+            continue
+        steps = [step for value in both for step in value.steps]
+        path = [view.step(step.node, step.module, step.words) for step in steps]
+        path.append(view.step(site.node, view.module, "both are switched on"))
+        rests = (
+            Link("object", Standing.LIBRARY, callee, "takes the training's arguments"),
+            *(links.held(value.firmness, "fp16 and bf16", "are on") for value in both),
+        )
+        words = {"callee": callee, "effect": RAISES}
+        yield Candidate(site.node, None, {}, words, tuple(dict.fromkeys(path)), rests)
 
 
 def _switched_on(view: FileView, site: CallSite, name: str) -> Value | None:
@@ -110,44 +109,45 @@ def _switched_on(view: FileView, site: CallSite, name: str) -> Value | None:
     return None
 
 
-def _enables_both(node: ast.Dict) -> bool:
-    entries = {constant_of(key): value for key, value in zip(node.keys, node.values)}
-    return _enabled(entries.get("fp16")) and _enabled(entries.get("bf16", entries.get("bfloat16")))
+def without_float16(call: Any) -> Any:
+    """The call without a literal `fp16=True`.
+
+    Raises:
+        ValueError: the switch is no literal.
+    """
+    from amplint.fixing import arguments
+
+    literal = m.Arg(keyword=m.Name("fp16"), value=m.Name("True"))
+    (index,) = [index for index, arg in enumerate(call.args) if m.matches(arg, literal)]
+    return arguments.drop(call, index)
 
 
-def _enabled(value: ast.expr | None) -> bool:
-    if not isinstance(value, ast.Dict):
-        return False
-    return any(
-        constant_of(key) == "enabled" and constant_of(item) is True
-        for key, item in zip(value.keys, value.values)
-    )
+def configurations(view: FileView) -> Iterator[Candidate]:
+    """Literals of dicts that say something of `"fp16"`."""
+    words = {"callee": "fp16, bf16", "effect": ASSERTS}
+    for node in view.module.nodes():
+        if isinstance(node, ast.Dict) and "fp16" in map(constant_of, node.keys):
+            rests = (
+                Link("object", Standing.USE, "fp16, bf16", "is a DeepSpeed configuration"),
+                links.proved("value", node, "switches both on"),
+            )
+            yield Candidate(node, None, {}, words, links=rests)
 
 
-def _finding(
-    view: FileView,
-    node: ast.expr,
-    function: Function,
-    callee: str,
-    effect: str,
-    both: list[Value | None],
-    fix: Repair | None,
-) -> Finding:
-    steps = [step for value in both if value is not None for step in value.steps]
-    path = [view.step(step.node, step.module, step.words) for step in steps]
-    path.append(view.step(node, function.module, "both are switched on"))
-    message = BOTH.format(callee=callee, effect=effect)
-    rests = (
-        Link("object", Standing.LIBRARY, callee, "takes the training's arguments"),
-        *(links.held(value.firmness, "fp16 and bf16", "are on") for value in both if value),
-    )
-    steps_of = tuple(dict.fromkeys(path))
-    return view.finding(RULE, node, message, HELP, path=steps_of, links=rests, fix=fix)
+def enables_both(_: Candidate) -> Any:
+    """`{"fp16": {"enabled": True}, "bf16": {"enabled": True}}`, among other entries."""
+
+    def holds(*entries: Any) -> Any:
+        return m.Dict(elements=[m.ZeroOrMore(), m.OneOf(*entries), m.ZeroOrMore()])
+
+    def entry(key: str, value: Any) -> Any:
+        return m.DictElement(m.SimpleString(repr(key)), value)
+
+    on = holds(entry("enabled", m.Name("True")))
+    return holds(entry("fp16", on)) & holds(entry("bf16", on), entry("bfloat16", on))
 
 
-def _keep_bfloat16(call: ast.Call) -> Repair | None:
-    """Take the literal `fp16=True` away."""
-    given = keyword_of(call, "fp16")
-    if given is None or constant_of(given.value) is not True:
-        return None
-    return unsafe(Drop(call, argument_index(call, given)))
+PATTERNS = (
+    Pattern(lambda _: m.Call(), BOTH, HELP, candidates=trainers, replace=without_float16),
+    Pattern(enables_both, BOTH, HELP, candidates=configurations),
+)

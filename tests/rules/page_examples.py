@@ -15,6 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from amplint import rules
+from amplint.authoring import check_of
 from amplint.code.project import Project
 from amplint.findings import Finding, Severity
 from amplint.view import view_of
@@ -85,7 +86,7 @@ def findings_of(source: str, code: str) -> Iterator[Finding]:
     for other in RULE_CODES:
         rule = rules.load(other)
         if other == code or rule.RULE.severity is not Severity.INFO:
-            yield from rule.check(view)
+            yield from check_of(rule)(view)
 
 
 @dataclass(slots=True)

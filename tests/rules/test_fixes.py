@@ -7,6 +7,7 @@ import ast
 import pytest
 from amplint.rules import load
 
+from amplint.authoring import check_of
 from amplint.fixing.edits import apply, resolve
 from amplint.source.positions import LineTable
 from amplint.view import view_of
@@ -18,7 +19,7 @@ def fixed(code: str, source: str) -> str:
     """The source after the first finding's fix; as it is where there is none."""
     view = view_of("train.py", source, ast.parse(source))
     view.wants_edits = True
-    found = [finding for finding in load(code).check(view) if finding.fix is not None]
+    found = [finding for finding in check_of(load(code))(view) if finding.fix is not None]
     if not found:
         return source
     assert found[0].fix is not None

@@ -7,6 +7,7 @@ import ast
 import pytest
 from amplint.rules import load
 
+from amplint.authoring import check_of
 from amplint.source.positions import LineTable
 from amplint.view import view_of
 
@@ -15,7 +16,7 @@ def fixed(source: str) -> str | None:
     """The source after the fix of its only finding; None if no fix is offered."""
     view = view_of("example.py", source, ast.parse(source))
     view.wants_edits = True
-    (finding,) = load("AMP208").check(view)
+    (finding,) = check_of(load("AMP208"))(view)
     if finding.fix is None:
         return None
     assert finding.fix.applicability == "unsafe"
