@@ -24,7 +24,7 @@ from amplint.flow.merging import merge
 from amplint.flow.program import Program, Unit
 from amplint.flow.slice import assignments_of
 from amplint.flow.state import State
-from amplint.flow.values import NONE, UNBOUND
+from amplint.flow.values import NONE, UNBOUND, ZERO
 
 #: More entry states than this say too little to be worth their cost.
 ENTRY_LIMIT = 12
@@ -223,6 +223,10 @@ class Entries:
         )
 
     def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:
+        # A path on which no test of the constructor put anything in has nothing to train.
+        for attribute in self.program.facts(constructor).self_fills:
+            if state.values.get(f"{owner.label}.{attribute}") == ZERO:
+                forget(f"{owner.label}.{attribute}", state)
         for attribute in self._mutable(owner, constructor) | self._set_by_others(owner):
             location = f"{owner.label}.{attribute}"
             value = state.values.get(location)

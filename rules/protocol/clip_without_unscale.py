@@ -87,6 +87,7 @@ from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
+from amplint.fixing.windows import at_the_step
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -126,11 +127,13 @@ def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:
         if misuse.node in layout and layout.reaches(misuse.node, site.node)
     ]
     optimizer = _first(steps[0]) if len(steps) == 1 else ""
+    if statement is not None and not steps:
+        return at_the_step(view, misuse, statement)
     if statement is None or not optimizer or misuse.optimizer not in ("", optimizer):
         return None
     guards = _guards(misuse, steps[0])
     if guards is None:
-        return None
+        return at_the_step(view, misuse, statement)
     late = [site for site in calls_on(view, misuse, "unscale_") if _first(site.node) == optimizer]
     if not late:
         code = f"{misuse.scaler}.unscale_({optimizer})"

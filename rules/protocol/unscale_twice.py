@@ -76,18 +76,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.code.expressions import last_name
-from amplint.code.layout import layout_of
 from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
-from amplint.fixing.statements import (
-    block_of,
-    calls_on,
-    is_unconditional,
-    own_statement,
-    statement_of,
-)
-from amplint.fixing.verbs import Move, Remove, Repair, unsafe
+from amplint.fixing.statements import is_unconditional, own_statement
+from amplint.fixing.verbs import Remove, Repair, unsafe
+from amplint.fixing.windows import at_the_step
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -134,29 +127,7 @@ def _once_for_each_step(view: FileView, misuse: Misuse) -> Repair | None:
         return None
     slug = misuse.violation.slug if misuse.violation else ""
     if misuse.details.get("loop") == "yes":
-        return _at_the_step(view, misuse, statement)
+        return at_the_step(view, misuse, statement)
     if slug != "unscale-twice" or not is_unconditional(misuse):
         return None
     return unsafe(Remove(statement))
-
-
-def _at_the_step(view: FileView, misuse: Misuse, statement: ast.stmt) -> Repair | None:
-    """Move it, and the clips behind it, in front of the only step, which stands in an `if`."""
-    steps = [statement_of(site.node, misuse.function) for site in calls_on(view, misuse, "step")]
-    step = steps[0] if len(steps) == 1 else None
-    branch = layout_of(misuse.function).parents[step] if step is not None else None
-    block = block_of(misuse, statement)
-    if step is None or not isinstance(branch, ast.If) or step not in branch.body:
-        return None
-    if branch not in block or len(list(calls_on(view, misuse, "unscale_"))) > 1:
-        return None
-    between = block[block.index(statement) + 1 : block.index(branch)]
-    clips = [other for other in between if _clips(other)]
-    if any(isinstance(other, ast.Assign) for other in clips):
-        return None  # what it returns may be read where nothing steps
-    return unsafe(*(Move(each, step) for each in (statement, *clips)))
-
-
-def _clips(statement: ast.stmt) -> bool:
-    value = getattr(statement, "value", None)
-    return isinstance(value, ast.Call) and "clip_grad" in last_name(value.func)
