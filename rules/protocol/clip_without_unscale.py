@@ -62,8 +62,11 @@ Unsafe: gradients are then clipped at the threshold that the code names, which c
 fix puts `scaler.unscale_(optimizer)` in front of the clip, and takes away one that follows in the
 same block. It is offered where the clip is a statement of its own, and control runs from it to the
 only step of this optimizer in the function. A test of a name or an attribute that only the step is
-under (`if use_amp:`) is written around the new call as well. Under accumulation the clip has to move
-to the end of the window, and a second `unscale_` would crash: there is no fix.
+under (`if use_amp:`) is written around the new call as well. Where the only step
+stands under a test of its own, or in a loop over optimizers (`for each in optimizers:`), the clips
+move in front of it, with the tests around them, so that they run once for each step; so does a clip in
+front of the line that binds the scaler. There is no fix where a norm that is kept would have to move,
+where the function also steps elsewhere, and where something between reads or drops gradients.
 
 ## Known limits
 With several optimizers a clip is reported only if none of their gradients can be unscaled. A clip

@@ -59,8 +59,9 @@ Executing the function over two micro-batches raises the `RuntimeError` at the s
 ## Fix safety
 Unsafe: training goes on where it stopped. A second `unscale_` that no condition leads to is taken
 away. One that is repeated while a window is open moves in front of the only `scaler.step` of the
-function, with the clips behind it, where that step stands in an `if` of the same block. No fix where
-the norm that a clip returns is kept, and for an `unscale_` behind the step.
+function, with the clips behind it and under the tests that the step is under. No fix where the norm
+that a clip returns is kept, where something between reads or drops gradients, and for an `unscale_`
+behind the step.
 
 ## Known limits
 A boundary that an unknown function computes is not judged. Wrappers around an optimizer

@@ -93,39 +93,42 @@ for index, (inputs, targets) in enumerate(loader):
 """
 FETCHED_BEHIND = """
 
-class Trainer:
-    def __init__(self, modules):
-        self.modules = modules
-        for index, module in enumerate(modules):
-            optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+class Trainer(torch.nn.Module):
+    def __init__(self, parts, limit):
+        super().__init__()
+        self.parts, self.limit = parts, limit
+        for index, part in enumerate(self.parts):
+            optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
             setattr(self, f"optimizer{index}", optimizer)
             scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
             setattr(self, f"scaler{index}", scaler)
 
-    def scale(self, loss, index):
-        scaler = getattr(self, f"scaler{index}")
+    def scale(self, loss, number):
+        scaler = getattr(self, f"scaler{number}")
         return scaler.scale(loss)
 
-    def update(self, index):
-        clip_grad_norm_(self.modules[index].parameters(), limit)
-        optimizer = getattr(self, f"optimizer{index}")
-        scaler = getattr(self, f"scaler{index}")
+    def update(self, number):
+        if self.limit is not None:
+            clip_grad_norm_(self.parts[number].parameters(), self.limit)
+        optimizer = getattr(self, f"optimizer{number}")
+        scaler = getattr(self, f"scaler{number}")
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+"""
+USING_IT = """
 
-
-trainer = Trainer([model])
+trainer = Trainer([model], limit)
 for inputs, targets in loader:
     trainer.scale(torch.nn.functional.mse_loss(model(inputs), targets), 0).backward()
     trainer.update(0)
 """
-#: What is fixed, and the code of the mistake.
+#: What is fixed, what runs it, and the code of the mistake.
 PROGRAMS = {
-    "the step in a branch": (HEAD + TRAIN + IN_A_BRANCH, "AMP110"),
-    "unscaled in each round as well": (HEAD + TRAIN + UNSCALED_TOO, "AMP108"),
-    "a loop over optimizers": (HEAD + ALL_OPTIMIZERS, "AMP110"),
-    "the scaler is fetched behind the clip": (HEAD + FETCHED_BEHIND, "AMP110"),
+    "the step in a branch": (HEAD + TRAIN + IN_A_BRANCH, "", "AMP110"),
+    "unscaled in each round as well": (HEAD + TRAIN + UNSCALED_TOO, "", "AMP108"),
+    "a loop over optimizers": (HEAD + ALL_OPTIMIZERS, "", "AMP110"),
+    "the scaler is fetched behind the clip": (HEAD + FETCHED_BEHIND, USING_IT, "AMP110"),
 }
 
 
@@ -141,13 +144,13 @@ def without_scaler(source: str) -> Run:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_fixed_program_trains_as_without_a_scaler(name: str) -> None:
-    source, code = PROGRAMS[name]
+    source, using, code = PROGRAMS[name]
     outcome = fixed(source)
     assert [finding.code for finding in outcome.fixed] == [code]
-    run, reference = execute(outcome.text), without_scaler(outcome.text)
+    run, reference = execute(outcome.text + using), without_scaler(outcome.text + using)
     assert run.error is None and reference.error is None
     assert run.update == pytest.approx(reference.update, rel=1e-3)
-    before = execute(source)
+    before = execute(source + using)
     assert before.error is not None or before.update != pytest.approx(reference.update, rel=0.1)
 
 
