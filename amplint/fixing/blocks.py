@@ -1,12 +1,14 @@
-"""Ending a `with autocast` block earlier."""
+"""Ending a `with autocast` block earlier, or in each round of the loop in it."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
+from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.fixing.verbs import Move, Repair, Unwrap, unsafe
+from amplint.fixing.statements import code_of
+from amplint.fixing.verbs import Move, Repair, Unwrap, Within, unsafe
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import is_forward
 from amplint.view import FileView
@@ -34,6 +36,43 @@ def end_before(view: FileView, region: Region, item: Inside) -> Repair | None:
     if index == 0:
         return unsafe(Unwrap(block))
     return unsafe(*(Move(statement, block, after=True) for statement in leaving))
+
+
+def into_the_loop(view: FileView, region: Region, loop: ast.AST | None) -> Repair | None:
+    """Put the block around what runs under autocast in each round of the one loop in it.
+
+    None where a forward, or what else autocast may change, runs behind the first backward.
+    """
+    block = _block(view, region)
+    if block is None or block.body != [loop] or not isinstance(loop, (ast.For, ast.While)):
+        return None
+    (item,) = block.items
+    layout = layout_of(region.function)
+    backwards = (
+        index
+        for index, statement in enumerate(loop.body)
+        if any(getattr(node, "attr", "") == "backward" for node in layout.inside(statement))
+    )
+    end = next(backwards, 0)
+    inside = [
+        each for each in loop.body[:end] if any(True for _ in _products(view, region, [each]))
+    ]
+    leaving = [*loop.body[end:], *loop.orelse]
+    if not inside or item.optional_vars or any(True for _ in _products(view, region, leaving)):
+        return None
+    # What a loss is computed from its outputs by stays inside, as it was.
+    last = next(each for each in reversed(loop.body[:end]) if not _clears(each))
+    header = f"with {code_of(view, item.context_expr)}:"
+    return unsafe(Unwrap(block), Within(inside[0], header, last))
+
+
+def _clears(statement: ast.stmt) -> bool:
+    """Whether a statement only drops gradients."""
+    return isinstance(statement, ast.Expr) and last_name(_called(statement)) == "zero_grad"
+
+
+def _called(statement: ast.Expr) -> ast.expr:
+    return statement.value.func if isinstance(statement.value, ast.Call) else statement.value
 
 
 def _block(view: FileView, region: Region) -> ast.With | None:

@@ -55,8 +55,10 @@ Executing two steps on one batch: the loss before and after the first step is bi
 the parameters have moved.
 
 ## Fix safety
-No fix is offered: the block has to end before `backward`, and what else belongs into it cannot be
-read from the code.
+Unsafe: every step then trains the weights as they are. The block goes into the loop, around the
+forward and the loss, and ends before the first `backward`. It is offered where the block holds nothing
+but that loop, binds no name, and where no forward, no product and no function of torch follows behind
+the backward.
 
 ## Known limits
 Without a loop, the optimizer has to be built with `model.parameters()` of the model that is called
@@ -80,6 +82,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.expectations import STEPS, measured
 from amplint.findings import Finding, PathStep, Severity
+from amplint.fixing.blocks import into_the_loop
 from amplint.regions.training import Stale, anchor, optimizer_link, path_to
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -91,6 +94,7 @@ RULE = Rule(
     effect="silent",
     summary="a step inside an autocast region whose next forward still uses the cached weights",
     facts=("A10", "A10b", "A10c"),
+    fix="unsafe",
     probe=measured("stale-weights", events=STEPS),
 )
 
@@ -118,6 +122,7 @@ def check(view: FileView) -> Iterator[Finding]:
             message.format_map(words),
             HELP,
             path=_path(view, stale),
+            fix=into_the_loop(view, stale.region, stale.loop),
             links=(
                 stale.region.link,
                 optimizer_link(view, view.regions, stale.step),

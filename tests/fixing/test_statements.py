@@ -77,6 +77,16 @@ CASES = {
             f"    {CLIP}\nscaler.step(optimizer)\nscaler.update()"
         ),
     ),
+    "a clip moves to where the window ends": (
+        (
+            f"scaler.scale(loss).backward()\n# why\n{CLIP}\nif inputs % 4 == 0:\n"
+            "    scaler.step(optimizer)\n    scaler.update()"
+        ),
+        (
+            "scaler.scale(loss).backward()\nif inputs % 4 == 0:\n    scaler.unscale_(optimizer)\n"
+            f"    # why\n    {CLIP}\n    scaler.step(optimizer)\n    scaler.update()"
+        ),
+    ),
     "unscale where the step is": (
         (
             f"if model.amp:\n    scaler.scale(loss).backward()\nelse:\n    loss.backward()\n{CLIP}\n"
@@ -149,9 +159,9 @@ def test_the_order_is_put_right(before: str, after: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        # the clip belongs to the end of the window
+        # the clip belongs to the end of the window, and its norm is kept
         (
-            f"scaler.scale(loss).backward()\n{CLIP}\nif inputs % 4 == 0:\n"
+            f"scaler.scale(loss).backward()\nnorm = {CLIP}\nif inputs % 4 == 0:\n"
             "    scaler.step(optimizer)\n    scaler.update()"
         ),
         # nobody knows whether a forward needs the block
