@@ -7,8 +7,9 @@ from checkouts laid out as `DIR/<owner>__<name>@<commit12>`.
 
 Each checkout is checked without a cache, with an empty one, with a full one, with the index of the
 project alone, and in two processes; then with its files named one by one, sorted and in an order
-drawn from `--seed`. The JSON reports of a folder must be equal, byte for byte, and so must those of
-its files; only the time that they took may differ.
+drawn from `--seed`. Each time Python hashes strings with another seed. The JSON reports of a folder
+must be equal, byte for byte, and so must those of its files; only the time that they took may
+differ.
 
 Exit status: 0 (always the same), 1 (something differs), 2 (a checkout is missing, or amplint did
 not deliver a report).
@@ -23,7 +24,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import islice
@@ -91,10 +92,11 @@ def differences(folder: Path, tree: Path, seed: int) -> Iterator[tuple[Way, list
     for ways, named in ((OF_FOLDER, ["."]), (OF_FILES, files)):
         expected: list[str] | None = None
         with tempfile.TemporaryDirectory() as cache:
-            for way in ways if named else ():
+            for number, way in enumerate(ways if named else ()):
                 clear(Path(cache), way.keep)
                 paths = shuffled if way.shuffled else named
-                lines = report(tree, folder, cache, way.options, paths)
+                environment = {"AMPLINT_CACHE_DIR": cache, "PYTHONHASHSEED": str(number)}
+                lines = report(tree, folder, environment, way.options, paths)
                 expected = expected or lines
                 if lines != expected:
                     yield way, list(unified_diff(expected, lines, lineterm="", n=0))[2:]
@@ -115,7 +117,11 @@ def clear(cache: Path, keep: str) -> None:
 
 
 def report(
-    tree: Path, folder: Path, cache: str, options: Sequence[str], paths: Sequence[str]
+    tree: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    options: Sequence[str],
+    paths: Sequence[str],
 ) -> list[str]:
     """The lines of a JSON report, without the time that it took.
 
@@ -125,7 +131,7 @@ def report(
     done = subprocess.run(
         [sys.executable, "-c", _START, *_CHECK, *options, "--", *paths],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(tree), "AMPLINT_CACHE_DIR": cache},
+        env={**os.environ, "PYTHONPATH": str(tree), **environment},
         capture_output=True,
         check=False,
     )
