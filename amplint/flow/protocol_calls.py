@@ -208,7 +208,7 @@ class ProtocolCalls:
             plain: whether the loss is not scaled.
         """
         several = plain and self.transitions.several
-        may_copy = plain and COPY in self.reader.program.facts(call.function).callees
+        may_copy = plain and COPY in call.function.module.source
         if len(self.parameters) < 2 and not several and not may_copy:
             return []
         mentioned = self._behind(_loss_of(call), call)
@@ -246,7 +246,7 @@ class ProtocolCalls:
             if location is not None and self._is_owned(location):
                 found.add(location)
                 continue  # of `self.model` only the model counts, not `self`
-            if isinstance(node, ast.Call) and callee_name(node) == COPY:
+            if self._is_copy(node, call):
                 found.add(COPY)
                 continue
             pending += self._operands(node, given, call)
@@ -259,6 +259,18 @@ class ProtocolCalls:
             pending += [item.source for item in bound.get(node.id, ()) if item.source is not None]
         is_known = COPY in found or any(map(self._is_owned, found))
         return found if is_known or not from_outside else None
+
+    def _is_copy(self, node: ast.AST, call: Call) -> bool:
+        """Whether an expression copies something, or a local holds what a function has copied."""
+        if isinstance(node, ast.Call):
+            return callee_name(node) == COPY
+        if not isinstance(node, ast.Name) or node.id in parameters(call.function):
+            return False
+        made = self.reader.program.values.origins.of(node, call.function).origins
+        sources = [item.expression for item in made]
+        return bool(sources) and all(
+            isinstance(item, ast.Call) and callee_name(item) == COPY for item in sources
+        )
 
     def _operands(self, node: ast.AST, given: AbstractSet[str], call: Call) -> list[ast.AST]:
         """The parts of an expression that may bring a graph: no batch that a model is run on."""

@@ -88,6 +88,9 @@ from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
 
+#: So many calls deep a function that builds an optimizer is asked what it trains.
+_CALLS = 3
+
 RULE = Rule(
     code="AMP124",
     name="step-on-idle-optimizer",
@@ -211,8 +214,21 @@ def _diagnose(
 def _leaves_frozen(view: FileView, built: ast.Call, function: Function) -> bool:
     """Whether a function that builds an optimizer says nothing of what is trained."""
     factory = view.objects.callee(built, function)
-    return factory is not None and not any(
-        isinstance(node, ast.Attribute) and "requires_grad" in node.attr for node in factory.nodes
+    return factory is not None and not _says_what_is_trained(view, factory, _CALLS)
+
+
+def _says_what_is_trained(view: FileView, function: Function, depth: int) -> bool:
+    """Whether a function, or one that it calls, mentions `requires_grad`; deeper ones may."""
+    if any(
+        isinstance(node, ast.Attribute) and "requires_grad" in node.attr for node in function.nodes
+    ):
+        return True
+    calls = (node for node in function.nodes if isinstance(node, ast.Call))
+    callees = (view.objects.callee(call, function) for call in calls)
+    return any(
+        not depth or _says_what_is_trained(view, callee, depth - 1)
+        for callee in callees
+        if callee is not None
     )
 
 
