@@ -59,12 +59,6 @@ def code_of(view: FileView, node: ast.AST) -> str:
     return text if text and len(text.splitlines()) == 1 else ast.unparse(node)
 
 
-def argument_index(call: ast.Call, argument: ast.expr | ast.keyword) -> int:
-    """Which argument of a call something is, in source order, keywords included."""
-    given = [*call.args, *call.keywords]
-    return sorted(given, key=lambda item: (item.lineno, item.col_offset)).index(argument)
-
-
 def keyword_of(call: ast.Call, name: str | None) -> ast.keyword | None:
     """The argument that a call gives by a name; with None, what it unpacks."""
     return next((item for item in call.keywords if item.arg == name), None)

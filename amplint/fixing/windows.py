@@ -18,7 +18,10 @@ from amplint.view import FileView
 #: What a clip does not move across: it makes, reads or drops gradients.
 _EVENTS = frozenset(("grad", "backward", "zero_grad", "unscale_", "update"))
 #: What a test may consist of that is written a second time.
-_PLAIN = (ast.Name, ast.Attribute, ast.Compare, ast.Constant, ast.cmpop, ast.Load)
+PLAIN = (
+    *(ast.Name, ast.Attribute, ast.Constant, ast.Load),
+    *(ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not),
+)
 
 
 def at_the_step(view: FileView, misuse: Misuse, statement: ast.stmt) -> Repair | None:
@@ -53,6 +56,12 @@ def at_the_step(view: FileView, misuse: Misuse, statement: ast.stmt) -> Repair |
     if "\n" in code:
         first = (Remove(statement), Insert(place.target, code))
     return unsafe(*first, *clips)
+
+
+def under(tests: list[str], code: str) -> str:
+    """A statement under tests, all of which have to hold."""
+    words = [f"({test})" if " " in test and len(tests) > 1 else test for test in tests]
+    return f"if {' and '.join(words)}:\n    {code}" if tests else code
 
 
 def _only_scaler(view: FileView, function: Function) -> str:
@@ -127,15 +136,14 @@ class _Place:
         tests: list[str] = []
         for node in [*self.layout.ancestors(self.step)]:
             plain = isinstance(node, ast.If) and all(
-                isinstance(each, _PLAIN) for each in ast.walk(node.test)
+                isinstance(each, PLAIN) for each in ast.walk(node.test)
             )
             if not plain or not any(self.layout.holds(each, self.step) for each in node.body):
                 return None
             tests.append(ast.unparse(node.test))
             if node is self.target:
                 break
-        words = (f"({each})" if " " in each and len(tests) > 1 else each for each in tests[::-1])
-        return f"if {' and '.join(words)}:\n    {code}"
+        return under(tests[::-1], code)
 
     def steps(self, statement: ast.stmt) -> int:
         """How often a statement names a step of the optimizer without its scaler."""

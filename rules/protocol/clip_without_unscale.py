@@ -61,12 +61,12 @@ scaler off, and that the parameters move by a tiny part of the right update.
 Unsafe: gradients are then clipped at the threshold that the code names, which changes training. The
 fix puts `scaler.unscale_(optimizer)` in front of the clip, and takes away one that follows in the
 same block. It is offered where the clip is a statement of its own, and control runs from it to the
-only step of this optimizer in the function. A test of a name or an attribute that only the step is
-under (`if use_amp:`) is written around the new call as well. Where the only step
-stands under a test of its own, or in a loop over optimizers (`for each in optimizers:`), the clips
-move in front of it, with the tests around them, so that they run once for each step; so does a clip in
-front of the line that binds the scaler. There is no fix where a norm that is kept would have to move,
-where the function also steps elsewhere, and where something between reads or drops gradients.
+only step of this optimizer in the function. A test of names and attributes that only the step is
+under (`if use_amp and scaler is not None:`) is written around the new call as well. Where the step
+stands under a test that is computed, or in a loop over optimizers (`for each in optimizers:`), the
+clips move in front of it, with the tests around them, so that they run once for each step; so does a
+clip in front of the line that binds the scaler. There is no fix where a norm that is kept would have to
+move, where the function also steps elsewhere, and where something between reads or drops gradients.
 
 ## Known limits
 With several optimizers a clip is reported only if none of their gradients can be unscaled. A clip
@@ -90,7 +90,7 @@ from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
-from amplint.fixing.windows import at_the_step
+from amplint.fixing.windows import PLAIN, at_the_step, under
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -140,8 +140,7 @@ def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:
     late = [site for site in calls_on(view, misuse, "unscale_") if _first(site.node) == optimizer]
     if not late:
         code = f"{misuse.scaler}.unscale_({optimizer})"
-        tests = " and ".join(f"({guard})" if " " in guard else guard for guard in guards)
-        return unsafe(Insert(statement, f"if {tests}:\n    {code}" if guards else code))
+        return unsafe(Insert(statement, under(guards, code)))
     block = block_of(misuse, statement)
     following = block[block.index(statement) + 1 :] if statement in block else []
     moved = [other for other in following if getattr(other, "value", None) is late[0].node]
@@ -168,9 +167,8 @@ def _guards(misuse: Misuse, step: ast.Call) -> list[str] | None:
     found = [test for test in layout.conditions(step) if test not in own]
     branches = [node for node in layout.ancestors(step) if isinstance(node, ast.If)]
     body = [node.test for node in branches if any(layout.holds(one, step) for one in node.body)]
-    plain = (ast.Name, ast.Attribute, ast.Compare, ast.Constant, ast.cmpop, ast.Load)
     for test in found:
-        if test not in body or not all(isinstance(node, plain) for node in ast.walk(test)):
+        if test not in body or not all(isinstance(node, PLAIN) for node in ast.walk(test)):
             return None
         paths = {path_text(node) for node in ast.walk(test)} & {*_bound_between(misuse, step)}
         if paths:

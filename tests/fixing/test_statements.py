@@ -32,6 +32,11 @@ def fixed(body: str) -> str:
 
 
 CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+BRANCHES = "if model.amp and model.scaled:\n    scaler.scale(loss).backward()\nelse:\n    loss.backward()\n"
+STEPS = (
+    "if model.amp and model.scaled:\n    scaler.step(optimizer)\n    scaler.update()\n"
+    "else:\n    optimizer.step()"
+)
 CASES = {
     "unscale before the clip": (
         f"scaler.scale(loss).backward()\n{CLIP}\nscaler.step(optimizer)\nscaler.update()",
@@ -76,6 +81,10 @@ CASES = {
             "scaler.scale(loss).backward()\nif max_norm:\n    scaler.unscale_(optimizer)\n"
             f"    {CLIP}\nscaler.step(optimizer)\nscaler.update()"
         ),
+    ),
+    "a test of several names is written once more": (
+        f"{BRANCHES}norm = {CLIP}\n{STEPS}",
+        f"{BRANCHES}if model.amp and model.scaled:\n    scaler.unscale_(optimizer)\nnorm = {CLIP}\n{STEPS}",
     ),
     "a clip moves to where the window ends": (
         (
