@@ -51,9 +51,16 @@ def _own(state: State, kept: Mapping[tuple, bool], names: AbstractSet[str]) -> l
     known = [
         atom if truth else ("not", atom)
         for atom, truth in state.facts.items()
-        if atom not in kept and atom[0] in ABOUT_PLACES and last_part(atom[1]) in names
+        if atom not in kept and _counts(atom, names)
     ]
     return known[-NEWEST:]
+
+
+def _counts(atom: tuple, names: AbstractSet[str]) -> bool:
+    """Whether a condition is about places of these names, or about none: about the machine."""
+    if atom[0] in ABOUT_PLACES:
+        return last_part(atom[1]) in names
+    return atom[0] == "other" and all(last_part(place) in names for place in atom[2])
 
 
 def _carried(

@@ -288,7 +288,9 @@ class _Engine:
         for itself.
         """
         entry = item.entry
-        if self.home is not self.module or not _depends_on_callers(item):
+        if self.home is not self.module:
+            return False
+        if entry not in self.entries.given and not _depends_on_callers(item):
             return False
         if not self.program.is_searched(entry):
             return True  # the project is too large to look for them

@@ -1,7 +1,9 @@
-"""The states in which a function begins: what its module and its constructor establish.
+"""The states in which a function begins: its module, its object and what it is given.
 
 What the constructor of a class leaves behind holds at the entry of its methods, unless
-another method changes it. That is how `self.scaler` is tied to `self.use_amp`.
+another method changes it. That is how `self.scaler` is tied to `self.use_amp`. The same holds
+for an object of the project that a parameter is known to be: by its annotation, or by what
+callers in sight pass.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from amplint.amp.roles import Role
-from amplint.code.arguments import first_parameter
+from amplint.code.arguments import first_parameter, parameters
 from amplint.code.classes import subclasses_in
 from amplint.code.dataflow import outside_stores
 from amplint.code.definitions import class_fields
@@ -19,12 +21,14 @@ from amplint.code.module import Class, Function, walk
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
+from amplint.flow.facts import is_stub
 from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.merging import merge
 from amplint.flow.program import Program, Unit
 from amplint.flow.slice import assignments_of
 from amplint.flow.state import State
 from amplint.flow.values import NONE, UNBOUND, ZERO
+from amplint.values.kinds import Instance
 
 #: More entry states than this say too little to be worth their cost.
 ENTRY_LIMIT = 12
@@ -36,6 +40,7 @@ class Entries:
     Attributes:
         globals: the states that the module body left behind; its constants until it has run.
         owned: optimizer -> locations of the modules whose parameters a constructor gave it.
+        given: functions that begin with an object of the project: their callers decide about it.
     """
 
     def __init__(self, program: Program, unit: Unit) -> None:
@@ -44,6 +49,7 @@ class Entries:
         self.slicer = unit.slicer
         self.globals: list[State] = [self._constants()]
         self.owned: dict[str, frozenset[str]] = {}
+        self.given: set[Function] = set()
 
     def _constants(self) -> State:
         """Module-level names that are bound once, to a literal."""
@@ -83,13 +89,73 @@ class Entries:
         owner = owner or function.owner
         states = [state.copy() for state in self.globals]
         if owner is None:
-            return self._closure_states(function, states)
+            return self._given(function, self._closure_states(function, states))
         instance = ("instance", owner, owner.label)
         constructor = self.program.find_method(owner, "__init__")
         if constructor is not None and constructor is not function:
-            states = self._constructed(owner, constructor, instance, states)
+            made = self._constructed(owner, constructor, instance, states, (owner,))
+            states = made or [self._constants()]
         for state in states:
             state.values[f"{function.label}:{first_parameter(function)}"] = instance
+        return self._given(function, states, (owner,))
+
+    def _given(
+        self, function: Function, states: list[State], around: tuple[Class, ...] = ()
+    ) -> list[State]:
+        """States in which parameters hold the objects of the project that they can be.
+
+        Args:
+            around: the classes whose objects are being made; a circle ends there.
+        """
+        for name, parameter in parameters(function).items():
+            classes = self._classes_given(function, name)
+            place = f"{function.label}:{name}"
+            filled = [
+                state
+                for owner in classes
+                for state in self._holding(("instance", owner, place), states, around)
+            ]
+            if not parameter.required:
+                filled += states
+            if classes and len(filled) <= ENTRY_LIMIT:
+                self.given.add(function)
+                states = filled
+        return states
+
+    def _classes_given(self, function: Function, name: str) -> list[Class]:
+        """Classes that run a protocol, one of which an argument is an object of."""
+        if function.owner is not None and name == first_parameter(function):
+            return []
+        found = self.program.objects.kinds(ast.Name(name, ast.Load()), function)
+        owners: dict[Class, None] = {}
+        for kind in found.known:
+            if isinstance(kind, Instance):
+                owners.update(dict.fromkeys(self._complete(kind)))
+        return [owner for owner in owners if self.program.is_interesting(owner)]
+
+    def _complete(self, kind: Instance) -> list[Class]:
+        """The class of an object; its subclasses where that only declares what they do."""
+        if kind.exact or not self._declares(kind.owner):
+            return [kind.owner]
+        return [heir for heir in self.program.subclasses(kind.owner) if not self._declares(heir)]
+
+    def _declares(self, owner: Class) -> bool:
+        names = {name for item in self.program.ancestry(owner) for name in item.methods}
+        methods = (self.program.find_method(owner, name) for name in names)
+        return any(method is not None and is_stub(method) for method in methods)
+
+    def _holding(
+        self, instance: tuple[str, Class, str], states: list[State], around: tuple[Class, ...]
+    ) -> list[State]:
+        """States in which a place holds an object as its constructor leaves it."""
+        _, owner, place = instance
+        states = [state.copy() for state in states]
+        constructor = self.program.find_method(owner, "__init__")
+        if constructor is not None and owner not in around:
+            made = self._constructed(owner, constructor, instance, states, (*around, owner))
+            states = made or states
+        for state in states:
+            state.values[place] = instance
         return states
 
     def _closure_states(self, function: Function, states: list[State]) -> list[State]:
@@ -104,31 +170,38 @@ class Entries:
         return states
 
     def _constructed(
-        self, owner: Class, constructor: Function, instance, states: list[State]
+        self,
+        owner: Class,
+        constructor: Function,
+        instance: tuple[str, Class, str],
+        states: list[State],
+        around: tuple[Class, ...],
     ) -> list[State]:
-        """States after `__init__`, without what other methods may change."""
+        """States after `__init__`, without what other methods may change; none if it is too large."""
         interpreter = silent_interpreter(self.program, constructor)
         frame = Frame(constructor, active=(constructor,))
+        place = instance[2]
+        states = self._given(constructor, [state.copy() for state in states], around)
         for state in states:
             state.values[f"{constructor.label}:{first_parameter(constructor)}"] = instance
             for attribute in self._own_scalers(owner):
-                state.values[f"{owner.label}.{attribute}"] = NONE
+                state.values[f"{place}.{attribute}"] = NONE
             for attribute in self._beside_scalers(owner, constructor):
-                state.values[f"{owner.label}.{attribute}"] = UNBOUND
+                state.values[f"{place}.{attribute}"] = UNBOUND
             interpreter.calls.functions.unbind(constructor, state)
         try:
             outcome = interpreter.run(frame, states)
         except BudgetExceeded:
             self.program.leave(constructor)
-            return [self._constants()]
+            return []
         self.owned |= interpreter.calls.events.parameters
         after = [*outcome.normal, *(state for state, _ in outcome.returns)]
         for state in after:
-            self._forget_mutable(owner, constructor, state)
+            self._forget_mutable(owner, constructor, place, state)
             state.typestate.clear()
             state.trail = None
         after = merge(after, self.slicer.lasting)
-        return after if 0 < len(after) <= ENTRY_LIMIT else [self._constants()]
+        return after if len(after) <= ENTRY_LIMIT else []
 
     def _own_scalers(self, owner: Class) -> set[str]:
         """Scaler attributes that only this class can set: absent until the constructor does."""
@@ -171,7 +244,7 @@ class Entries:
         """Whether something beside the class' own methods may give an object an attribute."""
         order = self.program.ancestry(owner)
         return (
-            name in self.module.once(outside_stores)
+            name in owner.module.once(outside_stores)
             or any(name in class_fields(item) or name in item.methods for item in order)
             or any(self.program.objects.stores(item, name) for item in order[1:])
         )
@@ -222,13 +295,15 @@ class Entries:
             for node in walk(statement)
         )
 
-    def _forget_mutable(self, owner: Class, constructor: Function, state: State) -> None:
+    def _forget_mutable(
+        self, owner: Class, constructor: Function, place: str, state: State
+    ) -> None:
         # A path on which no test of the constructor put anything in has nothing to train.
         for attribute in self.program.facts(constructor).self_fills:
-            if state.values.get(f"{owner.label}.{attribute}") == ZERO:
-                forget(f"{owner.label}.{attribute}", state)
+            if state.values.get(f"{place}.{attribute}") == ZERO:
+                forget(f"{place}.{attribute}", state)
         for attribute in self._mutable(owner, constructor) | self._set_by_others(owner):
-            location = f"{owner.label}.{attribute}"
+            location = f"{place}.{attribute}"
             value = state.values.get(location)
             if value is not None and value[0] == "scaler":
                 continue
@@ -236,7 +311,7 @@ class Entries:
 
     def _mutable(self, owner: Class, constructor: Function) -> set[str]:
         """Attributes that a method other than the constructor and its helpers assigns."""
-        family = [*self.program.ancestry(owner), *subclasses_in(self.module, owner)]
+        family = [*self.program.ancestry(owner), *subclasses_in(owner.module, owner)]
         methods = [method for item in family for method in item.methods.values()]
         others = [method for method in methods if method.name != "__init__"]
         called_later = {name for method in others for name in self.program.facts(method).callees}

@@ -1,10 +1,12 @@
-"""Of which class an object is: what `isinstance` says where the object is known."""
+"""Of which class an object is: what `isinstance` and `hasattr` say where the object is known."""
 
 from __future__ import annotations
 
 import ast
 
 from amplint.amp.names import GRAD_SCALERS
+from amplint.code.definitions import class_fields
+from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
 from amplint.flow.conditions import Formula
 from amplint.flow.program import Program
@@ -37,6 +39,32 @@ def is_instance(
     if named is None and dotted not in GRAD_SCALERS:
         return None
     return None if any(_has_unknown_base(item, program) for item in family) else False
+
+
+def lacks(value: Value, name: str, program: Program) -> bool:
+    """Whether an object that the path has built can have no attribute of a name.
+
+    Nothing in sight stores it: neither its class, nor a base, nor other code on whatever object.
+    """
+    if kind_of(value) != "instance" or value is None or "@" not in value[2]:
+        return False
+    objects, family = program.objects, program.ancestry(value[1])
+    return not (
+        any(_has_unknown_base(item, program) or _makes_attributes(item) for item in family)
+        or any(name in class_fields(item) or name in item.methods for item in family)
+        or any(objects.stores(item, name) for item in family)
+        or objects.outside_stores(value[1].module, name)
+    )
+
+
+def _makes_attributes(owner: Class) -> bool:
+    """Whether a class has attributes that no assignment names."""
+    return any(name in owner.methods for name in ("__getattr__", "__getattribute__")) or any(
+        last_name(node) in ("setattr", "__dict__", "vars")
+        for method in owner.methods.values()
+        for node in method.nodes
+        if isinstance(node, (ast.Name, ast.Attribute))
+    )
 
 
 def is_torch_scaler(place: str) -> Formula:

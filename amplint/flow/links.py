@@ -89,7 +89,7 @@ def _objects(
     """One link for each scaler and optimizer: known as firmly as where it is known best."""
     found: dict[Participant, tuple[Standing, str]] = {}
     for site in sites:
-        for role, identity, expression in _participants(site):
+        for role, identity, expression in _participants(program, site):
             standing = min(
                 (
                     program.roles(function).standing_of(place, function, role)
@@ -157,16 +157,22 @@ def scaler_and_optimizer(program: Program, site: CallSite) -> Iterator[Link]:
         yield Link("object", standing, ast.unparse(item), CLAIMS[role])
 
 
-def _participants(site: Site) -> Iterator[tuple[Role, str, ast.expr]]:
-    """The scaler and the optimizer that a call of the protocol names."""
+def _participants(program: Program, site: Site) -> Iterator[tuple[Role, str, ast.expr]]:
+    """The scaler and the optimizer that a call of the protocol names.
+
+    Of a backward the scaler that its loss comes from, in the same function.
+    """
     callee = site.node.func if isinstance(site.node, ast.Call) else None
     if not isinstance(callee, ast.Attribute):
         return
     receiver = callee.value
     if callee.attr == "backward":
-        is_scaled = isinstance(receiver, ast.Call) and callee_name(receiver) == "scale"
-        if is_scaled and site.scaler and isinstance(receiver.func, ast.Attribute):
-            yield Role.SCALER, site.scaler, receiver.func.value
+        origins = program.objects.origins.of(receiver, site.function).origins if site.scaler else ()
+        scaled = [item.expression for item in origins if item.function is site.function]
+        for made in (receiver, *scaled):
+            is_scaled = isinstance(made, ast.Call) and callee_name(made) == "scale"
+            if is_scaled and site.scaler and isinstance(made.func, ast.Attribute):
+                yield Role.SCALER, site.scaler, made.func.value
         return
     if site.scaler and site.scaler_text == ast.unparse(receiver):
         yield Role.SCALER, site.scaler, receiver

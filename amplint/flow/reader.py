@@ -19,7 +19,7 @@ from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.copies import NOTHING, copied_by, displayed
-from amplint.flow.kinship import is_instance, is_torch_scaler
+from amplint.flow.kinship import is_instance, is_torch_scaler, lacks
 from amplint.flow.places import COUNTING_CALLS, item_location
 from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import SWITCH, State
@@ -429,7 +429,11 @@ class Reader(Windows):
 
     def _has(self, whole: ast.expr, name: object, state: State, function: Function) -> Formula:
         """Whether an object has an attribute, or a container a key."""
-        place = self.part(whole, name, state, function) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            return None
+        if _is_place(whole) and lacks(self.raw(whole, state, function), name, self.program):
+            return False
+        place = self.part(whole, name, state, function)
         return ("other", f"has {place}", frozenset({place})) if place is not None else None
 
     def _truth_at(self, location: str, state: State) -> Formula:
