@@ -55,8 +55,9 @@ Executing the example raises the `AttributeError`. Most uses run with the torch 
 for: this rule is advice and off unless selected.
 
 ## Fix safety
-No fix is offered: `get_scale()` returns a number where `_scale` is a tensor, and not every private
-attribute has a public counterpart.
+Safe where the public method gives the same: `scaler._scale.item()` becomes `scaler.get_scale()`, and
+the factors, the interval and the switch are read by their methods. No fix elsewhere: `get_scale()`
+returns a number where `_scale` is a tensor, and not every private attribute has a public counterpart.
 
 ## Known limits
 The object has to be known as a gradient scaler by its origin or its name. Access through
@@ -71,10 +72,13 @@ The object has to be known as a gradient scaler by its origin or its name. Acces
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any
 
+from amplint.authoring import Candidate, Pattern, m
 from amplint.code.module import walk_function
-from amplint.findings import Finding, Severity
+from amplint.findings import Severity
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -84,6 +88,7 @@ RULE = Rule(
     severity=Severity.INFO,
     effect="api",
     summary="`scaler._scale`, `_per_optimizer_states`, … read or written",
+    fix="safe",
     unprobed="nothing goes wrong until torch changes its private names",
 )
 
@@ -118,19 +123,62 @@ TRAPS = {
 }
 
 
-def check(view: FileView) -> Iterator[Finding]:
-    """Report each private attribute of a scaler."""
+#: Private names that hold what a public method gives.
+READERS = {
+    "_growth_factor": "get_growth_factor",
+    "_backoff_factor": "get_backoff_factor",
+    "_growth_interval": "get_growth_interval",
+    "_enabled": "is_enabled",
+}
+
+
+def private(context: type[ast.expr_context], view: FileView) -> Iterator[Candidate]:
+    """The private attributes of scalers in a file; with a method of theirs that is called."""
     if not any(f".{name}" in view.module.source for name in INSTEAD):
         return
+    parents = view.module.scopes.parents
     for function in view.module.functions:
         for node in walk_function(function):
             if not isinstance(node, ast.Attribute) or node.attr not in INSTEAD:
                 continue
-            if view.roles.is_scaler(node.value, function):
-                scaler = view.source_of(node.value)
-                yield view.finding(
-                    RULE,
-                    node,
-                    MESSAGE.format(name=node.attr, trap=TRAPS.get(node.attr, "")),
-                    INSTEAD[node.attr].format(scaler=scaler),
-                )
+            if isinstance(node.ctx, context) and view.roles.is_scaler(node.value, function):
+                help = INSTEAD[node.attr].format(scaler=view.source_of(node.value))
+                words = {"name": node.attr, "trap": TRAPS.get(node.attr, ""), "help": help}
+                method = parents[node] if isinstance(parents[node], ast.Attribute) else None
+                call = parents[method] if method is not None else None
+                is_asked = isinstance(call, ast.Call) and call.func is method
+                yield Candidate(call if is_asked else node, node, words=words)
+
+
+def of(names: Collection[str]) -> Any:
+    """`scaler.<name>`."""
+    return m.Attribute(attr=m.Name(m.MatchIfTrue(lambda name: name in names)))
+
+
+def get_scale(call: Any) -> Any:
+    """The call without the tensor: `get_scale()` gives the same number."""
+    name = call.func.attr.with_changes(value="get_scale")
+    return call.with_changes(func=call.func.value.with_changes(attr=name))
+
+
+def reader(attribute: Any) -> Any:
+    """The call that gives what the attribute holds."""
+    import libcst
+
+    name = attribute.attr.with_changes(value=READERS[attribute.attr.value])
+    return libcst.Call(attribute.with_changes(attr=name))
+
+
+read = partial(private, ast.Load)
+anywhere = partial(private, ast.expr_context)
+PATTERNS = (
+    Pattern(
+        lambda _: m.Call(func=m.Attribute(value=of(("_scale",)), attr=m.Name("item")), args=[]),
+        *(MESSAGE, "{help}", (), read, get_scale, "safe"),
+    ),
+    Pattern(lambda _: of(READERS), MESSAGE, "{help}", (), read, reader, "safe"),
+    Pattern(
+        lambda _: of(INSTEAD) | m.Call(func=m.Attribute(value=of(INSTEAD))),
+        *(MESSAGE, "{help}", (), anywhere),
+    ),
+)
