@@ -205,7 +205,16 @@ def _row_of(error: BaseException, path: Path) -> int:
         for each in traceback.extract_tb(error.__traceback__)
         if each.filename == str(path)
     ]
-    return rows[-1] or 0 if rows else 0
+    row = rows[-1] or 0 if rows else 0
+    return _row_of_decorator(path, row) if sys.version_info < (3, 11) else row
+
+
+def _row_of_decorator(path: Path, row: int) -> int:
+    """The row of the decorator, where Python before 3.11 names that of the `def` below it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno == row:
+            return node.decorator_list[-1].lineno if node.decorator_list else row
+    return row
 
 
 def _widths(node: ast.FunctionDef) -> dict[str, int]:
