@@ -333,6 +333,10 @@ def test_unchanged_programs_are_judged_as_in_the_fixtures(name: str) -> None:
     assert (verdict.missed, verdict.accused) == ((), ())
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="since Python 3.12 `symtable` lists names of comprehensions with the function around them",
+)
 @pytest.mark.parametrize("name", BAD + GOOD)
 def test_scopes_agree_with_python(name: str) -> None:
     """The names that every function binds, as the compiler sees them."""
