@@ -17,6 +17,7 @@ from typing import Any
 
 from amplint.flow.conditions import evaluate, negate
 from amplint.flow.deciding import ABOUT_PLACES
+from amplint.flow.places import ROUND
 from amplint.flow.state import State, last_part
 
 #: A condition, or one that is negated; of these a clause says that one holds.
@@ -60,7 +61,9 @@ def _counts(atom: tuple, names: AbstractSet[str]) -> bool:
     """Whether a condition is about places of these names, or about none: about the machine."""
     if atom[0] in ABOUT_PLACES:
         return last_part(atom[1]) in names
-    return atom[0] == "other" and all(last_part(place) in names for place in atom[2])
+    return atom[0] == "other" and all(
+        place == ROUND or last_part(place) in names for place in atom[2]
+    )
 
 
 def _carried(

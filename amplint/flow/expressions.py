@@ -327,7 +327,9 @@ class Expressions:
             value: Value = ("const", False) if goes_on else None
             results += [(after, value) for after in decided]
         for current in running:
-            results += self.expression(node.values[-1], current, frame, binding=True)
+            for after, value in self.expression(node.values[-1], current, frame, binding=True):
+                known = value or self.reader.value(node.values[-1], after, frame.function)
+                results.append((after, known))
         return results
 
     def _walrus(self, node: ast.NamedExpr, state: State, frame: Frame) -> Valued:

@@ -17,13 +17,14 @@ from amplint.code.tree import TRIES
 from amplint.flow.assignments import Assignments
 from amplint.flow.budget import BudgetExceeded, Cost
 from amplint.flow.call import Frame
-from amplint.flow.conditions import assume, evaluate
+from amplint.flow.conditions import assume, evaluate, forget
 from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Valued
 from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
 from amplint.flow.loops import inner_iterable
 from amplint.flow.merging import FINE, Limits, merge
+from amplint.flow.places import ROUND
 from amplint.flow.program import Program
 from amplint.flow.raising import catches
 from amplint.flow.reader import Reader
@@ -350,7 +351,8 @@ class Interpreter(Assignments):
             outcome.returns += result.returns
             outcome.breaks += result.breaks
             outcome.raises += result.raises
-            again, done = turn(self._merge(result.normal + result.continues, frame, dead))
+            ends = [_asking_again(state) for state in result.normal + result.continues]
+            again, done = turn(self._merge(ends, frame, dead))
             exits += done
             heads = [self._back_edge(state, node, frame) for state in again]
         return exits
@@ -532,6 +534,15 @@ def _is_new(state: State, guards: Guards, dead: Dead, seen: set[tuple]) -> bool:
         return False
     seen.add(key)
     return True
+
+
+def _asking_again(state: State) -> State:
+    """A state in which calls that were asked in this round may answer otherwise."""
+    if not any(atom[0] == "other" and ROUND in atom[2] for atom in state.facts):
+        return state
+    state = state.copy()
+    forget(ROUND, state)
+    return state
 
 
 def _knows_gradients(state: State) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from typing import Any
 
 from amplint.code.by_name import read_by_name
-from amplint.code.module import Class, Function
+from amplint.code.module import Class, Function, walk
 from amplint.flow.call import callee_name
 from amplint.flow.copies import original_of
 from amplint.flow.lists import fixed_list
 from amplint.flow.program import Program
 from amplint.flow.properties import field_behind
 from amplint.flow.state import State
-from amplint.flow.values import COPIES, Value
+from amplint.flow.values import COPIES, Value, kind_of
 
 #: Stable calls whose result is a count.
 COUNTING_CALLS = frozenset({"len", "numel", "device_count", "get_world_size"})
@@ -54,6 +55,36 @@ STABLE_CALLS = frozenset(
         "min",
         "abs",
         "is_distributed",
+    }
+)
+#: What a test mentions that asks objects: they may answer otherwise in the next round of a loop.
+ROUND = "<round>"
+#: Callees that may answer otherwise each time they are asked.
+PASSING_CALLS = frozenset(
+    {
+        "next",
+        "random",
+        "rand",
+        "randn",
+        "randint",
+        "uniform",
+        "bernoulli",
+        "sample",
+        "choice",
+        "time",
+        "perf_counter",
+        "monotonic",
+        "now",
+        "pop",
+        "popleft",
+        "read",
+        "readline",
+        "input",
+        "step",
+        "tick",
+        "poll",
+        "get_nowait",
+        "get_scale",
     }
 )
 
@@ -281,6 +312,72 @@ class Places:
             if isinstance(child, ast.expr):
                 found |= self.mentioned(child, state, function)
         return found
+
+    def opaque(self, node: ast.expr, state: State, function: Function) -> tuple[Any, ...] | None:
+        """A test that is told apart by its text alone: None if it may change by itself.
+
+        What a function answers to the same arguments stays; what an object answers, whose methods
+        nobody knows, holds for the round of a loop in which it is asked.
+        """
+        if any(isinstance(part, _PASSING) for part in walk(node)):
+            return None
+        calls = [part for part in walk(node) if isinstance(part, ast.Call)]
+        if not all(self._is_steady(call, state, function) for call in calls):
+            return None
+        places = self._read(node, state, function)
+        if any(_is_asked(call, function) for call in calls):
+            places.add(ROUND)
+        return ("other", self._canonical(node, state, function), frozenset(places))
+
+    def _is_steady(self, call: ast.Call, state: State, function: Function) -> bool:
+        """Whether a call changes nothing that its next answer depends on."""
+        if callee_name(call) in PASSING_CALLS:
+            return False
+        if isinstance(call.func, ast.Attribute):
+            held = self.raw(call.func.value, state, function) if _is_path(call.func.value) else None
+            if kind_of(held) in ("scaler", "optimizer"):
+                return False
+        found = (
+            self.program.facts(item) for item in self.program.targets(call, function).functions
+        )
+        return not any(facts.reach or facts.self_stores or facts.self_fills for facts in found)
+
+    def _canonical(self, node: ast.AST, state: State, function: Function) -> str:
+        """The text of an expression, with locations for names; attributes of places as one."""
+        location = self.locate(node, state, function) if isinstance(node, ast.expr) else None
+        if location is not None:
+            return location
+        parts = []
+        for name, value in ast.iter_fields(node):
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, ast.expr_context):
+                    continue
+                told = isinstance(item, ast.AST)
+                parts.append(self._canonical(item, state, function) if told else f"{name}={item!r}")
+        return f"{type(node).__name__}({','.join(parts)})"
+
+    def _read(self, node: ast.AST, state: State, function: Function) -> set[str]:
+        """Locations that an expression reads, those in comprehensions included."""
+        location = self.locate(node, state, function) if isinstance(node, ast.expr) else None
+        if location is not None:
+            return {location}
+        inner = (self._read(child, state, function) for child in ast.iter_child_nodes(node))
+        return set().union(*inner)
+
+
+#: What may give something else each time, or gives a name a value.
+_PASSING = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Lambda)
+
+
+def _is_asked(call: ast.Call, function: Function) -> bool:
+    """Whether a call is a method of an object that may have changed."""
+    if callee_name(call) in STABLE_CALLS or not isinstance(call.func, ast.Attribute):
+        return False
+    return function.module.resolve(call.func) is None
+
+
+def _is_path(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
 
 
 def item_location(base: str, index: ast.expr) -> str:

@@ -64,6 +64,9 @@ SCALE_NAME = re.compile(r"(?:^|_)scaled?(?:_|$)", re.IGNORECASE)
 PREDICATE_DEPTH = 3
 #: Constructors of what a flag can become -> the kind of that value.
 _KINDS = {"bool": "formula", "int": "formula", "str": "text"}
+#: Builtins that join the conditions of a display.
+_OF_ALL = {"all": conjoin, "any": disjoin}
+DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _SWAPPED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 
@@ -279,6 +282,7 @@ class Reader(Windows):
             return OPAQUE
         if (
             callee_name(node) not in BOOLEAN_CALLS
+            and not (self._is_get(node) and _is_flag(node.args[-1]))
             and self._predicate(node, state, function) is None
         ):
             return None
@@ -332,6 +336,11 @@ class Reader(Windows):
 
     def formula(self, node: ast.expr, state: State, function: Function) -> Formula:
         """The condition under which an expression is truthy; None if it is volatile."""
+        known = self._understood(node, state, function)
+        return self.opaque(node, state, function) if known is None else known
+
+    def _understood(self, node: ast.expr, state: State, function: Function) -> Formula:
+        """The condition that a test stands for, if more than its text is known."""
         if isinstance(node, ast.Constant):
             return bool(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -387,8 +396,11 @@ class Reader(Windows):
                 return known[1] if known is not None and known[0] == "formula" else ("true", place)
         if name == "any" and _asks_for_gradients(node):
             return ("gradient",)
-        if name == "bool" and len(node.args) == 1:
+        if name in ("bool", "int") and len(node.args) == 1:
             return self.formula(node.args[0], state, function)
+        if name in _OF_ALL and len(node.args) == 1 and isinstance(node.args[0], DISPLAYS):
+            parts = [self.formula(item, state, function) for item in node.args[0].elts]
+            return _OF_ALL[name](parts)
         if read_by_name(node) is not None:
             location = self.locate(node, state, function)
             value = state.values.get(location) if location else None
@@ -694,6 +706,10 @@ def _is_enumerator(node: ast.expr) -> bool:
     return (root[:1].isupper() and node.attr.isupper()) or (
         root == "torch" and "float" in node.attr
     )
+
+
+def _is_flag(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
 
 def _spreads_words(node: ast.Call) -> bool:

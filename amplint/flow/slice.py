@@ -588,7 +588,7 @@ def assignments_of(
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Identifiers in an expression: names and attribute names, without `self`."""
+    """Identifiers in an expression: names, attributes and keys, without `self`."""
     found = set()
     for child in walk(node):
         if isinstance(child, ast.Name):
@@ -597,8 +597,20 @@ def names_in(node: ast.AST) -> set[str]:
             found.add(child.attr)
         elif isinstance(child, ast.Subscript) and isinstance(child.slice, ast.Constant):
             found.add(str(child.slice.value))
+        elif isinstance(child, ast.Call) and callee_name(child) in _BY_KEY:
+            found.update(item.value for item in child.args[:2] if _is_key(item))
+        elif isinstance(child, ast.Compare) and _is_key(child.left):
+            found.add(child.left.value)
     found.discard("self")
     return found
+
+
+#: Calls that read a part of an object by its name, as an argument says it.
+_BY_KEY = frozenset({"get", "getattr", "hasattr", "getenv"})
+
+
+def _is_key(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _handed_back(value: ast.expr) -> set[str]:
