@@ -14,6 +14,7 @@ from amplint.code.by_name import read_by_name
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import callee_name
 from amplint.flow.copies import original_of
+from amplint.flow.facts import FunctionFacts, is_gradient
 from amplint.flow.lists import fixed_list
 from amplint.flow.program import Program
 from amplint.flow.properties import field_behind
@@ -309,7 +310,7 @@ class Places:
             return {location}
         found: set[str] = set()
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.expr):
+            if isinstance(child, ast.expr) and not _names_library(child, node, function):
                 found |= self.mentioned(child, state, function)
         return found
 
@@ -319,7 +320,7 @@ class Places:
         What a function answers to the same arguments stays; what an object answers, whose methods
         nobody knows, holds for the round of a loop in which it is asked.
         """
-        if any(isinstance(part, _PASSING) for part in walk(node)):
+        if any(isinstance(part, _PASSING) or is_gradient(part) for part in walk(node)):
             return None
         calls = [part for part in walk(node) if isinstance(part, ast.Call)]
         if not all(self._is_steady(call, state, function) for call in calls):
@@ -337,10 +338,10 @@ class Places:
             held = self.raw(call.func.value, state, function) if _is_path(call.func.value) else None
             if kind_of(held) in ("scaler", "optimizer"):
                 return False
-        found = (
-            self.program.facts(item) for item in self.program.targets(call, function).functions
+        return not any(
+            _may_answer_otherwise(self.program.facts(item))
+            for item in self.program.targets(call, function).functions
         )
-        return not any(facts.reach or facts.self_stores or facts.self_fills for facts in found)
 
     def _canonical(self, node: ast.AST, state: State, function: Function) -> str:
         """The text of an expression, with locations for names; attributes of places as one."""
@@ -361,7 +362,11 @@ class Places:
         location = self.locate(node, state, function) if isinstance(node, ast.expr) else None
         if location is not None:
             return {location}
-        inner = (self._read(child, state, function) for child in ast.iter_child_nodes(node))
+        inner = (
+            self._read(child, state, function)
+            for child in ast.iter_child_nodes(node)
+            if not _names_library(child, node, function)
+        )
         return set().union(*inner)
 
 
@@ -369,11 +374,25 @@ class Places:
 _PASSING = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Lambda)
 
 
+def _may_answer_otherwise(facts: FunctionFacts) -> bool:
+    """Whether a function of the project changes something, or looks at gradients."""
+    return bool(facts.reach or facts.self_stores or facts.self_fills or facts.asks)
+
+
+def _names_library(node: ast.AST, parent: ast.AST, function: Function) -> bool:
+    """Whether a node is the callee of a call into a library: no place that anybody assigns."""
+    return (
+        isinstance(parent, ast.Call)
+        and node is parent.func
+        and function.module.resolve(parent.func) is not None
+    )
+
+
 def _is_asked(call: ast.Call, function: Function) -> bool:
-    """Whether a call is a method of an object that may have changed."""
-    if callee_name(call) in STABLE_CALLS or not isinstance(call.func, ast.Attribute):
+    """Whether a call asks something that may have changed: an object, or nobody knows what."""
+    if callee_name(call) in STABLE_CALLS or function.module.resolve(call.func) is not None:
         return False
-    return function.module.resolve(call.func) is None
+    return isinstance(call.func, ast.Attribute) or not (call.args or call.keywords)
 
 
 def _is_path(node: ast.expr) -> bool:

@@ -112,7 +112,7 @@ class Reader(Windows):
         if isinstance(node, (ast.Tuple, ast.List)):
             return ("tuple", tuple(self._item(item, state, function) for item in node.elts))
         if isinstance(node, ast.BinOp):
-            rest = self.formula(node, state, function)
+            rest = self._understood(node, state, function)
             return ("formula", rest) if rest else self._arithmetic(node, state, function)
         if isinstance(node, ast.Call):
             return self._call_value(node, state, function)

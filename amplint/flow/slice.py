@@ -142,11 +142,10 @@ class Slicer:
             if Role.SCALER in found
         } | {path.rpartition(".")[2] for _, path in roles.module.once(uses_of).scalers}
         tested = {
-            part.attr
+            name
             for node in roles.module.nodes()
-            if isinstance(node, (ast.If, ast.While))
-            for part in walk(node.test)
-            if isinstance(part, ast.Attribute)
+            if isinstance(node, (ast.If, ast.While, ast.IfExp))
+            for name in _parts_read(node.test)
         }
         return Guards(frozenset(scalers | tested), frozenset(scalers))
 
@@ -589,20 +588,23 @@ def assignments_of(
 
 def names_in(node: ast.AST) -> set[str]:
     """Identifiers in an expression: names, attributes and keys, without `self`."""
-    found = set()
-    for child in walk(node):
-        if isinstance(child, ast.Name):
-            found.add(child.id)
-        elif isinstance(child, ast.Attribute):
-            found.add(child.attr)
-        elif isinstance(child, ast.Subscript) and isinstance(child.slice, ast.Constant):
-            found.add(str(child.slice.value))
-        elif isinstance(child, ast.Call) and callee_name(child) in _BY_KEY:
-            found.update(item.value for item in child.args[:2] if _is_key(item))
-        elif isinstance(child, ast.Compare) and _is_key(child.left):
-            found.add(child.left.value)
+    found = {child.id for child in walk(node) if isinstance(child, ast.Name)}
+    found.update(_parts_read(node))
     found.discard("self")
     return found
+
+
+def _parts_read(node: ast.AST) -> Iterator[str]:
+    """Attributes and keys in an expression."""
+    for child in walk(node):
+        if isinstance(child, ast.Attribute):
+            yield child.attr
+        elif isinstance(child, ast.Subscript) and isinstance(child.slice, ast.Constant):
+            yield str(child.slice.value)
+        elif isinstance(child, ast.Call) and callee_name(child) in _BY_KEY:
+            yield from (item.value for item in child.args[:2] if _is_key(item))
+        elif isinstance(child, ast.Compare) and _is_key(child.left):
+            yield child.left.value
 
 
 #: Calls that read a part of an object by its name, as an argument says it.

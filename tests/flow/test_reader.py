@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from amplint.flow.call import Frame
-from amplint.flow.conditions import evaluate, is_volatile, negate
+from amplint.flow.conditions import evaluate, is_volatile, mentions, negate
 from amplint.flow.loops import LoopReader
+from amplint.flow.places import ROUND
 from amplint.flow.state import State
 from amplint.flow.values import NONE, OPAQUE
 
@@ -90,16 +91,11 @@ def test_two_conditions(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "torch.isnan(x)",
-        "x.item() > 3",
-        "compute(x)",
-        "not compute(x)",
-        "compute() is None",
+        "next(x)",
+        "random.random() < y",
+        "x.pop() == 3",
         "(lambda: x)()",
-        "{'a': 1}",
-        "[x for x in y]",
-        "x + y",
-        "compute(x) and compute(x)",
+        "sum(p.grad.norm() for p in x) > y",
     ],
 )
 def test_what_may_change_by_itself_is_never_remembered(text: str) -> None:
@@ -118,6 +114,14 @@ def test_what_may_change_by_itself_is_never_remembered(text: str) -> None:
         "x < y < k",
         "x in cfg",
         "min(x, y) > k",
+        "compute(x)",
+        "not compute(x)",
+        "compute() is None",
+        "torch.isnan(x)",
+        "x.item() > 3",
+        "'cuda' in str(x)",
+        "[x for x in y]",
+        "x + y",
     ],
 )
 def test_what_stays_as_it_is_makes_a_fact(text: str) -> None:
@@ -277,3 +281,35 @@ def test_where_counting_begins(iterable: str, first: int | None) -> None:
     loop = counted.function.body[0]
     LoopReader(counted.reader).start(loop, State(), Frame(counted.function))
     assert counted.reader.counters[counted.place("i", State())] == first
+
+
+@pytest.mark.parametrize(
+    ("text", "passing"),
+    [
+        ("compute(x)", False),
+        ("torch.isnan(x)", False),
+        ("'cuda' in str(x)", False),
+        ("compute()", True),
+        ("x.ready()", True),
+        ("x.item() > 3", True),
+        ("any(y.ready() for y in x)", True),
+    ],
+)
+def test_what_objects_answer_holds_for_a_round(text: str, passing: bool) -> None:
+    formula = read(text)
+    assert isinstance(formula, tuple)
+    assert (ROUND in mentions(formula)) is passing
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("all([x, y])", "x and y"),
+        ("any((x, y))", "x or y"),
+        ("bool(int(x))", "x"),
+        ("'cuda' in str(x)", "'cuda' in str(x)"),
+        ("compute(x, mode=y)", "compute(x, mode=y)"),
+    ],
+)
+def test_one_condition_in_two_ways(one: str, other: str) -> None:
+    assert read(one) == read(other)
