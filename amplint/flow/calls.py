@@ -272,10 +272,27 @@ class Calls:
         if kind in ("scaled", "opaque") and call.name != "backward":
             return [(call.state, receiver)]
         if kind == "optimizer" and call.name == "step":
-            return self.events.optimizer_step(call, receiver[1])
+            return [
+                pair
+                for state in self._closure(call)
+                for pair in self.events.optimizer_step(call.within(state), receiver[1])
+            ]
         if kind == "optimizer" and call.name == "zero_grad" and call.whose:
             return self.events.zero_grad(call)
         return None
+
+    def _closure(self, call: Call) -> list[State]:
+        """The states in which `optimizer.step(closure)` applies gradients: the closure has run.
+
+        torch/optim/optimizer.py: every `step` calls it before it reads a gradient.
+        """
+        given = (*call.node.args, *(word.value for word in call.node.keywords))
+        if not given:
+            return [call.state]
+        bare = ast.copy_location(ast.Call(call.node.func, [], []), call.node)
+        closure = self.reader.binding(given[0], call.state, call.function)
+        ran = self._through(closure, replace(call, node=bare, values={}, receiver=None))
+        return [call.state] if ran is None else [state for state, _ in ran]
 
     def _is_scaler(self, call: Call) -> bool:
         return self.reader.program.roles(call.function).is_scaler(call.place, call.function)
