@@ -31,6 +31,9 @@ from amplint.flow.values import FOREIGN, KEEPER, OPAQUE, POSITIVE, ZERO, Value, 
 
 Valued = list[tuple[State, Value]]
 
+#: A table with more entries is not taken apart.
+ENTRIES = 6
+
 
 class Expressions:
     """Evaluates expressions that may hold protocol calls.
@@ -48,6 +51,8 @@ class Expressions:
         self.loops = LoopReader(reader)
         self.calls = Calls(reader, transitions, self.expression, runner)
         self._walruses: dict[int, bool] = {}
+        # Made once, because nodes are keys.
+        self._key_tests: dict[ast.Subscript, list[ast.Compare]] = {}
         self._asking: dict[int, bool] = {}
         self._about_rounds: dict[int, bool] = {}
 
@@ -282,6 +287,8 @@ class Expressions:
         matters = id(node) in self.program.slice(frame.function).calls
         if isinstance(node, ast.IfExp) and (matters or binding):
             return self._conditional(node, state, frame, binding)
+        if isinstance(node, ast.Subscript) and binding and (tests := self._tests_of_keys(node)):
+            return self._chosen(node, tests, state, frame)
         if isinstance(node, ast.NamedExpr):
             return self._walrus(node, state, frame)
         if not matters:
@@ -314,6 +321,31 @@ class Expressions:
             for after in no
             for pair in self.expression(node.orelse, after, frame, binding=binding)
         ]
+        return results
+
+    def _tests_of_keys(self, node: ast.Subscript) -> list[ast.Compare]:
+        """`name == "fp16"` for each key of `{"fp16": torch.float16, ...}[name]`, if it is short."""
+        known = self._key_tests.get(node)
+        if known is None:
+            keys = node.value.keys if isinstance(node.value, ast.Dict) else []
+            named = all(isinstance(key, ast.Constant) for key in keys) and len(keys) <= ENTRIES
+            known = self._key_tests[node] = [
+                ast.copy_location(ast.Compare(node.slice, [ast.Eq()], [key]), node)
+                for key in (keys if named else [])
+                if key is not None
+            ]
+        return known
+
+    def _chosen(
+        self, node: ast.Subscript, tests: list[ast.Compare], state: State, frame: Frame
+    ) -> Valued:
+        """An entry of a table for each key that it may be asked for; another one raises."""
+        assert isinstance(node.value, ast.Dict)
+        results: Valued = []
+        for test, item in zip(tests, node.value.values, strict=True):
+            formula = self.reader.formula(test, state, frame.function)
+            for after in assume(formula, True, state):
+                results += self.expression(item, after, frame, binding=True)
         return results
 
     def _connective_value(self, node: ast.BoolOp, state: State, frame: Frame) -> Valued:

@@ -409,7 +409,8 @@ class _Work:
                 if targets & self.relevant and not sources <= self.relevant:
                     self.relevant |= sources
                     changed = True
-                if targets & self.guards and not sources <= self.guards:
+                told = targets & self.guards or targets & self.slicer.tested
+                if told and not sources <= self.guards:
                     self.guards |= sources
                     changed = True
                 if targets & self.near and not sources <= self.near:
@@ -626,9 +627,7 @@ def value_names(value: ast.expr | None) -> set[str]:
     if value is None or not isinstance(value, (*VALUE_FORMS, ast.Call)):
         return set()
     if isinstance(value, ast.Call):
-        return (
-            {name for argument in value.args[:2] for name in names_in(argument)}
-            if len(value.args) <= 2
-            else set()
-        )
+        switches = [word.value for word in value.keywords if word.arg == "enabled"]
+        given = value.args if len(value.args) <= 2 else []
+        return {name for argument in (*given, *switches) for name in names_in(argument)}
     return names_in(value)

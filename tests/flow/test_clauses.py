@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ TESTS = ("args.half", "not args.slow", "args.kind == 'torch'", "torch.cuda.is_av
 OPTIONS = tuple(
     ({"half": half, "slow": slow, "kind": kind}, device)
     for half, slow, kind, device in itertools.product(
-        (True, False), (True, False), ("torch", "apex"), (True, False)
+        (True, False), (True, False), ("torch", "apex", "fp16", "bf16", "fp32"), (True, False)
     )
 )
 
@@ -65,6 +66,52 @@ def _program(seed: int) -> str:
     )
 
 
+HEAD = "import torch\nfrom torch.amp import GradScaler\n\nfrom machine import supported\n\n\n"
+#: How a program says that the precision is float16; `dtype` and `half` follow from it.
+TABLES = (
+    "dtype = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16}[args.kind]",
+    "dtype = torch.float16 if args.kind == 'fp16' else torch.float32",
+    "dtype = torch.float32\n    if args.kind == 'fp16':\n        dtype = torch.float16",
+)
+HALF = ("args.kind == 'fp16'", "dtype == torch.float16", "dtype is torch.float16", "half")
+NATIVE = (
+    "args.slow",
+    "bool(args.slow)",
+    "getattr(args, 'slow', False)",
+    "supported(args.slow)",
+    "'T' in str(args.slow)",
+    "all([args.slow, True])",
+)
+
+
+def _in_other_words(seed: int) -> str:
+    draw = random.Random(seed)
+    native = draw.choice(NATIVE)
+    same = draw.random() < 0.6
+    used = draw.choice(HALF) if same else "dtype != torch.float32"
+    return "\n".join(
+        [
+            f"def train_{seed}(model, loader, optimizer, args):",
+            f"    {draw.choice(TABLES)}",
+            f"    half = {draw.choice(HALF[:3])}",
+            "    scaler = None",
+            *_nested([draw.choice(HALF), native], "scaler = GradScaler('cuda')", "    ", draw),
+            "    for x in loader:",
+            "        optimizer.zero_grad()",
+            "        loss = model(x)",
+            "        before = loss",
+            *_nested([native, used], "before = scaler.scale(loss)", "        ", draw),
+            "        before.backward()",
+        ]
+    )
+
+
+class Torch:
+    """What the programs ask torch for."""
+
+    float16, bfloat16, float32 = "float16", "bfloat16", "float32"
+
+
 def _uses_none(source: str, name: str) -> bool:
     """Whether some choice of options uses a scaler that is None, by executing all of them."""
 
@@ -78,21 +125,30 @@ def _uses_none(source: str, name: str) -> bool:
         def __call__(self, *_: object) -> Anything:
             return self
 
-    names = {"torch": Anything(), "print": lambda *_: None}
+    names = {
+        "torch": Torch,
+        "GradScaler": lambda *_: Anything(),
+        "supported": bool,
+        "print": lambda *_: None,
+    }
+    Torch.amp = Torch.cuda = Anything()
     exec(source, names)  # noqa: S102 -- the program is this file's own
     for options, device in OPTIONS:
         try:
             names[name](Anything(), [1], Anything(), Options(**options))
         except AttributeError:
             return True
+        except KeyError:  # no precision of the table
+            continue
     return False
 
 
+@pytest.mark.parametrize("author", (_program, _in_other_words))
 @pytest.mark.parametrize("start", range(0, 120, 30))
-def test_drawn_programs(start: int, tmp_path: Path) -> None:
-    programs = {f"train_{seed}": _program(seed) for seed in range(start, start + 30)}
+def test_drawn_programs(start: int, author: Callable[[int], str], tmp_path: Path) -> None:
+    programs = {f"train_{seed}": author(seed) for seed in range(start, start + 30)}
     (tmp_path / "pyproject.toml").write_text("", "utf-8")
-    path, expected, rows, text = tmp_path / "loops.py", set(), {}, "import torch\n"
+    path, expected, rows, text = tmp_path / "loops.py", set(), {}, HEAD
     for name, program in programs.items():
         rows[name] = text.count("\n") + 1
         text += f"{program}\n\n\n"
