@@ -624,7 +624,8 @@ class Reader(Windows):
         self, left: ast.expr, right: ast.expr, state: State, function: Function
     ) -> Formula:
         if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
-            return disjoin([self._equality(left, item, state, function) for item in right.elts])
+            parts = [self._equality(left, item, state, function) for item in right.elts]
+            return None if None in parts else disjoin(parts)
         part = literal_of(left)
         whole = self.raw(right, state, function) if _is_place(right) else None
         if isinstance(part, str) and whole is not None and whole[0] == "const":

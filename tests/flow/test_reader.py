@@ -307,6 +307,7 @@ def test_what_objects_answer_holds_for_a_round(text: str, passing: bool) -> None
         ("all([x, y])", "x and y"),
         ("any((x, y))", "x or y"),
         ("bool(int(x))", "x"),
+        ("str(x).lower() in {'fp16', 'half'}", "str(x).lower() in {'fp16', 'half'}"),
         ("'cuda' in str(x)", "'cuda' in str(x)"),
         ("compute(x, mode=y)", "compute(x, mode=y)"),
     ],
