@@ -325,7 +325,8 @@ class ProtocolCalls:
         text = owners[0].removeprefix(prefix) if len(owners) == 1 else ""
         details = {"norm": call.name}
         site = Site(call.node, call.function, optimizer_text=text, details=details)
-        self.transitions.clip(state, site, only, frozenset(self.parameters))
+        known = frozenset(name for name, modules in self.parameters.items() if modules)
+        self.transitions.clip(state, site, only, known)
         return [(state, None)]
 
     def _threshold_is_harmless(self, node: ast.Call, function: Function) -> bool:
