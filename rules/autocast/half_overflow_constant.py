@@ -92,6 +92,7 @@ from amplint.fixing.statements import code_of, torch_in
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.float16 import HalfTensor, half_dtype, half_tensor
 from amplint.rule import Rule
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Step
 from amplint.values.values import Value
 from amplint.view import FileView
@@ -188,9 +189,20 @@ def _too_large(view: FileView, number: ast.expr, site: CallSite) -> Value | None
         content = value.content
         if isinstance(content, bool) or not isinstance(content, (int, float)):
             continue
-        if math.isfinite(content) and abs(content) >= _FIRST_TOO_LARGE:
+        if not math.isfinite(content) or abs(content) < _FIRST_TOO_LARGE:
+            continue
+        if not _is_for_a_dtype(value):
             return value
     return None
+
+
+def _is_for_a_dtype(value: Value) -> bool:
+    """Whether a test of a dtype chooses the number: `-1e4 if x.dtype == torch.half else -1e9`."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "dtype"
+        for condition in conditions_at(value.node, value.origin.function)
+        for node in ast.walk(condition.test)
+    )
 
 
 def _finding(

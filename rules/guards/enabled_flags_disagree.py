@@ -152,13 +152,14 @@ def _compare(
     }
     fix = _same_flag(view, built, autocast, ours, theirs)
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
-    if by_default == (False, True) and scaler != region:
+    guarded = _is_guarded(site, autocast, (scaler or {}).keys() ^ (region or {}).keys())
+    if by_default == (False, True) and scaler != region and not guarded:
         help = f"give both the same flag: `enabled={words['autocast']}`"
         rests = (*rests, links.proved("value", ours, "is off by default"))
         return view.finding(
             RULE, built.call, CAN_BE_OFF.format_map(words), help, links=rests, fix=fix
         )
-    if region is None or _is_guarded(site, autocast, (scaler or {}).keys() ^ region.keys()):
+    if region is None or guarded:
         return None
     off = _off(view, scaler, region, ours)
     if off:
