@@ -147,8 +147,8 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
         for item in inside
         if not item.trail and path_text(item.call.func) and is_forward(regions, item)
     ]
-    for first in forwards:
-        if _is_filled(first, forwards, function):
+    for index, first in enumerate(forwards):
+        if _is_filled(first, forwards[:index], function):
             continue
         for second in forwards:
             if path_text(first.func) != path_text(second.func):
@@ -160,17 +160,16 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
     return None
 
 
-def _is_filled(call: ast.Call, forwards: list[ast.Call], function: Function) -> bool:
+def _is_filled(call: ast.Call, before: list[ast.Call], function: Function) -> bool:
     """Whether a forward with gradients has surely run before, and cast the weights with a graph."""
     layout = layout_of(function)
     around = set(layout.conditions(call))
     return any(
         path_text(other.func) == path_text(call.func)
-        and other.lineno < call.lineno
         and layout.reaches(other, call)
         and set(layout.conditions(other)) <= around
         and not _is_without_graph(other, function)
-        for other in forwards
+        for other in before
     )
 
 
