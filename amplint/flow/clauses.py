@@ -73,7 +73,7 @@ def _carried(
     for clause in _clauses(state.facts):
         if ("or", clause) in kept:
             continue
-        if evaluate(("or", tuple(clause)), other) is True:
+        if evaluate(("or", tuple(clause)), other, joined=False) is True:
             yield clause
         elif len(clause) < LONGEST:
             yield from (clause | {literal} for literal in own)
