@@ -80,6 +80,7 @@ def _carried(
 
 
 def _clauses(facts: Mapping[tuple, bool]) -> Iterator[frozenset[Literal]]:
+    """The clauses that a path knows, whether noted here or left by a test of several conditions."""
     for atom, truth in facts.items():
         if atom[0] == "or" and truth:
             yield atom[1]

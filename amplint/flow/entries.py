@@ -140,6 +140,7 @@ class Entries:
         return [heir for heir in self.program.subclasses(kind.owner) if not self._declares(heir)]
 
     def _declares(self, owner: Class) -> bool:
+        """Whether a class leaves a method of its objects to its subclasses."""
         names = {name for item in self.program.ancestry(owner) for name in item.methods}
         methods = (self.program.find_method(owner, name) for name in names)
         return any(method is not None and is_stub(method) for method in methods)

@@ -331,8 +331,8 @@ class Expressions:
             named = all(isinstance(key, ast.Constant) for key in keys) and len(keys) <= ENTRIES
             known = self._key_tests[node] = [
                 ast.copy_location(ast.Compare(node.slice, [ast.Eq()], [key]), node)
-                for key in (keys if named else [])
-                if key is not None
+                for key in keys
+                if named and key is not None
             ]
         return known
 

@@ -303,16 +303,17 @@ class Places:
             return None
         return f"{callee}({','.join(part or '' for part in parts)})"
 
-    def mentioned(self, node: ast.expr, state: State, function: Function) -> set[str]:
-        """Locations that an expression reads."""
-        location = self.locate(node, state, function)
+    def mentioned(self, node: ast.AST, state: State, function: Function) -> set[str]:
+        """Locations that an expression reads, those in comprehensions included."""
+        location = self.locate(node, state, function) if isinstance(node, ast.expr) else None
         if location is not None:
             return {location}
-        found: set[str] = set()
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.expr) and not _names_library(child, node, function):
-                found |= self.mentioned(child, state, function)
-        return found
+        inner = (
+            self.mentioned(child, state, function)
+            for child in ast.iter_child_nodes(node)
+            if not _names_library(child, node, function)
+        )
+        return set().union(*inner)
 
     def opaque(self, node: ast.expr, state: State, function: Function) -> tuple[Any, ...] | None:
         """A test that is told apart by its text alone: None if it may change by itself.
@@ -325,7 +326,7 @@ class Places:
         calls = [part for part in walk(node) if isinstance(part, ast.Call)]
         if not all(self._is_steady(call, state, function) for call in calls):
             return None
-        places = self._read(node, state, function)
+        places = self.mentioned(node, state, function)
         if any(_is_asked(call, function) for call in calls):
             places.add(ROUND)
         return ("other", self._canonical(node, state, function), frozenset(places))
@@ -335,7 +336,7 @@ class Places:
         if callee_name(call) in PASSING_CALLS:
             return False
         if isinstance(call.func, ast.Attribute):
-            held = self.raw(call.func.value, state, function) if _is_path(call.func.value) else None
+            held = self.raw(call.func.value, state, function) if is_place(call.func.value) else None
             if kind_of(held) in ("scaler", "optimizer"):
                 return False
         return not any(
@@ -356,18 +357,6 @@ class Places:
                 told = isinstance(item, ast.AST)
                 parts.append(self._canonical(item, state, function) if told else f"{name}={item!r}")
         return f"{type(node).__name__}({','.join(parts)})"
-
-    def _read(self, node: ast.AST, state: State, function: Function) -> set[str]:
-        """Locations that an expression reads, those in comprehensions included."""
-        location = self.locate(node, state, function) if isinstance(node, ast.expr) else None
-        if location is not None:
-            return {location}
-        inner = (
-            self._read(child, state, function)
-            for child in ast.iter_child_nodes(node)
-            if not _names_library(child, node, function)
-        )
-        return set().union(*inner)
 
 
 #: What may give something else each time, or gives a name a value.
@@ -395,7 +384,8 @@ def _is_asked(call: ast.Call, function: Function) -> bool:
     return isinstance(call.func, ast.Attribute) or not (call.args or call.keywords)
 
 
-def _is_path(node: ast.expr) -> bool:
+def is_place(node: ast.expr) -> bool:
+    """Whether an expression is a name, or a part of what one holds."""
     return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
 
 

@@ -20,7 +20,7 @@ from amplint.flow.call import callee_name
 from amplint.flow.conditions import Formula, conjoin, disjoin, evaluate, mentions, negate
 from amplint.flow.copies import NOTHING, copied_by, displayed
 from amplint.flow.kinship import is_instance, is_torch_scaler, lacks
-from amplint.flow.places import COUNTING_CALLS, item_location
+from amplint.flow.places import COUNTING_CALLS, is_place, item_location
 from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import SWITCH, State
 from amplint.flow.values import (
@@ -66,7 +66,7 @@ PREDICATE_DEPTH = 3
 _KINDS = {"bool": "formula", "int": "formula", "str": "text"}
 #: Builtins that join the conditions of a display.
 _OF_ALL = {"all": conjoin, "any": disjoin}
-DISPLAYS = (ast.List, ast.Tuple, ast.Set)
+_DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _SWAPPED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 _COUNT_NAME = re.compile(r"accum|accu|step|every|freq|iter|interval|period", re.IGNORECASE)
 
@@ -160,7 +160,7 @@ class Reader(Windows):
             return value
         self.place(node, state, function)  # under another name it is a scaler all the same
         if isinstance(node, ast.Attribute) and node.attr in self._called_names(function):
-            owner = self.place(node.value, state, function) if _is_place(node.value) else None
+            owner = self.place(node.value, state, function) if is_place(node.value) else None
             method = self._unbound(owner, node.attr)
             if method is not None:
                 return method
@@ -206,7 +206,7 @@ class Reader(Windows):
                 ):
                     return self.value(item, state, function)
             return None
-        whole = self.raw(node.value, state, function) if _is_place(node.value) else None
+        whole = self.raw(node.value, state, function) if is_place(node.value) else None
         if whole is None or whole[0] not in ("tuple", "scaled", "opaque"):
             return None
         if whole[0] != "tuple":
@@ -398,7 +398,7 @@ class Reader(Windows):
             return ("gradient",)
         if name in ("bool", "int") and len(node.args) == 1:
             return self.formula(node.args[0], state, function)
-        if name in _OF_ALL and len(node.args) == 1 and isinstance(node.args[0], DISPLAYS):
+        if name in _OF_ALL and len(node.args) == 1 and isinstance(node.args[0], _DISPLAYS):
             parts = [self.formula(item, state, function) for item in node.args[0].elts]
             return _OF_ALL[name](parts)
         if read_by_name(node) is not None:
@@ -408,7 +408,7 @@ class Reader(Windows):
                 return value[1]
             is_open = location is None or value == UNBOUND  # then it is the default
             return None if is_open else ("true", location)
-        if name == "isinstance" and len(node.args) == 2 and _is_place(node.args[0]):
+        if name == "isinstance" and len(node.args) == 2 and is_place(node.args[0]):
             known = self._is_instance(*node.args, state, function)
             if known is not None:
                 return known
@@ -443,7 +443,7 @@ class Reader(Windows):
         """Whether an object has an attribute, or a container a key."""
         if not isinstance(name, str):
             return None
-        if _is_place(whole) and lacks(self.raw(whole, state, function), name, self.program):
+        if is_place(whole) and lacks(self.raw(whole, state, function), name, self.program):
             return False
         place = self.part(whole, name, state, function)
         return ("other", f"has {place}", frozenset({place})) if place is not None else None
@@ -474,7 +474,7 @@ class Reader(Windows):
         if bound.refused or bound.unknown or bound.rest or bound.words:
             return None
         values = {
-            name: self.raw(item, state, function) if _is_place(item) else None
+            name: self.raw(item, state, function) if is_place(item) else None
             for name, item in given.items()
         }
         if None in values.values():
@@ -489,7 +489,7 @@ class Reader(Windows):
         if known is None or self._depth >= PREDICATE_DEPTH:
             return None
         given = fill(listed(known.args), passed(node)).given
-        if given.keys() != listed(known.args).keys() or not all(map(_is_place, given.values())):
+        if given.keys() != listed(known.args).keys() or not all(map(is_place, given.values())):
             return None
         body = self._expanded.get(node)
         if body is None:
@@ -593,7 +593,7 @@ class Reader(Windows):
             text = self.value(left, state, function)
             if text is not None and text[0] == "text":
                 return text[1] if literal == "True" else negate(text[1])
-        known = self.raw(left, state, function) if _is_place(left) else None
+        known = self.raw(left, state, function) if is_place(left) else None
         if literal is not None and kind_of(known) == "const":
             return known[1] == literal
         location = self.locate(left, state, function)
@@ -623,11 +623,11 @@ class Reader(Windows):
     def _membership(
         self, left: ast.expr, right: ast.expr, state: State, function: Function
     ) -> Formula:
-        if isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+        if isinstance(right, _DISPLAYS):
             parts = [self._equality(left, item, state, function) for item in right.elts]
             return None if None in parts else disjoin(parts)
         part = literal_of(left)
-        whole = self.raw(right, state, function) if _is_place(right) else None
+        whole = self.raw(right, state, function) if is_place(right) else None
         if isinstance(part, str) and whole is not None and whole[0] == "const":
             return part in whole[1] if isinstance(whole[1], str) else None
         if isinstance(part, str):
@@ -659,7 +659,7 @@ class Reader(Windows):
 
     def _number(self, node: ast.expr, state: State, function: Function) -> float | None:
         """The number that a place is known to hold."""
-        value = self.raw(node, state, function) if _is_place(node) else None
+        value = self.raw(node, state, function) if is_place(node) else None
         number = value[1] if value is not None and value[0] == "const" else None
         return number if isinstance(number, (int, float)) else None
 
@@ -693,10 +693,6 @@ class _Replaced(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """One name."""
         return self.arguments.get(node.id, node)
-
-
-def _is_place(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
 
 
 def _is_enumerator(node: ast.expr) -> bool:
