@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -247,11 +248,11 @@ def test_a_finding_counts_for_each_of_its_links_and_copies_once(survey: ModuleTy
 def test_the_documentation_holds_the_sums_of_the_published_sheets(survey: ModuleType) -> None:
     text = (ROOT / "docs" / "precision.md").read_text("utf-8")
     sheets = sorted((ROOT / "docs" / "survey").glob("*-sheet.tsv"))
-    assert [sheet.stem for sheet in sheets] == [f"batch-{name}-sheet" for name in "abcdefg"]
+    published = re.findall(r"<!-- (batch-\w+-sheet): begin -->", text)
+    assert sorted(published) == [sheet.stem for sheet in sheets] != []
     for sheet in sheets:
         begin, end = f"<!-- {sheet.stem}: begin -->\n", f"\n<!-- {sheet.stem}: end -->"
-        _, found, rest = text.partition(begin)
-        assert found, f"docs/precision.md has no section of {sheet.name}"
+        _, _, rest = text.partition(begin)
         assert rest.partition(end)[0] == survey.render([survey.read_sheet(sheet)])
 
 
