@@ -1,6 +1,7 @@
 """Whether a killed run leaves anything behind.
 
-    python scripts/kills.py FOLDER --kills 500
+    python scripts/kills.py FOLDER --kills 500 --rows FILE
+    python scripts/kills.py --sum FILE...
 
 Copies the Python files of a folder, and kills runs of amplint over the copy at random moments:
 `check` in two processes, `check --fix`, and two runs of `check` at once that share a cache. The
@@ -11,6 +12,10 @@ After each kill, within `--grace` seconds, no process of the run may be left; ea
 it held before or what the fix writes; and a check with the cache that the killed run has left must
 find what a check without one finds.
 
+Each kill is written to `--rows` as a line of JSON when it is over. A run that was ended goes on
+behind the rows that are there: what is drawn for a kill depends on the seed and its number alone.
+`--sum` counts the rows of several runs, by the way to run and the signal.
+
 Exit status: 0 (nothing was left behind), 1, or 2 (the folder has no findings to lose).
 """
 
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -27,8 +33,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
@@ -45,8 +51,6 @@ WAYS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fix": (("--fix", "--jobs", "2"),),
     "two runs, one cache": (("--jobs", "2"), ("--jobs", "1")),
 }
-#: What had ended before its kill; such a kill does not count.
-LATE = "ended before"
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 
 
@@ -55,49 +59,98 @@ class Kill:
     """One kill.
 
     Args:
-        delay: seconds after the start.
+        signal: its name.
+        part: when, as a part of what such a run takes.
     """
 
     number: int
     way: str
-    signal: signal.Signals
+    signal: str
+    part: float
+
+    @classmethod
+    def drawn(cls, seed: int, number: int) -> Kill:
+        """The kill of this number; the same in every run with this seed."""
+        chance = random.Random(f"{seed} {number}")
+        return cls(
+            number, chance.choice(list(WAYS)), chance.choice(SIGNALS).name, chance.uniform(0.0, 1.0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a kill did: a row of the report.
+
+    Args:
+        delay: seconds from the start of the run to the kill.
+        late: the run had ended by then; such a kill does not count.
+        problems: what is wrong afterwards.
+    """
+
+    number: int
+    way: str
+    signal: str
     delay: float
+    late: bool
+    problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.number}: {self.way}, {self.signal.name} after {self.delay:.2f} s"
+        what = "; ".join(self.problems) or ("had ended" if self.late else "nothing left")
+        return f"{self.number}: {self.way}, {self.signal} after {self.delay:.2f} s: {what}"
 
 
 def main() -> int:
     """Kill, print, and return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--kills", type=int, default=500, help="how many (default: 500)")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    parser.add_argument("--grace", type=float, default=2.0, help="seconds (default: 2)")
-    options = parser.parse_args()
+    options = _options()
+    if options.sum:
+        return _told([outcome for file in options.sum for outcome in _read(file)])
     for each in (signal.SIGTERM, signal.SIGHUP):  # under nohup one is ignored, and handed on so
         signal.signal(each, signal.SIG_DFL)
+    outcomes = _read(options.rows) if options.rows and options.rows.exists() else []
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(Path(scratch), options.folder, options.grace)
         if not bench.expected:
             print("kills: there are no findings that a run could lose", file=sys.stderr)
             return 2
-        chance = random.Random(options.seed)
-        done: Counter[str] = Counter()
-        failures: list[str] = []
-        for number in count():
-            if done.total() - done[LATE] == options.kills:
+        for number in count(len(outcomes)):
+            if sum(not outcome.late for outcome in outcomes) >= options.kills:
                 break
-            way = chance.choice(list(WAYS))
-            kill = Kill(
-                number, way, chance.choice(SIGNALS), chance.uniform(0.0, bench.seconds[way])
-            )
-            late, problems = bench.try_out(kill)
-            done[LATE if late else way] += 1
-            failures += [f"{kill}: {problem}" for problem in problems]
-        counts = ", ".join(f"{way}: {times}" for way, times in sorted(done.items()))
-        print(f"{options.kills} kills ({counts}): {len(failures)} failures")
-        print(*failures, sep="\n", end="\n" if failures else "")
+            outcomes.append(bench.try_out(Kill.drawn(options.seed, number)))
+            print(outcomes[-1], file=sys.stderr, flush=True)
+            if options.rows:
+                with options.rows.open("a", encoding="utf-8") as rows:
+                    print(json.dumps(asdict(outcomes[-1])), file=rows)
+    return _told(outcomes)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, metavar="FOLDER", nargs="?")
+    parser.add_argument("--kills", type=int, default=500, help="how many (default: 500)")
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--grace", type=float, default=2.0, help="seconds (default: 2)")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="append each kill to this file")
+    parser.add_argument("--sum", type=Path, metavar="FILE", nargs="+", help="only count rows")
+    options = parser.parse_args()
+    if (options.folder is None) == (options.sum is None):
+        parser.error("give a folder, or --sum with files")
+    return options
+
+
+def _read(file: Path) -> list[Outcome]:
+    rows = (json.loads(line) for line in file.read_text("utf-8").splitlines())
+    return [Outcome(**{**row, "problems": tuple(row["problems"])}) for row in rows]
+
+
+def _told(outcomes: Iterable[Outcome]) -> int:
+    """Print what came of all kills; returns the exit status."""
+    outcomes = list(outcomes)
+    met = [outcome for outcome in outcomes if not outcome.late]
+    failures = [f"{one}" for one in outcomes if one.problems]
+    done = Counter(f"{one.way} {one.signal}" for one in met)
+    done["ended before"] = len(outcomes) - len(met)
+    counts = ", ".join(f"{what}: {times}" for what, times in sorted(done.items()) if times)
+    print(f"{len(met)} kills ({counts}): {len(failures)} failures", *failures, sep="\n")
     return int(bool(failures))
 
 
@@ -177,22 +230,23 @@ class Bench:
             process.wait()
         return time.monotonic() - start
 
-    def try_out(self, kill: Kill) -> tuple[bool, list[str]]:
-        """Whether the run had ended before its kill, and what is wrong afterwards."""
+    def try_out(self, kill: Kill) -> Outcome:
+        """Start a run, kill it, and look at what it left."""
         if kill.number % 3 == 0:
             shutil.rmtree(self._cache, ignore_errors=True)
+        delay = kill.part * self.seconds[kill.way]
         processes = self._start(kill.way)
-        time.sleep(kill.delay)
+        time.sleep(delay)
         late = all(process.poll() is not None for process in processes)
         self.seconds[kill.way] *= 0.97 if late else 1.01
         for process in processes:
-            process.send_signal(kill.signal)
+            process.send_signal(signal.Signals[kill.signal])
         problems = self._left([process.pid for process in processes])
         for process in processes:
             process.wait()
         found = self._sources()
         for path in found.keys() - self._before.keys():
-            if kill.signal is not signal.SIGKILL:
+            if kill.signal != signal.SIGKILL.name:
                 problems.append(f"{path.name} was left")
         for path, data in self._before.items():
             if found.get(path) not in (data, self._fixed[path]):
@@ -200,7 +254,7 @@ class Bench:
         self._restore()
         if self._findings(use_cache=True) != self.expected:
             problems.append("the cache gives another answer")
-        return late, problems
+        return Outcome(kill.number, kill.way, kill.signal, round(delay, 3), late, tuple(problems))
 
     def _left(self, sessions: Sequence[int]) -> list[str]:
         """The processes of sessions that are there when the time is over; they are ended."""

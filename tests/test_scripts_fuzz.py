@@ -123,8 +123,26 @@ def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text(
         "import torch\nscaler = torch.cuda.amp.GradScaler()\n# é\n" + LOOP
     )
-    status, output = run("kills.py", tmp_path, "--kills", 8, "--grace", 120)
-    assert (status, output.startswith("8 kills (")) == (0, True), output
+    rows = tmp_path / "rows.jsonl"
+    budget = ("--kills", 8, "--grace", 120, "--rows", rows)
+    status, output = run("kills.py", tmp_path, *budget)
+    counted, progress = output.split("\n", 1)
+    assert (status, counted.startswith("8 kills (")) == (0, True), output
+    assert len(progress.splitlines()) == len(rows.read_text().splitlines()) >= 8
+    assert run("kills.py", "--sum", rows) == (0, f"{counted}\n")
+    assert run("kills.py", tmp_path, *budget) == (0, f"{counted}\n"), "a run that is over goes on"
+    rows.write_text(rows.read_text() + rows.read_text())
+    assert "16 kills (" in run("kills.py", "--sum", rows)[1]
+
+
+def test_a_failed_kill_is_told_in_a_sum(tmp_path: Path) -> None:
+    row = {"number": 3, "way": "fix", "signal": "SIGKILL", "delay": 0.5, "late": False}
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({**row, "problems": ["a.py is damaged"]}) + "\n")
+    assert run("kills.py", "--sum", rows) == (
+        1,
+        "1 kills (fix SIGKILL: 1): 1 failures\n3: fix, SIGKILL after 0.50 s: a.py is damaged\n",
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
