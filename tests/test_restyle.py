@@ -142,12 +142,12 @@ ROWS = (
 #: Correct fixtures that were accused in one style alone.
 MENDED: dict[str, tuple[str, ...]] = {
     "built-as-dataclass": ("AMP201/good_disabled_scaler.py",),
-    "built-as-tuple": ("AMP201/good_disabled_scaler.py",),
     "built-as-dict": (
         "AMP201/good_tied_by_definition.py",
         "silent/25_forgotten_shapes/24_plain_side_network.py",
         "silent/26_indirection/given_to_unknown_code",
     ),
+    "built-as-tuple": ("AMP201/good_disabled_scaler.py",),
     "callback": (
         "AMP611/good_once.py",
         "AMP123/good_two_rounds",
@@ -181,6 +181,7 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/01_callable_wrapper/split_files",
         "silent/26_indirection/flag_list_elsewhere",
         "silent/26_indirection/given_to_unknown_code",
+        "AMP106/good_own_switches.py",
     ),
     "helper-here": (
         "AMP106/good_own_switches.py",
@@ -197,12 +198,17 @@ MENDED: dict[str, tuple[str, ...]] = {
         "AMP801/good_fallbacks",
         "silent/17_scalers_per_model/by_torch_version.py",
     ),
+    "import-attribute": ("AMP801/good_guarded_under_another_name.py",),
+    "import-reexport": ("AMP801/good_guarded_under_another_name.py",),
     "in-try": (
         "AMP202/good_built_by_helper.py",
         "AMP202/good_needs_cuda_anyway.py",
         "AMP202/good_raises_before.py",
     ),
-    "in-with": ("AMP110/good_reads_unbound.py", "AMP202/good_built_by_helper.py"),
+    "in-with": (
+        "AMP110/good_reads_unbound.py",
+        "AMP202/good_built_by_helper.py",
+    ),
     "neutral-locals": (
         "AMP102/good_other_optimizer.py",
         "AMP119/good_whole_training.py",
@@ -232,13 +238,13 @@ MENDED: dict[str, tuple[str, ...]] = {
     "plain-second-file": (
         "silent/25_forgotten_shapes/14_clip_lookalikes.py",
         "silent/26_indirection/given_to_unknown_code",
+        "AMP106/good_own_switches.py",
     ),
     "star-arguments": (
         "AMP104/good_limit_of_all_callers.py",
         "silent/09_split_protocol/phases.py",
     ),
-    "import-reexport": ("AMP801/good_guarded_under_another_name.py",),
-    "import-attribute": ("AMP801/good_guarded_under_another_name.py",),
+    "wrapper-class": ("AMP106/good_own_switches.py",),
 }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from amplint.amp.switches import is_switch
 from amplint.code.dataflow import bindings_of
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.flow.conditions import Formula, mentions
@@ -83,6 +84,25 @@ def unproved(
     return tuple(tests) if len(tests) > 1 else ()
 
 
+def leaves_each_out(
+    program: Program, reader: Reader, slug: str, state: State, steps: list[Step]
+) -> bool:
+    """Whether a path leaves each of several optimizers out by an option of its own.
+
+    With all of these set nothing is trained at all.
+    """
+    if slug != "update-without-check":
+        return False
+    question = _Absence(program, reader, state)
+    options: dict[tuple[str, ...], set[str]] = {}
+    for call, against in question.left_out(REMEDIES[slug], steps):
+        option = _option(against[0]) if len(against) == 1 else None
+        if option is None:
+            return False
+        options.setdefault(tuple(map(_text, call.node.args)), set()).add(option)
+    return len(options) > 1 and len(set.union(*options.values())) == len(options)
+
+
 class _Absence:
     """What one path leaves out.
 
@@ -100,7 +120,8 @@ class _Absence:
         assumed = _assumed(steps)
         for function in dict.fromkeys(step[2] for step in steps):
             for site, tests in _guarded_calls(function):
-                against = [test for test in tests if assumed.get(id(test.test)) is (not test.side)]
+                against = [test for test in tests if _outcome(test.test, assumed) is not test.side]
+                against = [test for test in against if _outcome(test.test, assumed) is not None]
                 if against and words & self._words(site):
                     yield site, against
 
@@ -142,6 +163,40 @@ class _Absence:
 def _assumed(steps: Iterable[Step]) -> dict[int, bool]:
     """Tests that a path did not know -> how they came out."""
     return {id(step[1]): bool(step[3]) for step in steps if step[0] == "assume"}
+
+
+def _outcome(test: ast.expr, assumed: Mapping[int, bool]) -> bool | None:
+    """How a test came out, which a path may know by its operands; None where it did not ask."""
+    if id(test) in assumed:
+        return assumed[id(test)]
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _outcome(test.operand, assumed)
+        return None if inner is None else not inner
+    if not isinstance(test, ast.BoolOp):
+        return None
+    found = [_outcome(operand, assumed) for operand in test.values]
+    decides = isinstance(test.op, ast.Or)
+    if decides in found:
+        return decides
+    return None if None in found else not decides
+
+
+def _option(condition: Condition) -> str | None:
+    """The attribute that a test reads and that its file never stores: the same in each round."""
+    test = condition.test
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    if not isinstance(test, ast.Attribute) or path_text(test) is None:
+        return None
+    functions = condition.function.module.functions
+    is_stored = any(
+        isinstance(node, ast.Attribute)
+        and node.attr == test.attr
+        and isinstance(node.ctx, ast.Store)
+        for function in functions
+        for node in function.nodes
+    )
+    return None if is_stored else _text(test)
 
 
 def _changes(formula: Formula) -> bool:

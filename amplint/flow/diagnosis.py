@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp.roles import Roles
 from amplint.amp.switches import is_switch
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import path_text
 from amplint.code.module import Function, Module
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import evaluate
@@ -112,8 +112,6 @@ class Diagnostician:
             return "AMP105"
         if slug == "update-without-check" and self._guards_step_by_gradient(site.function):
             return None  # AMP125 names the guard, the cause
-        if slug == "update-without-check" and self._switches_each_optimizer_off(site.function):
-            return None  # only with every switch set, and then nothing is trained at all
         if slug == "unscale-of-plain" and self._never_scales():
             words["never"] = "yes"
             return "AMP101"
@@ -139,28 +137,6 @@ class Diagnostician:
             if other is function
             for test, _ in self.guards_of(node)
         )
-
-    def _switches_each_optimizer_off(self, function: Function) -> bool:
-        """Whether each of several optimizers of a function has an option that leaves it out."""
-        options: dict[str, set[str]] = {}
-        for node, other in (*self.sites(STEP), *self.sites(UNSCALE)):
-            for guards in self._ways_to(node, other, function) if node.args else ():
-                tests = [test for test, _ in guards]
-                if len(tests) != 1 or not _is_option(tests[0], self.module):
-                    return False
-                options.setdefault(_text(node.args[0]), set()).add(_place_text(tests[0]))
-        return len(options) > 1 and len(set.union(*options.values())) == len(options)
-
-    def _ways_to(
-        self, node: ast.Call, holder: Function, function: Function
-    ) -> Iterator[list[Guard]]:
-        """The tests around a call in a function, or around what the function calls to get there."""
-        if holder is function:
-            yield self.guards_of(node)
-            return
-        for call in function.nodes:
-            if isinstance(call, ast.Call) and last_name(call.func) == holder.name:
-                yield [*self.guards_of(call), *self.guards_of(node)]
 
     def _never_scales(self) -> bool:
         """A scaler is built here and nothing is ever scaled: the first step already stops."""
@@ -392,27 +368,6 @@ def _is_flag(test: ast.expr) -> bool:
         is_word = isinstance(other, ast.Constant) and isinstance(other.value, (str, type(None)))
         return len(test.ops) == 1 and is_word and _is_flag(test.left)
     return path_text(test) is not None
-
-
-def _is_option(test: ast.expr, module: Module) -> bool:
-    """Whether a test reads an attribute that the file never stores: the same in each iteration."""
-    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test = test.operand
-    if not isinstance(test, ast.Attribute) or path_text(test) is None:
-        return False
-    return not any(
-        isinstance(node, ast.Attribute)
-        and node.attr == test.attr
-        and isinstance(node.ctx, ast.Store)
-        for function in module.functions
-        for node in function.nodes
-    )
-
-
-def _place_text(test: ast.expr) -> str:
-    while isinstance(test, ast.UnaryOp):
-        test = test.operand
-    return _text(test)
 
 
 def _text(test: ast.expr) -> str:

@@ -17,7 +17,7 @@ from amplint.code.dataflow import parameters
 from amplint.code.definitions import class_fields
 from amplint.code.module import Class, Function, Module, walk
 from amplint.code.unbound import is_cut_off
-from amplint.flow.absence import unproved
+from amplint.flow.absence import leaves_each_out, unproved
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, distinct, misuse_of
@@ -489,18 +489,21 @@ class _Engine:
             if verdict is None:
                 return
             place = verdict.site or site
-            passed = [function, *(step[2] for step in steps_of(state.trail))]
-            if is_cut_off(place.node, place.function):
-                return
-            if is_impossible(self.program, state, place, passed):
+            every, reader = steps_of(state.trail), interpreter.reader
+            passed = [function, *(step[2] for step in every)]
+            if (
+                is_cut_off(place.node, place.function)
+                or is_impossible(self.program, state, place, passed)
+                or leaves_each_out(self.program, reader, slug, state, every)
+            ):
                 return
             steps = relevant_steps(state.trail, slug, place)
-            flags = list(deciding_flags(interpreter.reader, steps, place.scaler_text, state))
+            flags = list(deciding_flags(reader, steps, place.scaler_text, state))
             if flags:
                 verdict.details.setdefault("guard", condition((flags[0][1], flags[0][3])))
             links = (
-                *links_of(self.program, steps_of(state.trail), steps, flags),
-                *absence(unproved(self.program, interpreter.reader, slug, site, state, steps)),
+                *links_of(self.program, every, steps, flags),
+                *absence(unproved(self.program, reader, slug, site, state, steps)),
             )
             home = self._home(place, state)
             if home is place:

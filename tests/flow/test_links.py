@@ -105,6 +105,22 @@ def test_a_name_alone_carries_no_error() -> None:
             ),
             Severity.INFO,
         ),
+        # Tests in other words: a path knows how their operands came out.
+        (
+            (
+                "if not kinds.a:\n  scaler.scale(loss).backward(retain_graph=True)\n"
+                "if kinds.b and not kinds.c:\n  scaler.scale(loss).backward()"
+            ),
+            Severity.INFO,
+        ),
+        (
+            (
+                "if kinds.a or kinds.b:\n  scaler.scale(loss).backward(retain_graph=True)\n"
+                "if not (kinds.c or kinds.d):\n  scaler.scale(loss).backward()"
+            ),
+            Severity.INFO,
+        ),
+        ("if not kinds.a and kinds.b:\n  scaler.scale(loss).backward()", Severity.ERROR),
     ],
 )
 def test_several_tests_that_leave_every_backward_out_are_guessed(
