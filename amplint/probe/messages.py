@@ -22,6 +22,9 @@ from typing import Any
 #: A value that an assignment may have: layers of torch.nn are made smaller than the code says,
 #: and loops are left early.
 SMALL = "torch.nn is small"
+#: Wall time that a run, and a finding, may take for each processor second that it may use: what a
+#: verdict says does not depend on how busy the machine is.
+PATIENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,8 @@ class Request:
         init_scale: of every scaler that the run builds.
         enabled: False builds every scaler disabled, whatever the code asks for: a control run.
         device: "cpu", "cuda:0".
-        seconds: wall time after which the run is killed.
+        seconds: processor time after which the run is ended; so is one that takes `PATIENCE`
+            times as much wall time.
         repair: whether statements that raise may be skipped, but those that do something to
             scalers, gradients or optimizers.
         omissions: what is left out: a counterfactual run, to see what causes what.
@@ -368,6 +372,7 @@ class RunResult:
         notes: other approximations that a verdict has to know; any of them may keep a run from
             confirming.
         calls: how often the entry was called; 0 if nobody has counted.
+        seconds, processor: wall time and processor time of the run.
         remarks: approximations that do not bear on a verdict: what was left out or invented
             beside the gradients.
     """
@@ -388,6 +393,7 @@ class RunResult:
     torch: str = ""
     device: str = "cpu"
     seconds: float = 0.0
+    processor: float = 0.0
 
 
 def encode(message: Hello | Request | RunResult) -> dict[str, Any]:

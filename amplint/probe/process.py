@@ -22,6 +22,7 @@ import amplint
 from amplint.errors import AmplintError
 from amplint.probe.interpreter import Interpreter
 from amplint.probe.messages import (
+    PATIENCE,
     Hello,
     Request,
     RunResult,
@@ -82,6 +83,11 @@ class Worker:
         _clear_scratch()
         self._scratch = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
 
+    @property
+    def process(self) -> int | None:
+        """The number of the worker's process; None while there is none."""
+        return self._process.pid if self._process is not None else None
+
     def hello(self) -> Hello:
         """What the worker said when it was ready; starts it if it is not running.
 
@@ -105,7 +111,7 @@ class Worker:
         started = time.monotonic()
         try:
             self._send(line)
-            answer = self._read_line(request.seconds + GRACE_SECONDS)
+            answer = self._read_line(request.seconds * PATIENCE + GRACE_SECONDS)
             return decode_result(json.loads(answer))
         except TimeoutError:
             return self._lost("timeout", f"no answer after {request.seconds:.0f} s", started)

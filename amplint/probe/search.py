@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amplint.probe.inputs import Need, is_remarkable
-from amplint.probe.messages import SMALL, Decision, Plan, Request, RunResult
+from amplint.probe.messages import PATIENCE, SMALL, Decision, Plan, Request, RunResult
 
 Runner = Callable[[Request], RunResult]
 
@@ -50,13 +50,14 @@ class Budget:
     Args:
         runner: executes one request.
         runs: how many there may be.
-        seconds: wall time for all of them.
+        seconds: processor time for all of them; they may take `PATIENCE` times as long.
     """
 
     def __init__(self, runner: Runner, *, runs: int, seconds: float) -> None:
         self._runner = runner
         self._left = runs
-        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds * PATIENCE
         self._known: dict[str, RunResult] = {}
         #: The options of each path of each entry, as the first run that read it told them.
         self._options: dict[tuple[str, str], Decision] = {}
@@ -65,21 +66,23 @@ class Budget:
     @property
     def is_spent(self) -> bool:
         """Whether nothing new can be run."""
-        return self._left <= 0 or time.monotonic() >= self._deadline
+        return self._left <= 0 or self._seconds <= 0.0 or time.monotonic() >= self._deadline
 
     @contextlib.contextmanager
     def share(self, part: float) -> Iterator[None]:
         """Nothing gets more than a part of the time that is left."""
-        deadline = self._deadline
+        deadline, kept = self._deadline, (1 - part) * self._seconds
         now = time.monotonic()
         self._deadline = now + part * (deadline - now)
+        self._seconds -= kept
         try:
             yield
         finally:
             self._deadline = deadline
+            self._seconds += kept
 
     def run(self, request: Request) -> RunResult:
-        """The result of one request; it gets no more wall time than is left.
+        """The result of one request; it gets no more time than is left.
 
         Raises:
             BudgetSpent: nothing is left.
@@ -100,11 +103,13 @@ class Budget:
         """
         if self.is_spent:
             raise BudgetSpent
-        seconds = self._deadline - time.monotonic()
+        by_clock = (self._deadline - time.monotonic()) / PATIENCE
+        seconds = max(min(self._seconds, by_clock), 0.1)
         self._left -= 1
         self.used += 1
-        limited = replace(request, seconds=min(request.seconds, max(seconds, 0.1)))
-        return self._with_options(self._runner(limited), request.plan)
+        result = self._runner(replace(request, seconds=min(request.seconds, seconds)))
+        self._seconds -= result.processor
+        return self._with_options(result, request.plan)
 
     def _with_options(self, result: RunResult, plan: Plan) -> RunResult:
         """A result whose decisions have all their options: what was assigned has one only."""

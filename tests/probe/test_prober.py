@@ -538,6 +538,23 @@ def test_a_share_of_the_time_ends() -> None:
     assert not budget.is_spent
 
 
+def test_what_runs_take_of_the_processor_is_spent() -> None:
+    busy = RunResult("returned", seconds=400.0, processor=4.0)
+    waiting = RunResult("returned", seconds=400.0, processor=0.5)
+    budget = Budget(lambda request: waiting, runs=9, seconds=10.0)
+    for scale in (1.0, 2.0, 4.0):
+        budget.run(Request(Plan((), "train", ()), init_scale=scale))
+    assert not budget.is_spent  # however long the machine has let it wait
+    budget = Budget(lambda request: busy, runs=9, seconds=10.0)
+    with budget.share(0.5):
+        budget.run(Request(Plan((), "train", ())))
+        assert not budget.is_spent
+        budget.run(Request(Plan((), "train", ()), init_scale=1.0))
+        assert budget.is_spent
+    budget.run(Request(Plan((), "train", ()), init_scale=2.0))
+    assert budget.is_spent
+
+
 CLIPPED = """\
 import torch
 from torch.nn.utils import clip_grad_norm_

@@ -17,11 +17,13 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TextIO
 
 import torch
 
 from amplint.probe.messages import (
+    PATIENCE,
     Hello,
     Request,
     RunResult,
@@ -131,16 +133,19 @@ def fork_and_execute(request: Request, project: Project) -> tuple[RunResult, Use
         os.close(reading)
         _be_child(request, project, writing)
     os.close(writing)
-    data, in_time = _read(reading, time.monotonic() + request.seconds + GRACE)
+    patience = request.seconds * PATIENCE + GRACE
+    data, in_time = _read(reading, time.monotonic() + patience)
     if not in_time:
         os.kill(child, signal.SIGKILL)
-    _, ended = os.waitpid(child, 0)
+    _, ended, usage = os.wait4(child, 0)
+    processor = usage.ru_utime + usage.ru_stime
     if not in_time:
-        return RunResult("timeout", reason=f"killed after {request.seconds + GRACE:g} s"), ()
+        reason = f"killed after {patience:g} s"
+        return RunResult("timeout", reason=reason, processor=processor), ()
     if not data:
-        return RunResult("killed", reason=_ending(ended)), ()
+        return RunResult("killed", reason=_ending(ended), processor=processor), ()
     told = json.loads(data)
-    return decode_result(told["result"]), told["used"]
+    return replace(decode_result(told["result"]), processor=processor), told["used"]
 
 
 def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
@@ -176,6 +181,7 @@ def _be_child(request: Request, project: Project, descriptor: int) -> None:
         except BaseException as error:  # noqa: BLE001 -- said in the result
             reason = f"{type(error).__name__}: {error}"
             result = RunResult("failed", reason=reason[:2000])
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         with os.fdopen(descriptor, "w", encoding="utf-8") as pipe:
             json.dump({"result": encode(result), "used": used}, pipe, default=str)
@@ -190,7 +196,9 @@ def _end_in_time(seconds: float) -> None:
         raise StopRun("timeout", f"more than {seconds:g} s")
 
     signal.signal(signal.SIGALRM, out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.signal(signal.SIGPROF, out_of_time)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds * PATIENCE)
 
 
 def _take_over_streams() -> tuple[TextIO, TextIO]:
