@@ -141,13 +141,20 @@ ROWS = (
 
 #: Correct fixtures that were accused in one style alone.
 MENDED: dict[str, tuple[str, ...]] = {
-    "built-as-dataclass": ("AMP201/good_disabled_scaler.py",),
+    "built-as-dataclass": (
+        "AMP201/good_disabled_scaler.py",
+        "AMP113/good_copy_adapted.py",
+    ),
     "built-as-dict": (
         "AMP201/good_tied_by_definition.py",
         "silent/25_forgotten_shapes/24_plain_side_network.py",
         "silent/26_indirection/given_to_unknown_code",
+        "AMP113/good_copy_adapted.py",
     ),
-    "built-as-tuple": ("AMP201/good_disabled_scaler.py",),
+    "built-as-tuple": (
+        "AMP201/good_disabled_scaler.py",
+        "AMP113/good_copy_adapted.py",
+    ),
     "callback": (
         "AMP611/good_once.py",
         "AMP123/good_two_rounds",
@@ -234,11 +241,14 @@ MENDED: dict[str, tuple[str, ...]] = {
         "AMP401/good_unscaling_replaced.py",
         "projects/guards_tied_by_caller",
         "projects/parameters_tied_by_caller",
+        "incidents/2_flush_method/after",
+        "silent/26_indirection/list_filled_by_helper.py",
     ),
     "plain-second-file": (
         "silent/25_forgotten_shapes/14_clip_lookalikes.py",
         "silent/26_indirection/given_to_unknown_code",
         "AMP106/good_own_switches.py",
+        "AMP113/good_copy_adapted.py",
     ),
     "star-arguments": (
         "AMP104/good_limit_of_all_callers.py",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from amplint.code.arguments import parameters, passed
 from amplint.code.classes import ancestry_in_file, subclasses_in
-from amplint.code.expressions import path_text
+from amplint.code.expressions import binder_of, path_text
 from amplint.code.layout import SCOPES, layout_of
 from amplint.code.module import Class, Function, Module, enclosing_class, walk
 from amplint.code.tree import LEAVES, MARKS
@@ -251,7 +251,7 @@ def _fields_changed(module: Module) -> dict[Class, dict[str, set[Function]]]:
 
 def _is_handed(function: Function) -> bool:
     """Whether a function is used as a value: whoever gets it may call it at any time."""
-    return function.name in function.module.once(values_read)
+    return function.name in function.module.once(values_handed)
 
 
 def root_of(path: str) -> str:
@@ -261,15 +261,51 @@ def root_of(path: str) -> str:
 
 def values_read(module: Module) -> frozenset[str]:
     """Names that a file reads as values: not to call them, to annotate, or to derive from them."""
+    direct, renamed = module.once(_read_as_values)
+    return direct | {name for _, name in renamed}
+
+
+def values_handed(module: Module) -> frozenset[str]:
+    """The same without what a function gives another name, only to call it there."""
+    direct, renamed = module.once(_read_as_values)
+    found, before = set(direct), -1
+    while len(found) > before:
+        before = len(found)
+        found.update(name for target, name in renamed if target in found)
+    return frozenset(found)
+
+
+def _read_as_values(module: Module) -> tuple[frozenset[str], list[tuple[str, str]]]:
+    """Names read as values, and those that are read for other names: (other name, name)."""
     found: set[str] = set()
+    renamed: list[tuple[str, str]] = []
     pending: list[ast.AST] = [module.tree]
     while pending:
         node = pending.pop()
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-            found.add(node.id if isinstance(node, ast.Name) else node.attr)
-        if type(node) not in LEAVES and type(node) not in MARKS:
+            found.add(_last(node))
+        other = _renamed_by(node)
+        if other is not None:
+            renamed.append(other)
+            pending += _bound_by(node.value)  # type: ignore[attr-defined]
+        elif type(node) not in LEAVES and type(node) not in MARKS:
             pending += _values_in(node)
-    return frozenset(found)
+    return frozenset(found), renamed
+
+
+def _last(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _renamed_by(node: ast.AST) -> tuple[str, str] | None:
+    """Another name and what it stands for: `back = self.back`, `back = partial(self.back, x)`."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return None
+    target, binder = node.targets[0], binder_of(node.value)
+    value = binder.args[0] if binder is not None else node.value
+    if isinstance(target, ast.Name) and isinstance(value, (ast.Name, ast.Attribute)):
+        return target.id, _last(value)
+    return None
 
 
 def _values_in(node: ast.AST) -> Iterator[ast.AST]:
@@ -283,10 +319,25 @@ def _values_in(node: ast.AST) -> Iterator[ast.AST]:
             if isinstance(value, ast.Attribute):
                 yield value.value
                 continue
+            if name == "func" and binder_of(value) is not None:  # `partial(f, x)(y)`
+                yield from _bound_by(value)
+                continue
         if isinstance(node, ast.Call) and name == "args" and _asks_for_type(node):
             value = value[:1]
         items = value if isinstance(value, list) else [value]
+        if isinstance(node, (ast.Module, ast.ClassDef)):  # other files may read these names
+            items = [item.value if _renamed_by(item) is not None else item for item in items]
         yield from (item for item in items if isinstance(item, ast.AST))
+
+
+def _bound_by(value: ast.expr) -> Iterator[ast.AST]:
+    """What is read of `self.f`, or of `partial(self.f, x)`, but the function itself."""
+    binder = binder_of(value)
+    if binder is None:
+        yield from _values_in(value)
+        return
+    yield from _bound_by(binder.args[0])
+    yield from (*binder.args[1:], *(word.value for word in binder.keywords))
 
 
 def _asks_for_type(call: ast.Call) -> bool:

@@ -33,6 +33,8 @@ SCALE_MENTION = re.compile(r"scale", re.IGNORECASE)
 UNBOUNDED = re.compile(r"inf\b|None$", re.IGNORECASE)
 #: A copy of a module has parameters of its own.
 COPY = "deepcopy"
+#: A function or an object of the program that a loss was computed by, and nobody knows its module.
+OTHER = "<other>"
 THRESHOLDS = ("max_norm", "clip_value", "max_value")
 
 
@@ -208,7 +210,7 @@ class ProtocolCalls:
             plain: whether the loss is not scaled.
         """
         several = plain and self.transitions.several
-        may_copy = plain and COPY in call.function.module.source
+        may_copy = plain and any(COPY in item.module.source for item in self._running(call))
         if len(self.parameters) < 2 and not several and not may_copy:
             return []
         mentioned = self._behind(_loss_of(call), call)
@@ -225,61 +227,96 @@ class ProtocolCalls:
                 _related(one, two) for one in self.parameters[optimizer] for two in mentioned
             )
         ]
-        if several and known - {*unrelated}:  # it is meant for these
+        is_of_others = several and bool(known - {*unrelated})  # it is meant for these
+        is_of_copies = (
+            plain and len(unrelated) == len(known) and COPY in mentioned and OTHER not in mentioned
+        )
+        if is_of_others or is_of_copies:
             unrelated += {EVERY, *self.transitions.named(call.state)} - known
         return sorted(unrelated)
 
-    def _behind(self, loss: ast.expr, call: Call) -> set[str] | None:
-        """Places that a loss was computed from in its function; `COPY` for copies of something.
+    def _running(self, call: Call) -> set[Function]:
+        return {call.function, *call.frame.active}
 
-        None if some are out of sight and no module of an optimizer is among the others.
+    def _behind(self, loss: ast.expr, call: Call) -> set[str] | None:
+        """Places that a loss was computed from in its function; `COPY` and `OTHER` beside them.
+
+        Batches that a copy is run on are none. A loss that is handed in was computed in the
+        functions that do so. None if some places are out of sight and no module of an optimizer
+        is among the others.
         """
-        bound = bindings_of(call.function)
-        given = parameters(call.function).keys() - {"self", "cls"}
         found: set[str] = set()
         from_outside = False
-        pending: list[ast.AST] = [loss]
-        for node in pending:
+        pending = self._computed(loss, call)
+        for node, function in pending:
+            given = parameters(function).keys() - {"self", "cls"}
             location = None
             if isinstance(node, (ast.Name, ast.Attribute)):
-                location = self.reader.locate(node, call.state, call.function)
+                location = self.reader.locate(node, call.state, function)
             if location is not None and self._is_owned(location):
                 found.add(location)
                 continue  # of `self.model` only the model counts, not `self`
-            if self._is_copy(node, call):
+            if self._is_copy(node, function):
                 found.add(COPY)
                 continue
-            pending += self._operands(node, given, call)
+            if isinstance(node, ast.Call) and self._is_other(node.func, function, call):
+                found.add(OTHER)
+            pending += [(part, function) for part in self._operands(node, given, function, call)]
             if location is None or location in found or not isinstance(node, ast.Name):
                 continue
             found.add(location)
             if node.id in given:
                 from_outside = True  # it may come with a graph of its own
                 continue
-            pending += [item.source for item in bound.get(node.id, ()) if item.source is not None]
+            sources = [item.source for item in bindings_of(function).get(node.id, ())]
+            pending += [(source, function) for source in sources if source is not None]
         is_known = COPY in found or any(map(self._is_owned, found))
         return found if is_known or not from_outside else None
 
-    def _is_copy(self, node: ast.AST, call: Call) -> bool:
+    def _computed(self, loss: ast.expr, call: Call) -> list[tuple[ast.AST, Function]]:
+        """Where a loss is computed: in the function of its backward, or in those that hand it in."""
+        if isinstance(loss, ast.Name) and loss.id in parameters(call.function):
+            found = self.reader.program.values.origins.of(loss, call.function)
+            running = self._running(call)
+            made = [item for item in found.origins if item.function in running]
+            if made and all(isinstance(item.expression, ast.Call) for item in made):
+                return [(item.expression, item.function) for item in made]
+        return [(loss, call.function)]
+
+    def _is_copy(self, node: ast.AST, function: Function) -> bool:
         """Whether an expression copies something, or a local holds what a function has copied."""
         if isinstance(node, ast.Call):
             return callee_name(node) == COPY
-        if not isinstance(node, ast.Name) or node.id in parameters(call.function):
+        if not isinstance(node, ast.Name) or node.id in parameters(function):
             return False
-        made = self.reader.program.values.origins.of(node, call.function).origins
+        made = self.reader.program.values.origins.of(node, function).origins
         sources = [item.expression for item in made]
         return bool(sources) and all(
             isinstance(item, ast.Call) and callee_name(item) == COPY for item in sources
         )
 
-    def _operands(self, node: ast.AST, given: AbstractSet[str], call: Call) -> list[ast.AST]:
+    def _is_other(self, callee: ast.expr, function: Function, call: Call) -> bool:
+        """Whether a place is called that is neither an optimizer's module, a copy nor a library's."""
+        location = self.reader.locate(callee, call.state, function)
+        if location is None or self._is_owned(location) or self._is_copy(callee, function):
+            return False
+        return function.module.resolve(callee) is None
+
+    def _operands(
+        self, node: ast.AST, given: AbstractSet[str], function: Function, call: Call
+    ) -> list[ast.AST]:
         """The parts of an expression that may bring a graph: no batch that a model is run on."""
         if isinstance(node, ast.Call) and callee_name(node) == "detach":
             return []
         parts = [*ast.iter_child_nodes(node)]
         place = node.func if isinstance(node, ast.Call) else None
-        location = self.reader.locate(place, call.state, call.function) if place else None
-        if location is None or not self._is_owned(location):
+        if place is None:
+            return parts
+        if function.module.resolve(place) is not None:  # a function of a library: no module
+            return [part for part in parts if part is not place]
+        location = self.reader.locate(place, call.state, function)
+        is_owned = location is not None and self._is_owned(location)
+        if not is_owned and not self._is_copy(place, function):
             return parts
         return [part for part in parts if part is place or not _is_name_of(part, given)]
 

@@ -29,6 +29,7 @@ from amplint.flow.values import (
     UNBOUND,
     ZERO,
     Value,
+    is_container,
     is_not_none,
     is_truthy,
     kind_of,
@@ -191,8 +192,14 @@ class Reader(Windows):
         callee = self.binding(node.args[0], state, function)
         if callee is None or callee[0] not in CALLABLE_KINDS:
             return None
-        bound = ((word, part, self.binding(part, state, function)) for word, part in parts)
+        bound = ((word, part, self._kept_for(part, state, function)) for word, part in parts)
         return ("partial", callee, tuple(bound))
+
+    def _kept_for(self, part: ast.expr, state: State, function: Function) -> Value:
+        """What `partial` binds; a container stays whose it is, whoever fills it."""
+        value = self.binding(part, state, function)
+        location = self.locate(part, state, function) if is_container(value) else None
+        return value if location is None else ("path", location)
 
     def _element(self, node: ast.Subscript, state: State, function: Function) -> Value:
         """An element of a display: `{"a": 1}[key]`, `pair[0]`, `losses[1:]`."""
