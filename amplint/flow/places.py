@@ -10,11 +10,14 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from amplint.amp.roles import Role, optimizer_name, scaler_name
 from amplint.code.by_name import read_by_name
+from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import callee_name
 from amplint.flow.copies import original_of
 from amplint.flow.facts import FunctionFacts, is_gradient
+from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.lists import fixed_list
 from amplint.flow.program import Program
 from amplint.flow.properties import field_behind
@@ -104,6 +107,9 @@ class Places:
     _functions: dict[tuple[ast.Name, Function], Function | None] = field(default_factory=dict)
     _fixed: dict[ast.expr, Value] = field(default_factory=dict)
     _fields: dict[tuple[Class, str], str | None] = field(default_factory=dict)
+    _judged: dict[int, str] = field(default_factory=dict)
+    #: Unknown places that some name of theirs says to be scalers.
+    _scalers: set[str] = field(default_factory=set)
 
     def name_location(self, name: str, function: Function) -> str:
         """Where a name of `function` lives."""
@@ -224,6 +230,29 @@ class Places:
         if value is None and self._is_outside(node, function):
             value = self._fixed_value(node, function)
         return value if value is not None else ("path", location)
+
+    def place(self, node: ast.expr, state: State, function: Function) -> Value:
+        """The value at a place; unknown places are judged by role, then by name."""
+        value = self.raw(node, state, function)
+        if value is None or value[0] != "path":
+            return value
+        kind = self._judged.get(id(node))
+        if kind is None:
+            kind = self._judged[id(node)] = self._judge(node, function)
+        if kind == "scaler":
+            if state.facts.get(is_torch_scaler(value[1])) is False:
+                return value
+            self._scalers.add(value[1])
+        return (kind, value[1])
+
+    def _judge(self, node: ast.expr, function: Function) -> str:
+        """The kind of an unknown place: by its role, else by its name."""
+        role = self.program.roles(function).role_of(node, function)
+        if role is Role.SCALER or (role is None and scaler_name(last_name(node))):
+            return "scaler"
+        if role is Role.OPTIMIZER or (role is None and optimizer_name(last_name(node))):
+            return "optimizer"
+        return "path"
 
     def _held(self, node: ast.Attribute, state: State, function: Function) -> Value:
         """The object that an attribute holds: its location is that of the object's own fields."""
