@@ -154,6 +154,7 @@ MENDED: dict[str, tuple[str, ...]] = {
     "built-as-tuple": (
         "AMP201/good_disabled_scaler.py",
         "AMP113/good_copy_adapted.py",
+        "AMP604/good_optimizer_of_old_parameters.py",
     ),
     "callback": (
         "AMP611/good_once.py",
@@ -171,6 +172,7 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/26_indirection/flag_list_elsewhere",
         "silent/26_indirection/given_to_unknown_code",
         "silent/26_indirection/method_completed_elsewhere",
+        "AMP202/good_needs_cuda_anyway.py",
     ),
     "dict-arguments": (
         "AMP104/good_limit_of_all_callers.py",
@@ -189,6 +191,7 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/26_indirection/flag_list_elsewhere",
         "silent/26_indirection/given_to_unknown_code",
         "AMP106/good_own_switches.py",
+        "AMP112/good_sparse.py",
     ),
     "helper-here": (
         "AMP106/good_own_switches.py",
@@ -231,6 +234,7 @@ MENDED: dict[str, tuple[str, ...]] = {
         "AMP118/good_foreign_scaler.py",
         "AMP301/good_modes.py",
         "silent/26_indirection/method_completed_elsewhere",
+        "AMP202/good_needs_cuda_anyway.py",
     ),
     "partial": (
         "AMP101/good_split_protocol.py",

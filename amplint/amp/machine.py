@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from amplint.code.arguments import bind, parameters
 from amplint.code.dataflow import constant_of, names_in, root_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
@@ -19,7 +20,8 @@ _CUDA_FUNCTIONS = frozenset(
     for name in ("set_device", "synchronize", "current_device", "get_device_name")
 )
 _PROCESS_GROUP = "torch.distributed.init_process_group"
-
+#: So many calls back what a parameter holds is looked for.
+_CALLERS = 2
 
 #: What may leave the calls inside it out.
 _BRANCHES = (
@@ -81,15 +83,29 @@ def _needs_cuda(call: ast.Call, function: Function) -> bool:
     return moves and _holds_tensors(callee.value, call, function)
 
 
-def _holds_tensors(moved: ast.expr, call: ast.Call, function: Function) -> bool:
-    """Whether there is something to move: a loss without parameters goes anywhere."""
+def _holds_tensors(
+    moved: ast.expr, call: ast.Call, function: Function, depth: int = _CALLERS
+) -> bool:
+    """Whether there is something to move: a loss without parameters goes anywhere.
+
+    A parameter holds what some call of the file hands in.
+    """
     path = path_text(moved)
     if path is None:
         return False
     if path in function.module.once(_with_parameters):
         return True
     loops = (loop for loop in layout_of(function).loops(call) if not isinstance(loop, ast.While))
-    return any(root_of(path) in names_in(loop.target) for loop in loops)  # type: ignore[attr-defined]
+    if any(root_of(path) in names_in(loop.target) for loop in loops):  # type: ignore[attr-defined]
+        return True
+    if not depth or path not in parameters(function):
+        return False
+    calls = (site for site in function.module.calls if site.method == function.name)
+    handed = ((site, bind(site.node, function).given.get(path)) for site in calls)
+    return any(
+        given is not None and _holds_tensors(given, site.node, site.function, depth - 1)
+        for site, given in handed
+    )
 
 
 def _with_parameters(module: Module) -> frozenset[str | None]:

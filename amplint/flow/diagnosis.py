@@ -25,6 +25,7 @@ from amplint.flow.state import State, Step
 from amplint.flow.witness import steps_of
 from amplint.protocol import Event
 from amplint.protocol.violations import code_of
+from amplint.values.origins import Origins
 
 #: A test whether some parameter has a gradient, inline or through a flag.
 GRADIENT_GUARD = re.compile(r"\.grad is not None|(?:has|have|any|got)_?grad", re.IGNORECASE)
@@ -78,11 +79,13 @@ class Diagnostician:
     Args:
         reach: protocol words that the functions of the module, or of the one whose findings
             are wanted, may reach.
+        origins: where the optimizers come from.
     """
 
     module: Module
     roles: Roles
     reach: frozenset[str]
+    origins: Origins
     _guards: dict[int, list[Guard]] = field(default_factory=dict)
     _sites: dict[str, list[tuple[ast.Call, Function]]] = field(default_factory=dict)
     _indexed: bool = False
@@ -115,9 +118,17 @@ class Diagnostician:
         if slug == "unscale-of-plain" and self._never_scales():
             words["never"] = "yes"
             return "AMP101"
-        if slug == "optimizer-step-bypass" and "sparse" in self.module.source.lower():
+        if slug == "optimizer-step-bypass" and self._is_sparse(site):
             return None  # sparse gradients are unscaled, then stepped by hand on purpose
         return None if slug in SILENT else code_of(slug)
+
+    def _is_sparse(self, site: Site) -> bool:
+        """Whether the file of a step, or one that builds its optimizer, is about sparse gradients."""
+        files = [self.module]
+        if isinstance(site.node, ast.Call) and isinstance(site.node.func, ast.Attribute):
+            made = self.origins.of(site.node.func.value, site.function).origins
+            files += [item.function.module for item in made]
+        return any("sparse" in file.source.lower() for file in dict.fromkeys(files))
 
     def _loses_scaling(self, site: Site, state: State) -> bool:
         """A scaled loss is dropped on the path: AMP114 names that line, the cause."""

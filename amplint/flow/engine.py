@@ -544,7 +544,9 @@ class _Engine:
             roles = self.program.roles(module.body)
             facts = [*self.program.unit(module.body).facts.values(), *self.facts.values()]
             reach = frozenset().union(*(found.reach for found in facts))
-            known = self._diagnosticians[module] = Diagnostician(module, roles, reach)
+            known = self._diagnosticians[module] = Diagnostician(
+                module, roles, reach, self.program.values.origins
+            )
         return known
 
     def _home(self, site: Site, state: State) -> Site | None:

@@ -134,7 +134,8 @@ def check(view: FileView) -> Iterator[Finding]:
         if built.dotted not in GRAD_SCALERS or not _stepping(view, built):
             continue
         if not is_off(view, built.call, built.function):
-            met = (site for site in wraps if not _exclusive(built, site))
+            beside = [site for site in wraps if site.function is built.function]
+            met = (site for site in beside or wraps if not _exclusive(built, site))
             wrap = next((site for site in met if not _comes_late(view, built, site)), None)
             if wrap is not None:
                 step = view.step(wrap.node, view.module, "the model is sharded here")
@@ -148,7 +149,15 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _stepping(view: FileView, built: ScalerConstruction) -> list[CallSite]:
     """The `step` calls of a scaler."""
-    return [site for site in scaler_calls(view, "step") if receiver(site.node) == built.target]
+    named = (site for site in scaler_calls(view, "step") if receiver(site.node) == built.target)
+    return [site for site in named if _may_be(view, site, built)]
+
+
+def _may_be(view: FileView, site: CallSite, built: ScalerConstruction) -> bool:
+    """Whether a scaler that is called under the same name may be the one that is built here."""
+    assert isinstance(site.node.func, ast.Attribute)
+    found = view.values.origins.of(site.node.func.value, site.function)
+    return not found.complete or any(item.expression is built.call for item in found.origins)
 
 
 def _comes_late(view: FileView, built: ScalerConstruction, wrap: CallSite) -> bool:
