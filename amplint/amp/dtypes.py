@@ -23,6 +23,8 @@ _TORCH_NAMES = {
     "uint8": "uint8",
     "bool": "bool",
 }
+#: How configurations name the types that a training may compute in, for `getattr(torch, name)`.
+FLOATING_NAMES = ("float16", "bfloat16", "float32")
 #: Tensor classes that name a type: `torch.cuda.HalfTensor`.
 _TENSOR_CLASSES = {
     "HalfTensor": "float16",

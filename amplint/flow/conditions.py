@@ -29,7 +29,7 @@ Formula = Union[bool, tuple[Any, ...], None]  # noqa: UP007 -- evaluated at run 
 CONNECTIVES = ("not", "and", "or")
 _DUAL = {"and": "or", "or": "and"}
 #: Kinds of values that speak of other locations.
-_DEPENDENT = frozenset({"path", "formula", "text", "partial", "copy"})
+_DEPENDENT = frozenset({"path", "formula", "text", "cases", "partial", "copy"})
 #: Kinds of formulas that may speak of several locations.
 _COMPOSED = frozenset({*CONNECTIVES, "other"})
 
@@ -151,7 +151,7 @@ def assume(formula: Formula, truth: bool, state: State) -> list[State]:
     if kind in ("and", "or"):
         parts = _assume_parts(formula[1], kind == "or", truth, state)
         return (
-            parts if is_volatile(formula) else [_remembered(formula, truth, part) for part in parts]
+            parts if is_volatile(formula) else [remembered(formula, truth, part) for part in parts]
         )
     after = _store(formula, truth, state)
     return [] if _contradicts(after, mentions(formula)) else [after]
@@ -175,7 +175,8 @@ def is_volatile(formula: Formula) -> bool:
     return formula[0] in CONNECTIVES and any(is_volatile(part) for part in formula[1])
 
 
-def _remembered(formula: tuple, truth: bool, state: State) -> State:
+def remembered(formula: tuple, truth: bool, state: State) -> State:
+    """The state in which a whole conjunction or disjunction has a truth, and no part is decided."""
     """The disjuncts of a split are merged soon; the whole formula keeps its truth."""
     state = state.copy()
     state.facts[_whole(formula)] = truth
@@ -278,6 +279,9 @@ def settle(value: Value, location: str, state: State) -> Value:
 def settled(value: Value, state: State) -> Value:
     """The constant that a stored formula, or its text, stands for in a state; None if unknown."""
     assert value is not None
+    if value[0] == "cases":
+        held = (item for test, item in value[2] if evaluate(test, state) is True)
+        return next(held, None)
     known = evaluate(value[1], state)
     if known is None:
         return None

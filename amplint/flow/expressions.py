@@ -13,11 +13,13 @@ from amplint.flow.calls import Calls
 from amplint.flow.conditions import (
     Formula,
     assume,
+    disjoin,
     evaluate,
     forget,
     is_about_gradients,
     is_volatile,
     periods,
+    remembered,
     settle,
 )
 from amplint.flow.copies import assign_field, is_part_of_copy, place_copy
@@ -30,9 +32,6 @@ from amplint.flow.state import SWITCH, State
 from amplint.flow.values import FOREIGN, KEEPER, OPAQUE, POSITIVE, ZERO, Value, is_truthy, kind_of
 
 Valued = list[tuple[State, Value]]
-
-#: A table with more entries is not taken apart.
-ENTRIES = 6
 
 
 class Expressions:
@@ -51,8 +50,6 @@ class Expressions:
         self.loops = LoopReader(reader)
         self.calls = Calls(reader, transitions, self.expression, runner)
         self._walruses: dict[int, bool] = {}
-        # Made once, because nodes are keys.
-        self._key_tests: dict[ast.Subscript, list[ast.Compare]] = {}
         self._asking: dict[int, bool] = {}
         self._about_rounds: dict[int, bool] = {}
 
@@ -287,8 +284,10 @@ class Expressions:
         matters = id(node) in self.program.slice(frame.function).calls
         if isinstance(node, ast.IfExp) and (matters or binding):
             return self._conditional(node, state, frame, binding)
-        if isinstance(node, ast.Subscript) and binding and (tests := self._tests_of_keys(node)):
-            return self._chosen(node, tests, state, frame)
+        if binding and isinstance(node, (ast.Subscript, ast.Call)):
+            chosen = self._chosen(node, state, frame)
+            if chosen is not None:
+                return chosen
         if isinstance(node, ast.NamedExpr):
             return self._walrus(node, state, frame)
         if not matters:
@@ -323,29 +322,27 @@ class Expressions:
         ]
         return results
 
-    def _tests_of_keys(self, node: ast.Subscript) -> list[ast.Compare]:
-        """`name == "fp16"` for each key of `{"fp16": torch.float16, ...}[name]`, if it is short."""
-        known = self._key_tests.get(node)
-        if known is None:
-            keys = node.value.keys if isinstance(node.value, ast.Dict) else []
-            named = all(isinstance(key, ast.Constant) for key in keys) and len(keys) <= ENTRIES
-            known = self._key_tests[node] = [
-                ast.copy_location(ast.Compare(node.slice, [ast.Eq()], [key]), node)
-                for key in keys
-                if named and key is not None
-            ]
-        return known
+    def _chosen(self, node: ast.expr, state: State, frame: Frame) -> Valued | None:
+        """What a key chooses from a table, or by its name; None for other expressions.
 
-    def _chosen(
-        self, node: ast.Subscript, tests: list[ast.Compare], state: State, frame: Frame
-    ) -> Valued:
-        """An entry of a table for each key that it may be asked for; another one raises."""
-        assert isinstance(node.value, ast.Dict)
+        A key that the table lacks raises. Constants stay one value; the paths split for others.
+        """
+        known = self.reader.cases(node, state, frame.function)
+        table = self.reader.table(node, frame.function)
+        if table is None:
+            return None if known is None else [(state, known)]
+        tests = self.reader.key_tests(table, state, frame.function)
+        found = disjoin(tests)
+        if known is not None:
+            sure = table.default is None and isinstance(found, tuple) and not is_volatile(found)
+            return [(remembered(found, True, state) if sure else state, known)]
         results: Valued = []
-        for test, item in zip(tests, node.value.values, strict=True):
-            formula = self.reader.formula(test, state, frame.function)
-            for after in assume(formula, True, state):
+        for test, (_, item) in zip(tests, table.entries, strict=True):
+            for after in assume(test, True, state):
                 results += self.expression(item, after, frame, binding=True)
+        if table.default is not None:
+            for after in assume(found, False, state):
+                results += self.expression(table.default, after, frame, binding=True)
         return results
 
     def _connective_value(self, node: ast.BoolOp, state: State, frame: Frame) -> Valued:

@@ -333,7 +333,7 @@ def _spoken_of(value: tuple) -> frozenset[str]:
     kind = value[0]
     if kind in ("path", "scaler", "optimizer", "scaled"):
         return frozenset(value[1:2])
-    if kind in ("formula", "text"):
+    if kind in ("formula", "text", "cases"):
         return mentions(value[1])
     if kind in ("instance", "library"):
         return frozenset(value[2:3])

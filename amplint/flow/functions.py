@@ -20,7 +20,6 @@ from amplint.flow.budget import Cost
 from amplint.flow.call import Call, Frame, given_to
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
-from amplint.flow.deciding import told_of
 from amplint.flow.events import Transitions
 from amplint.flow.facts import FunctionFacts, is_stub
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
@@ -28,6 +27,7 @@ from amplint.flow.handed import USES, may_use
 from amplint.flow.merging import merge
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
+from amplint.flow.renaming import hand_over
 from amplint.flow.state import SWITCH, State, parts_of
 from amplint.flow.values import CALLABLE_KINDS, HANDED, NONE, UNBOUND, Value, is_container, kind_of
 from amplint.values.kinds import start_of_super
@@ -431,29 +431,26 @@ def _without_stored(facts: FunctionFacts, state: State) -> State:
 def drop_locals(state: State, prefix: str) -> None:
     """Forget, in place, every local of a function that was left.
 
-    Whether a scaler is on stays known: the function may hand it back. What was tested of a local
+    Whether a scaler is on stays known: the function may hand it back. What is known of a local
     is known of what holds the same: `self.kind = kind`, whoever passes it.
     """
+    hand_over(state, prefix)
     values = state.values
-    inherited: dict[tuple, bool] = {}
     for location in [place for place in values if place.startswith(prefix)]:
         if not location.endswith(SWITCH):
             del values[location]
     for place, value in list(values.items()):
         outlived = _outlived(value, prefix, state)
         if outlived is None:
-            if value is not None and value[0] == "path":
-                inherited.update(told_of(place, value[1], state.facts))
             del values[place]
         elif outlived is not value:
             values[place] = outlived
     for atom in [atom for atom in state.facts if _mentions_local(atom, prefix)]:
         del state.facts[atom]
-    state.facts.update(inherited)
 
 
 #: Kinds of values that may speak of locals.
-_LOCAL = frozenset({"path", "instance", "copy", "formula", "text", "partial", "tuple"})
+_LOCAL = frozenset({"path", "instance", "copy", "formula", "text", "cases", "partial", "tuple"})
 
 
 def _outlived(value: Value, prefix: str, state: State) -> Value:

@@ -40,7 +40,7 @@ from amplint.flow.facts import (
 from amplint.flow.slice import SUSPECT, Slice, Slicer, tested_around_events, tested_beside_events
 from amplint.flow.values import NONE, Value
 from amplint.source.screen import mentions_amp
-from amplint.values.kinds import Targets
+from amplint.values.kinds import Instance, Targets
 from amplint.values.objects import Objects
 from amplint.values.values import Values
 
@@ -105,6 +105,7 @@ class Program:
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}
         self._lambdas: dict[ast.Lambda, Function] = {}
+        self._methods: dict[ast.Attribute, Function | None] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
         self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
         self._imported_places: dict[ast.expr, str | None] = {}
@@ -539,6 +540,22 @@ class Program:
     def find_method(self, owner: Class, name: str) -> Function | None:
         """A method of the class or of its bases, nearest first."""
         return method_of(self.ancestry(owner), name)
+
+    def method_of(self, node: ast.Attribute, function: Function) -> Function | None:
+        """The one method that an attribute of an object reads, by all that the object can be."""
+        if node not in self._methods:
+            self._methods[node] = self._find_method_of(node, function)
+        return self._methods[node]
+
+    def _find_method_of(self, node: ast.Attribute, function: Function) -> Function | None:
+        found = self.objects.kinds(node.value, function)
+        methods: set[Function | None] = set()
+        for kind in found.known:
+            if not isinstance(kind, Instance):
+                return None
+            heirs = () if kind.exact else self.subclasses(kind.owner)
+            methods |= {self.find_method(owner, node.attr) for owner in (kind.owner, *heirs)}
+        return methods.pop() if len(methods) == 1 else None
 
     def is_interesting(self, owner: Class) -> bool:
         """Whether any method of the class, inherited ones included, reaches the protocol.

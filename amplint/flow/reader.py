@@ -12,6 +12,7 @@ from amplint.code.by_name import read_by_name
 from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
+from amplint.flow.cases import cases, dtype_named, with_default
 from amplint.flow.conditions import evaluate
 from amplint.flow.copies import NOTHING, copied_by, displayed
 from amplint.flow.places import is_place, item_location
@@ -99,8 +100,13 @@ class Reader(Truths):
 
     def binding(self, node: ast.expr, state: State, function: Function) -> Value:
         """The value to bind when an expression is assigned or passed: aliases stay aliases."""
-        if _is_enumerator(node):
-            return ("const", f"<{ast.unparse(node)}>")
+        named = self.enumerator(node, function)
+        if named is not None:
+            return ("const", named.literal)
+        if isinstance(node, ast.Attribute):
+            read = self._property(node, state, function)
+            if read is not None:
+                return ("formula", read)
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self._alias(node, state, function)
         if isinstance(node, ast.Subscript):
@@ -176,6 +182,9 @@ class Reader(Truths):
 
     def _element(self, node: ast.Subscript, state: State, function: Function) -> Value:
         """An element of a display: `{"a": 1}[key]`, `pair[0]`, `losses[1:]`."""
+        chosen = self.cases(node, state, function)
+        if chosen is not None:
+            return chosen
         if isinstance(node.value, ast.Dict):
             key = self.value(node.slice, state, function)
             for name, item in zip(node.value.keys, node.value.values, strict=True):
@@ -187,6 +196,18 @@ class Reader(Truths):
                     return self.value(item, state, function)
             return None
         return self.element(node, state, function)
+
+    def cases(self, node: ast.expr, state: State, function: Function) -> Value:
+        """The constants that a key may choose, of a table or as a name of torch's types."""
+        table = self.table(node, function)
+        if table is None:
+            name = dtype_named(node, function)
+            return None if name is None else cases(self.name_tests(name, state, function), state)
+        values = [self.binding(item, state, table.home) for _, item in table.entries]
+        found = list(zip(self.key_tests(table, state, function), values, strict=True))
+        if table.default is not None:
+            found = with_default(found, self.binding(table.default, state, function))
+        return cases(found, state)
 
     def _arithmetic(self, node: ast.BinOp, state: State, function: Function) -> Value:
         for side in (node.left, node.right):
@@ -201,6 +222,8 @@ class Reader(Truths):
         callee = node.func
         if callee_name(node) == "partial" and node.args:
             return self._partial(node, state, function)
+        if (chosen := self.cases(node, state, function)) is not None:
+            return chosen
         row = class_row(function.module.resolve(callee))
         if row is not None:
             return ("library", row.name, f"new@{node.lineno}:{node.col_offset}")
@@ -285,16 +308,6 @@ class Reader(Truths):
             return False
         value = self.raw(callee, state, function)
         return value is not None and value[0] == "event" and value[2] == "scale"
-
-
-def _is_enumerator(node: ast.expr) -> bool:
-    """`Mode.AMP`, `torch.float16`: a constant that is told apart by its name."""
-    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
-        return False
-    root = node.value.id
-    return (root[:1].isupper() and node.attr.isupper()) or (
-        root == "torch" and "float" in node.attr
-    )
 
 
 def _is_flag(node: ast.expr) -> bool:

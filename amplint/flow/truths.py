@@ -14,7 +14,17 @@ from amplint.code.by_name import read_by_name
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.module import Function
 from amplint.flow.call import callee_name
+from amplint.flow.cases import (
+    Case,
+    Table,
+    dtypes_by_name,
+    is_case,
+    is_some_case,
+    is_true_case,
+    table_read,
+)
 from amplint.flow.conditions import Formula, conjoin, disjoin, mentions, negate
+from amplint.flow.enumerators import Enumerator, enumerator
 from amplint.flow.kinship import is_instance, is_torch_scaler, lacks
 from amplint.flow.places import COUNTING_CALLS, is_place
 from amplint.flow.properties import is_property, only_return
@@ -40,6 +50,8 @@ class Truths(Windows):
     _depth: int = 0
     #: Bodies of lambdas with the arguments of a call: kept, because nodes are keys.
     _expanded: dict[ast.Call, ast.expr] = field(default_factory=dict)
+    _tables: dict[ast.expr, Table | None] = field(default_factory=dict)
+    _enumerators: dict[ast.expr, Enumerator | None] = field(default_factory=dict)
 
     def formula(self, node: ast.expr, state: State, function: Function) -> Formula:
         """The condition under which an expression is truthy; None if it is volatile."""
@@ -82,6 +94,8 @@ class Truths(Windows):
             return value[1]
         if kind_of(value) in ("const", "none") and (known := is_truthy(value)) is not None:
             return known
+        if kind_of(value) == "cases":
+            return is_true_case(value)
         location = self.locate(node, state, function)
         if location is None:
             return None
@@ -242,24 +256,27 @@ class Truths(Windows):
         if isinstance(place, ast.Name):
             callee = self.program.find_function(place, function)
             return (callee, None) if callee is not None else None
-        if isinstance(place, ast.Attribute) and isinstance(place.value, ast.Name):
-            instance = self.raw(place.value, state, function)
-            if instance is not None and instance[0] == "instance":
-                method = self.program.find_method(instance[1], place.attr)
-                return (method, instance) if method is not None else None
-        return None
+        return self._method_read(place, state, function)
 
     def _property(self, node: ast.expr, state: State, function: Function) -> Formula:
         """The condition that a property of an object of the program stands for."""
-        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+        found = self._method_read(node, state, function)
+        if found is None or not is_property(found[0]):
             return None
-        instance = self.raw(node.value, state, function)
-        if instance is None or instance[0] != "instance":
+        return self._predicate_formula(*found, {}, state)
+
+    def _method_read(
+        self, node: ast.expr, state: State, function: Function
+    ) -> tuple[Function, Value] | None:
+        """The method that `thing.name` reads, and the object as the method sees it."""
+        if not isinstance(node, ast.Attribute) or not is_place(node.value):
             return None
-        method = self.program.find_method(instance[1], node.attr)
-        if method is None or not is_property(method):
-            return None
-        return self._predicate_formula(method, instance, {}, state)
+        held = self.raw(node.value, state, function)
+        if held is not None and held[0] == "instance":
+            method = self.program.find_method(held[1], node.attr)
+        else:
+            method = self.program.method_of(node, function) if kind_of(held) == "path" else None
+        return (method, held) if method is not None else None
 
     def _predicate_formula(
         self, callee: Function, instance: Value, given: dict[str, Value], state: State
@@ -279,6 +296,24 @@ class Truths(Windows):
         if any(mention.startswith(prefix) for mention in mentions(formula)):
             return None
         return formula
+
+    # -- tables ----------------------------------------------------------------------------
+
+    def key_tests(self, table: Table, state: State, function: Function) -> list[Formula]:
+        """For each entry of a table, the condition under which it is the one that is read."""
+        return [self._equality(table.key, name, state, function) for name, _ in table.entries]
+
+    def name_tests(self, name: ast.expr, state: State, function: Function) -> list[Case]:
+        """What `getattr(torch, name)` gives, for each name of a type."""
+        return [
+            (self._equality(name, word, state, function), value) for word, value in dtypes_by_name()
+        ]
+
+    def table(self, node: ast.expr, function: Function) -> Table | None:
+        """The table that an expression reads with a key that is no constant."""
+        if node not in self._tables:
+            self._tables[node] = table_read(node, function, self.program)
+        return self._tables[node]
 
     # -- comparisons ----------------------------------------------------------------------
 
@@ -314,7 +349,8 @@ class Truths(Windows):
         location = self.locate(left, state, function)
         if location is None:
             return None
-        known = is_not_none(self.raw(left, state, function))
+        held = self.raw(left, state, function)
+        known = is_some_case(held) if kind_of(held) == "cases" else is_not_none(held)
         present: Formula = known if known is not None else ("some", location)
         return negate(present) if isinstance(operator, (ast.Is, ast.Eq)) else present
 
@@ -333,6 +369,8 @@ class Truths(Windows):
         known = self.raw(left, state, function) if is_place(left) else None
         if literal is not None and kind_of(known) == "const":
             return known[1] == literal
+        if literal is not None and kind_of(known) == "cases":
+            return is_case(known, ("const", literal))
         location = self.locate(left, state, function)
         if literal == 0 and isinstance(left, ast.Call) and callee_name(left) in COUNTING_CALLS:
             return negate(self.formula(left, state, function))
@@ -346,12 +384,24 @@ class Truths(Windows):
                 return negate(("positive", location))
             if literal == 1 and _COUNT_NAME.search(last_name(left)):
                 return negate(("above", location, 1))
+            named = self.enumerator(right, function)
+            if named is not None and named.others:
+                return conjoin([("not", ("equal", location, other)) for other in named.others])
             return ("equal", location, literal)
         return self._generic("==", left, right, state, function)
 
+    def enumerator(self, node: ast.expr, function: Function) -> Enumerator | None:
+        """The constant that an expression names."""
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return None
+        if node not in self._enumerators:
+            self._enumerators[node] = enumerator(node, function, self.program)
+        return self._enumerators[node]
+
     def _literal(self, node: ast.expr, state: State, function: Function) -> object | None:
         """A literal, or what a name for one stands for: `SEGMENT = 0`."""
-        literal = literal_of(node)
+        named = self.enumerator(node, function)
+        literal = named.literal if named is not None else literal_of(node)
         if literal is not None or not isinstance(node, ast.Name):
             return literal
         known = self.raw(node, state, function)

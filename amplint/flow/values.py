@@ -12,6 +12,8 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("path", location)        unknown, but the same as that location
     ("formula", f)            a boolean, or as truthy as one: see amplint.flow.conditions
     ("text", f)               `str` of that: "True" or "False"
+    ("cases", f, choices)     one of several constants, each with the condition that chooses it;
+                              f: some condition holds
     ("instance", class, id)   an object of a class of the file; id prefixes its attributes
     ("function", function)    a function of the file
     ("class", class)          a class of the program: an alias, `cls` of its class methods

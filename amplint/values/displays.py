@@ -1,4 +1,4 @@
-"""Lists at the top of a module that nothing changes: `HOOKS = [Clip(), log_loss]`."""
+"""Lists and tables at the top of a module that nothing changes: `HOOKS = [Clip(), log_loss]`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from amplint.values.provenance import Firmness, Found, Origin
 
 
 def fixed_display(found: Found) -> Origin | None:
-    """The list or tuple display that a place always holds, by where its values come from."""
+    """The list, tuple or dict display that a place always holds, by where its values come from."""
     if len(found.origins) != 1 or not found.complete:
         return None
     (origin,) = found.origins
-    is_display = isinstance(origin.expression, (ast.List, ast.Tuple))
+    is_display = isinstance(origin.expression, (ast.List, ast.Tuple, ast.Dict))
     return origin if is_display and not _may_change(origin) else None
 
 

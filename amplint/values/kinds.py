@@ -142,7 +142,7 @@ def _kinds_of(
         if choices:
             return Kinds(choices)
     found = origins.of(expression, function, activation)
-    sorted_ = [_kinds_of_origin(origins, item) for item in found.origins]
+    sorted_ = [_as_declared(origins, item) for item in found.origins]
     if not found.complete or not found.origins:
         sorted_.append(Kinds((), f"`{last_name(expression) or 'it'}` is set out of sight"))
     entered = {step.into for item in found.origins for step in item.steps if step.into is not None}
@@ -167,6 +167,24 @@ def _receiver(name: ast.Name, function: Function) -> Instance | Family | None:
     if is_decorated(scope, "classmethod") or scope.name in ("__new__", "__init_subclass__"):
         return Family(scope.owner)
     return Instance(scope.owner, exact=False)
+
+
+def _as_declared(origins: Origins, origin: Origin) -> Kinds:
+    """What an origin can be; where nobody knows, what a parameter that it passes is said to be."""
+    found = _kinds_of_origin(origins, origin)
+    passed = (step for step in origin.steps if step.into is not None and not found.known)
+    declared = (_said_of(origins, step.parameter, step.into) for step in passed)
+    owner = next((item for item in declared if item is not None), None)
+    return found if owner is None else Kinds((Instance(owner, exact=False),), found.unknown)
+
+
+def _said_of(origins: Origins, name: str, function: Function) -> Class | None:
+    """The class that the annotation of a parameter names."""
+    parameter = parameters(function).get(name)
+    if parameter is None or parameter.annotation is None:
+        return None
+    owner = origins.objects.symbol(plain_annotation(parameter.annotation), function)
+    return owner if isinstance(owner, Class) else None
 
 
 def _kinds_of_origin(origins: Origins, origin: Origin) -> Kinds:
@@ -208,10 +226,9 @@ def _annotated(origins: Origins, name: ast.Name, function: Function) -> Kinds:
     """What the annotation of a parameter says that nobody in sight fills."""
     for scope in scopes(function, function.module):
         parameter = parameters(scope).get(name.id)
-        annotation = parameter.annotation if parameter is not None else None
-        if annotation is not None:
-            owner = origins.objects.symbol(plain_annotation(annotation), scope)
-            known = (Instance(owner, exact=False),) if isinstance(owner, Class) else ()
+        if parameter is not None and parameter.annotation is not None:
+            owner = _said_of(origins, name.id, scope)
+            known = (Instance(owner, exact=False),) if owner is not None else ()
             return Kinds(known, f"nobody in sight passes `{name.id}`")
     return _fixture(origins, name, function)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.arguments import parameters
-from amplint.code.module import Function
+from amplint.code.module import CallSite, Function
 from amplint.values import options
 from amplint.values.external import option_values
 from amplint.values.provenance import (
@@ -16,6 +16,7 @@ from amplint.values.provenance import (
     Before,
     Firmness,
     Part,
+    Step,
     left_out,
     passing_step,
 )
@@ -40,7 +41,7 @@ def back_of_parameter(
             value,
             site.function,
             None,
-            steps=(replace(passing_step(site.node, site.function, name), into=function),),
+            steps=(_passed_by_all(site, function, name),),
         )
         for value, site in known.given
     ]
@@ -55,6 +56,11 @@ def back_of_parameter(
         outside = function.parent or function.module.body
         places.append(Before(default, outside, None, Firmness.DEFAULT))
     return Back(tuple(places), False)
+
+
+def _passed_by_all(site: CallSite, function: Function, name: str) -> Step:
+    step = passing_step(site.node, site.function, name)
+    return replace(step, into=function, parameter=name)
 
 
 def _passed(

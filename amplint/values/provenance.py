@@ -35,6 +35,7 @@ class Step:
     Args:
         passes: whether it is a call that hands the value to a parameter.
         into: the function whose parameter is what all its known callers pass; None else.
+        parameter: the name of that parameter.
     """
 
     node: ast.AST
@@ -42,6 +43,7 @@ class Step:
     words: str
     passes: bool = False
     into: Function | None = None
+    parameter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,52 @@ def _program(seed: int) -> str:
     )
 
 
-HEAD = "import torch\nfrom torch.amp import GradScaler\n\nfrom machine import supported\n\n\n"
+HEAD = """import enum
+
+import torch
+from torch.amp import GradScaler
+
+from machine import load, supported
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class Kind(enum.Enum):
+    TORCH = "torch"
+    APEX = "apex"
+    BF16 = "bf16"
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+
+class Flags:
+    def __init__(self, args):
+        self.args = args
+        self.mode = Kind(args.kind)
+
+    @property
+    def native(self):
+        return self.args.slow
+
+    def wanted(self):
+        return self.args.half and self.args.slow
+
+    def is_half(self):
+        return self.mode is Kind.FP16
+
+
+"""
+#: What an executed program is given.
+IMPORTS = (
+    "import torch",
+    "from torch.amp import GradScaler",
+    "from machine import load, supported",
+)
 #: How a program says that the precision is float16; `dtype` and `half` follow from it.
 TABLES = (
     "dtype = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16}[args.kind]",
+    "dtype = DTYPES[args.kind]",
+    "dtype = DTYPES.get(args.kind, torch.bfloat16)",
     "dtype = torch.float16 if args.kind == 'fp16' else torch.float32",
     "dtype = torch.float32\n    if args.kind == 'fp16':\n        dtype = torch.float16",
 )
@@ -106,6 +148,49 @@ def _in_other_words(seed: int) -> str:
     )
 
 
+#: Tests that agree, of an object that was given the options.
+AGREEING = (
+    ("flags.native", "flags.args.slow", "native"),
+    ("flags.wanted()", "(flags.args.half and flags.native)", "wanted"),
+    ("flags.is_half()", "flags.mode == Kind.FP16", "flags.mode in (Kind.FP16,)", "chosen")
+    + ("flags.mode not in (Kind.TORCH, Kind.APEX, Kind.BF16, Kind.FP32)",),
+)
+
+
+def _through_objects(seed: int) -> str:
+    draw = random.Random(seed)
+    words, others = draw.sample(AGREEING, 2)
+    built, used = draw.choice(words), draw.choice(words if draw.random() < 0.7 else others)
+    told, made = draw.choice((("flags: Flags", "load(args)"), ("flags", "Flags(args)")))
+    used = used.replace("flags.", "self.flags.") if "flags." in used else f"self.{used}"
+    return "\n".join(
+        [
+            f"class Train{seed}:",
+            f"    def __init__(self, optimizer, {told}):",
+            "        self.flags, self.optimizer = flags, optimizer",
+            "        native = self.native = flags.native",
+            "        wanted = self.wanted = flags.wanted()",
+            "        chosen = self.chosen = self.flags.mode is Kind.FP16",
+            "        self.scaler = None",
+            f"        if {built}:",
+            "            self.scaler = GradScaler('cuda')",
+            "",
+            "    def run(self, model, loader):",
+            "        for x in loader:",
+            "            self.optimizer.zero_grad()",
+            "            loss = model(x)",
+            f"            if {used}:",
+            "                self.scaler.scale(loss).backward()",
+            "            else:",
+            "                loss.backward()",
+            "",
+            "",
+            f"def train_{seed}(model, loader, optimizer, args):",
+            f"    Train{seed}(optimizer, {made}).run(model, loader)",
+        ]
+    )
+
+
 class Torch:
     """What the programs ask torch for."""
 
@@ -129,10 +214,12 @@ def _uses_none(source: str, name: str) -> bool:
         "torch": Torch,
         "GradScaler": lambda *_: Anything(),
         "supported": bool,
+        "load": lambda args: names["Flags"](args),
         "print": lambda *_: None,
     }
     Torch.amp = Torch.cuda = Anything()
-    exec(source, names)  # noqa: S102 -- the program is this file's own
+    known = "\n".join(line for line in HEAD.splitlines() if line not in IMPORTS)
+    exec(f"{known}\n{source}", names)  # noqa: S102 -- the program is this file's own
     for options, device in OPTIONS:
         try:
             names[name](Anything(), [1], Anything(), Options(**options))
@@ -143,7 +230,7 @@ def _uses_none(source: str, name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("author", (_program, _in_other_words))
+@pytest.mark.parametrize("author", (_program, _in_other_words, _through_objects))
 @pytest.mark.parametrize("start", range(0, 120, 30))
 def test_drawn_programs(start: int, author: Callable[[int], str], tmp_path: Path) -> None:
     programs = {f"train_{seed}": author(seed) for seed in range(start, start + 30)}
