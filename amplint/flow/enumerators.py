@@ -43,7 +43,7 @@ def enumerator(node: ast.expr, function: Function, program: Program) -> Enumerat
         names = list(members)
         last = node.attr == names[-1] and 1 < len(names) <= ENTRIES
         return Enumerator(members[node.attr], tuple(members.values())[:-1] if last else ())
-    literal = literal_of(node) if owner is None and node.attr.isupper() else None
+    literal = literal_of(node) if node.attr.isupper() else None
     return None if literal is None else Enumerator(literal)
 
 
