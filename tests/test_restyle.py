@@ -173,6 +173,7 @@ MENDED: dict[str, tuple[str, ...]] = {
         "silent/26_indirection/given_to_unknown_code",
         "silent/26_indirection/method_completed_elsewhere",
         "AMP202/good_needs_cuda_anyway.py",
+        "silent/26_indirection/lambda_elsewhere",
     ),
     "dict-arguments": (
         "AMP104/good_limit_of_all_callers.py",
@@ -258,7 +259,10 @@ MENDED: dict[str, tuple[str, ...]] = {
         "AMP104/good_limit_of_all_callers.py",
         "silent/09_split_protocol/phases.py",
     ),
-    "wrapper-class": ("AMP106/good_own_switches.py",),
+    "wrapper-class": (
+        "AMP106/good_own_switches.py",
+        "AMP110/good_looked_up.py",
+    ),
 }
 
 

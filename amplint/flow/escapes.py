@@ -143,10 +143,21 @@ class Escapes:
             return self._holds(value[2], state) or self._has_scaler(value[1])
         return kind == "path" and self._holds(value[1], state)
 
-    def _holds(self, location: str, state: State) -> bool:
-        """Whether an object, or one that it is a part of, is known to have a scaler."""
+    def _holds(self, location: str, state: State, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether an object, one that it has, or one that it is a part of, is known to have a scaler.
+
+        Args:
+            seen: objects that have this one.
+        """
+        seen |= {location}
         for place, value in state.values.items():
-            if kind_of(value) not in _LEADING or place == location:
+            if place == location:
+                continue
+            if value is not None and value[0] == "instance" and is_under(place, location):
+                if value[2] not in seen and self._holds(value[2], state, seen):
+                    return True
+                continue
+            if kind_of(value) not in _LEADING:
                 continue
             if is_under(place, location) and self.leads(value, state):
                 return True

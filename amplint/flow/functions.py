@@ -23,7 +23,7 @@ from amplint.flow.copies import as_copy, place_copy
 from amplint.flow.events import Transitions
 from amplint.flow.facts import FunctionFacts, is_stub
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
-from amplint.flow.handed import USES, may_use
+from amplint.flow.handed import CALLED, USES, may_use
 from amplint.flow.merging import merge
 from amplint.flow.program import Program
 from amplint.flow.reader import Reader
@@ -200,12 +200,14 @@ class Functions:
         return [(_without_stored(facts, call.state), None)]
 
     def _participants(self, function: Function, call: Call) -> dict[str, str]:
-        """The parameters that a call fills with a scaler or an optimizer, and with which."""
-        if not {kind_of(value) for value in call.values.values()} & USES.keys():
+        """The parameters that a call fills with a scaler, an optimizer, or what may be a function."""
+        runs = self.program.facts(function).indirect
+        kinds = {item: _used_as(value, runs=runs) for item, value in call.values.items()}
+        if not any(kinds.values()):
             return {}
         filled = bind(call.passed, function, on_object=True).given
-        kinds = {name: kind_of(call.values.get(item)) for name, item in filled.items()}
-        return {name: kind for name, kind in kinds.items() if kind in USES}
+        found = ((name, kinds.get(item, "")) for name, item in filled.items())
+        return {name: kind for name, kind in found if kind}
 
     def _is_wanted(self, function: Function, call: Call) -> bool:
         """Whether a test may read what a short function returns: its paths stay apart then."""
@@ -415,6 +417,18 @@ def _itself(function: Function, instance: Value) -> Value:
         known = instance is not None and instance[0] == "instance"
         return ("class", instance[1]) if known else instance or ("class", owner)
     return instance or ("instance", owner, owner.label)
+
+
+def _used_as(value: Value, *, runs: bool) -> str:
+    """What a function may use a value as; "" for nothing that matters.
+
+    Args:
+        runs: whether it calls what a variable holds.
+    """
+    kind = kind_of(value)
+    if runs and (kind == "path" or kind in CALLABLE_KINDS):
+        return CALLED
+    return kind if kind in USES else ""
 
 
 def _without_stored(facts: FunctionFacts, state: State) -> State:

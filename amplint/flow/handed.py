@@ -1,7 +1,7 @@
-"""What functions without a word of AMP do to the scalers and optimizers that they are given.
+"""What functions without a word of AMP do to what they are given: participants, and functions.
 
 `def finish(first, second): first.step(second)`: no name and no annotation tells what `first` is;
-the call does.
+the call does. `def told(listener, owner): listener(owner.optimizer)` runs whatever it is given.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from amplint.code.arguments import bind
 from amplint.code.module import Function
 from amplint.flow.call import callee_name
 from amplint.flow.program import Program
+from amplint.flow.slice import is_for_effect
 
 #: What the given participant is -> methods that change what is known about it.
 USES: Mapping[str, AbstractSet[str]] = {
     "scaler": frozenset({"scale", "unscale_", "step", "update"}),
     "optimizer": frozenset({"step", "zero_grad"}),
 }
+#: What is given may be a function that reaches the protocol.
+CALLED = "called"
 #: Calls are followed through this many functions.
 DEPTH = 3
 
@@ -30,10 +33,12 @@ def may_use(
     """Whether a function, or one that it calls, uses a participant under a parameter's name.
 
     Args:
-        given: parameter -> what is passed, "scaler" or "optimizer".
+        given: parameter -> what is passed: "scaler", "optimizer", or `CALLED`.
     """
     return bool(given) and any(
-        _is_use(node, given) or _hands_on(program, node, function, given, depth)
+        _is_use(node, given)
+        or _runs(program, node, function, given)
+        or _hands_on(program, node, function, given, depth)
         for node in function.nodes
         if isinstance(node, ast.Call)
     )
@@ -45,6 +50,17 @@ def _is_use(call: ast.Call, given: Mapping[str, str]) -> bool:
     if not isinstance(callee, ast.Attribute) or not isinstance(callee.value, ast.Name):
         return False
     return callee.attr in USES.get(given.get(callee.value.id, ""), ())
+
+
+def _runs(program: Program, call: ast.Call, function: Function, given: Mapping[str, str]) -> bool:
+    """`first(...)` of a parameter that may be a function with protocol calls."""
+    callee = call.func
+    if not isinstance(callee, ast.Name) or given.get(callee.id) != CALLED:
+        return False
+    found = program.targets(call, function).functions
+    if not found:
+        return is_for_effect(call, function)
+    return any(program.facts(item).interesting for item in found)
 
 
 def _hands_on(
