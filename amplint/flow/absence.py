@@ -12,10 +12,12 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from amplint.amp.switches import is_switch
+from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
+from amplint.flow.call import given_to
 from amplint.flow.conditions import Formula, mentions
 from amplint.flow.events import Site
 from amplint.flow.facts import (
@@ -69,6 +71,8 @@ def unproved(
     Args:
         steps: of the path, oldest first.
     """
+    if ("flag", "after") in state.typestate and (counts := _counted_apart(steps)):
+        return counts
     question = _Absence(program, reader, state)
     tests: dict[str, Condition] = {}
     for call, against in question.left_out(REMEDIES.get(slug, frozenset()), steps):
@@ -101,6 +105,33 @@ def leaves_each_out(
             return False
         options.setdefault(tuple(map(_text, call.node.args)), set()).add(option)
     return len(options) > 1 and len(set.union(*options.values())) == len(options)
+
+
+def _counted_apart(steps: list[Step]) -> tuple[str, ...]:
+    """The tests of a path that ask a count which a function is given, moves and hands back.
+
+    How such a count goes along with the rounds of the caller's loop is not followed: that a flush
+    behind the loop finds nothing pending is then shown by nothing.
+    """
+    asked = [step for step in steps if step[0] == "assume"]
+    found = [test for _, test, function, _ in asked if _asks_a_moved_count(test, function)]
+    return tuple(dict.fromkeys(_text(test) for test in (*found, asked[-1][1]))) if found else ()
+
+
+def _asks_a_moved_count(test: ast.expr, function: Function) -> bool:
+    bindings, given = bindings_of(function), parameters(function)
+    for name in {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}:
+        for binding in bindings.get(name, ()):
+            moved = isinstance(binding.statement, ast.AugAssign) and name in given
+            if moved or _is_handed_back(name, binding.value):
+                return True
+    return False
+
+
+def _is_handed_back(name: str, value: ast.expr | None) -> bool:
+    """`count = run(batch, count)`."""
+    passed = given_to(value) if isinstance(value, ast.Call) else ()
+    return any(isinstance(item, ast.Name) and item.id == name for item in passed)
 
 
 class _Absence:

@@ -475,3 +475,49 @@ def test_the_help_for_a_clip_names_the_optimizer_that_steps_after_it() -> None:
     """
     helps = [item.help or "" for item in check(textwrap.dedent(source), head="")]
     assert [("(one)" in text, "(two)" in text) for text in helps] == [(True, False), (False, True)]
+
+
+COUNTED = """
+import torch
+from torch.amp import GradScaler
+
+def learn(net, batch, count, scaler, optimizer):
+    scaler.scale(net(batch).mean()).backward()
+    {moved}
+    if count % 4 == 0:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    return count
+
+def train(net, optimizer, batches):
+    scaler = GradScaler("cuda")
+    optimizer.zero_grad()
+    count = 0
+    for index, batch in enumerate(batches, 1):
+        {call}
+    if {flush}:
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("moved", "call", "flush", "severity"),
+    [
+        # The index and a count that goes up in the callee: nothing shows that they agree.
+        (
+            "count += 1",
+            "count = learn(net, batch, count, scaler, optimizer)",
+            "index % 4 != 0",
+            Severity.INFO,
+        ),
+        ("pass", "learn(net, batch, index, scaler, optimizer)", "index % 4 == 0", Severity.ERROR),
+        ("pass", "learn(net, batch, index, scaler, optimizer)", "index % 3 == 0", Severity.ERROR),
+    ],
+)
+def test_that_a_count_of_another_function_goes_along_with_a_loop_is_guessed(
+    moved: str, call: str, flush: str, severity: Severity
+) -> None:
+    found = check(COUNTED.format(moved=moved, call=call, flush=flush), head="")
+    assert [(item.code, item.severity) for item in found] == [("AMP103", severity)]
