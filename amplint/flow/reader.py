@@ -250,6 +250,8 @@ class Reader(Truths):
                 return value if callee_name(node) in ("sum", "cast") else OPAQUE
         if SCALE_NAME.search(callee_name(node)) or self._is_bound_scale(callee, state, function):
             return OPAQUE
+        if self._is_get(node) and _has_no_default(node):
+            return self.raw(node, state, function)
         if (
             callee_name(node) not in BOOLEAN_CALLS
             and not (self._is_get(node) and _is_flag(node.args[-1]))
@@ -308,6 +310,11 @@ class Reader(Truths):
             return False
         value = self.raw(callee, state, function)
         return value is not None and value[0] == "event" and value[2] == "scale"
+
+
+def _has_no_default(node: ast.Call) -> bool:
+    """`config.get("amp")`: what the container lacks is None."""
+    return all(isinstance(item, ast.Constant) and item.value is None for item in node.args[1:])
 
 
 def _is_flag(node: ast.expr) -> bool:
