@@ -45,6 +45,12 @@ _NOT_A_SCALER_NAME = re.compile(
     r"standard|min_?max|robust|inv|feature|data|target|_fn$|image|norm|time|temp|lr_|x_|y_",
     re.IGNORECASE,
 )
+#: What says something about a scaler or an optimizer, and is none: "use_scaler", "scaler_type".
+_ABOUT_ONE = re.compile(
+    r"^_?(?:use|with|has|have|is|needs?|want|wants|enable|should|skip|no)_"
+    r"|_(?:enabled|flag|name|type|cls|class|kwargs|state|path)$",
+    re.IGNORECASE,
+)
 _OPTIMIZER_NAME = re.compile(
     r"optim|^opts?(?:_|\d|$)|_opts?(?:_|\d|$)|^solver|opt[A-Z]", re.IGNORECASE
 )
@@ -55,12 +61,16 @@ _NOT_AN_OPTIMIZER_NAME = re.compile(
 
 def scaler_name(name: str) -> bool:
     """Whether a name alone suggests a gradient scaler ("scaler", "grad_scaler", "scaler_G")."""
-    return bool(_SCALER_NAME.search(name)) and not _NOT_A_SCALER_NAME.search(name)
+    return bool(_SCALER_NAME.search(name)) and not (
+        _NOT_A_SCALER_NAME.search(name) or _ABOUT_ONE.search(name)
+    )
 
 
 def optimizer_name(name: str) -> bool:
     """Whether a name alone suggests an optimizer ("optimizer", "opt_G", "optim")."""
-    return bool(_OPTIMIZER_NAME.search(name)) and not _NOT_AN_OPTIMIZER_NAME.search(name)
+    return bool(_OPTIMIZER_NAME.search(name)) and not (
+        _NOT_AN_OPTIMIZER_NAME.search(name) or _ABOUT_ONE.search(name)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

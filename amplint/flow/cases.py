@@ -117,6 +117,13 @@ def with_default(found: list[Case], default: Value) -> list[Case]:
     return [*found, (conjoin([negate(test) for test, _ in found]), default)]
 
 
+def cases_under(held: Formula, value: Value) -> list[Case]:
+    """What a value is where a condition holds as well: its own cases, or itself."""
+    if kind_of(value) != "cases" or value is None:
+        return [(held, value)]
+    return [(conjoin([held, test]), item) for test, item in value[2]]
+
+
 def is_case(value: Value, wanted: Value) -> Formula:
     """The condition under which a value with cases is a constant."""
     assert value is not None

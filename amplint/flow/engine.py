@@ -15,6 +15,7 @@ from typing import TypeVar
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
 from amplint.code.definitions import class_fields
+from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, walk
 from amplint.code.unbound import is_cut_off
 from amplint.flow.absence import leaves_each_out, unproved
@@ -187,7 +188,8 @@ class _Engine:
             and self._leads(function)
             and not _is_context_manager(function)
         ]
-        for function in candidates:
+        handed = _read_as_values(self.module)
+        for function in sorted(candidates, key=lambda item: item.name in handed):
             if function.name not in called and function not in self.inlined:
                 found += self._judge_entry(function)
         for function in self._callers_first(candidates):
@@ -602,6 +604,18 @@ class _Engine:
             return found, engine.called
 
         return self._ask(judged.known, function, follow)
+
+
+def _read_as_values(module: Module) -> set[str]:
+    """Last names of what a file reads without calling it: others may call it, as in a table."""
+    called = {id(site.node.func) for site in module.calls}
+    return {
+        last_name(node)
+        for node in module.nodes()
+        if isinstance(node, (ast.Name, ast.Attribute))
+        and isinstance(node.ctx, ast.Load)
+        and id(node) not in called
+    }
 
 
 def _is_protocol(words: AbstractSet[str]) -> bool:

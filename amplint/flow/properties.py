@@ -15,15 +15,32 @@ def is_property(method: Function) -> bool:
 
 
 def only_return(function: Function) -> ast.expr | None:
-    """What a function returns that does nothing else."""
-    body = [
-        statement
-        for statement in function.body
-        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
-    ]
-    if len(body) == 1 and isinstance(body[0], ast.Return):
-        return body[0].value
-    return None
+    """What a function returns that does nothing else, as one expression.
+
+    `if half: return 16`, then `return 32`, is `16 if half else 32`.
+    """
+    return function.once(_find_only_return)
+
+
+def _find_only_return(function: Function) -> ast.expr | None:
+    return _returned_by(function.body)
+
+
+def _returned_by(body: list[ast.stmt]) -> ast.expr | None:
+    """What a block gives back; None where it does anything else, or ends without a return."""
+    if not body:
+        return None
+    first, rest = body[0], body[1:]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):  # a docstring
+        return _returned_by(rest)
+    if isinstance(first, ast.Return):
+        return first.value
+    if not isinstance(first, ast.If):
+        return None
+    chosen, other = _returned_by(first.body), _returned_by([*first.orelse, *rest])
+    if chosen is None or other is None:
+        return None
+    return ast.copy_location(ast.IfExp(first.test, chosen, other), first)
 
 
 def field_behind(method: Function) -> str | None:

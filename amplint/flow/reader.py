@@ -12,11 +12,12 @@ from amplint.code.by_name import read_by_name
 from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
-from amplint.flow.cases import cases, dtype_named, with_default
-from amplint.flow.conditions import evaluate
+from amplint.flow.cases import cases, cases_under, dtype_named, with_default
+from amplint.flow.conditions import evaluate, negate
 from amplint.flow.copies import NOTHING, copied_by, displayed
+from amplint.flow.footprints import spoken_of
 from amplint.flow.places import is_place, item_location
-from amplint.flow.properties import is_property
+from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import State
 from amplint.flow.truths import Truths, is_conversion
 from amplint.flow.values import (
@@ -93,6 +94,8 @@ class Reader(Truths):
             return self._call_value(node, state, function)
         if isinstance(node, (ast.Await, ast.Starred)):
             return self.value(node.value, state, function)
+        if isinstance(node, ast.IfExp):
+            return self._either(node, state, function)
         if isinstance(node, ast.Lambda):
             found = self.program.find_lambda(node, function)
             return ("function", found) if found is not None else None
@@ -252,6 +255,8 @@ class Reader(Truths):
             return OPAQUE
         if self._is_get(node) and _has_no_default(node):
             return self.raw(node, state, function)
+        if (chosen := self._constants_returned(node, state, function)) is not None:
+            return chosen
         if (
             callee_name(node) not in BOOLEAN_CALLS
             and not (self._is_get(node) and _is_flag(node.args[-1]))
@@ -260,6 +265,30 @@ class Reader(Truths):
             return None
         formula = self.formula(node, state, function)
         return ("formula", formula) if formula is not None else None
+
+    def _either(self, node: ast.IfExp, state: State, function: Function) -> Value:
+        """`16 if half else 32`: constants, each with its condition; None for anything else."""
+        test = self.formula(node.test, state, function)
+        parts = ((test, node.body), (negate(test), node.orelse))
+        return cases(
+            [
+                case
+                for held, part in parts
+                for case in cases_under(held, self.binding(part, state, function))
+            ],
+            state,
+        )
+
+    def _constants_returned(self, node: ast.Call, state: State, function: Function) -> Value:
+        """The constants that a call gives of a function that only chooses one."""
+        found = self._entered(node, state, function)
+        if found is None or not isinstance(only_return(found[0]), ast.IfExp):
+            return None
+        chosen = self._answered(*found, self.value, spoken_of)
+        is_flag = kind_of(chosen) == "cases" and all(
+            isinstance(item[1], bool) for _, item in chosen[2]
+        )
+        return None if is_flag else chosen
 
     def _copy(self, node: ast.expr, state: State, function: Function) -> Value:
         """A copy of a place whose fields a path may know."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from amplint.flow.conditions import is_under
 from amplint.flow.state import State
 from amplint.flow.values import kind_of
 
@@ -20,14 +21,18 @@ def hand_over(state: State, prefix: str) -> None:
 
 
 def _heirs(state: State, prefix: str) -> dict[str, str]:
-    """Local -> the place outside that holds the same."""
+    """Local -> the place outside that holds the same; parts of a local go with the whole."""
     found: dict[str, str] = {}
     for place, value in state.values.items():
         if kind_of(value) != "path" or value is None or place.startswith(prefix):
             continue
         if value[1].startswith(prefix):
             found.setdefault(value[1], place)
-    return found
+    return {
+        local: heir
+        for local, heir in found.items()
+        if not any(local != other and is_under(local, other) for other in found)
+    }
 
 
 def _rename(state: State, local: str, heir: str) -> None:

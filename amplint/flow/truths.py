@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import copy
 import re
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from amplint.amp.names import GRAD_SCALERS
 from amplint.code.arguments import bind, fill, listed, parameters, passed, receiver_of
@@ -32,6 +34,8 @@ from amplint.flow.state import SWITCH, State
 from amplint.flow.values import UNBOUND, Value, is_not_none, is_truthy, kind_of
 from amplint.flow.windows import COMPARISONS, Windows, literal_of
 
+#: What is read of a returned expression: a condition, or a value.
+Read = TypeVar("Read")
 #: Predicates are read through this many calls.
 PREDICATE_DEPTH = 3
 #: Constructors of what a flag can become -> the kind of that value.
@@ -96,6 +100,8 @@ class Truths(Windows):
             return known
         if kind_of(value) == "cases":
             return is_true_case(value)
+        if self.enumerator(node, function) is not None:
+            return None
         location = self.locate(node, state, function)
         if location is None:
             return None
@@ -212,12 +218,21 @@ class Truths(Windows):
 
     def _predicate(self, node: ast.Call, state: State, function: Function) -> Formula:
         """The condition that a call of a one-line predicate of the program stands for."""
-        found = self._predicate_called(node, state, function)
-        if found is None:
-            return self._lambda_formula(node, state, function)
-        callee, instance = found
-        if only_return(callee) is None:
+        found = self._entered(node, state, function)
+        if found is not None:
+            return self._answered(*found, self.formula, mentions)
+        if self._predicate_called(node, state, function) is not None:
             return None
+        return self._lambda_formula(node, state, function)
+
+    def _entered(
+        self, node: ast.Call, state: State, function: Function
+    ) -> tuple[Function, State] | None:
+        """The function that a call runs and the state in it, if all that it does is to return."""
+        found = self._predicate_called(node, state, function)
+        if found is None or only_return(found[0]) is None:
+            return None
+        callee, instance = found
         bound = bind(node, callee, on_object=instance is not None)
         given = {name: item for name, item in bound.given.items() if name != bound.receiver}
         if bound.refused or bound.unknown or bound.rest or bound.words:
@@ -228,7 +243,7 @@ class Truths(Windows):
         }
         if None in values.values():
             return None
-        return self._predicate_formula(callee, instance, values, state)
+        return callee, _inside(callee, instance, values, state)
 
     def _lambda_formula(self, node: ast.Call, state: State, function: Function) -> Formula:
         """`exists = lambda value: value is not None`, called with places."""
@@ -263,7 +278,8 @@ class Truths(Windows):
         found = self._method_read(node, state, function)
         if found is None or not is_property(found[0]):
             return None
-        return self._predicate_formula(*found, {}, state)
+        method, held = found
+        return self._answered(method, _inside(method, held, {}, state), self.formula, mentions)
 
     def _method_read(
         self, node: ast.expr, state: State, function: Function
@@ -278,24 +294,28 @@ class Truths(Windows):
             method = self.program.method_of(node, function) if kind_of(held) == "path" else None
         return (method, held) if method is not None else None
 
-    def _predicate_formula(
-        self, callee: Function, instance: Value, given: dict[str, Value], state: State
-    ) -> Formula:
+    def _answered(
+        self,
+        callee: Function,
+        inside: State,
+        read: Callable[[ast.expr, State, Function], Read],
+        spoken: Callable[[Read], AbstractSet[str]],
+    ) -> Read | None:
+        """What a function returns that does nothing else; None if that speaks of its locals.
+
+        Args:
+            inside: the state in the function.
+            read: reads it.
+            spoken: the places that it speaks of.
+        """
         returned = only_return(callee)
         if returned is None or self._depth >= PREDICATE_DEPTH:
             return None
-        inner = state.copy()
-        if instance is not None:
-            given = {receiver_of(callee): instance, **given}
-        for name, value in given.items():
-            inner.values[f"{callee.label}:{name}"] = value
         self._depth += 1
-        formula = self.formula(returned, inner, callee)
+        found = read(returned, inside, callee)
         self._depth -= 1
         prefix = f"{callee.label}:"
-        if any(mention.startswith(prefix) for mention in mentions(formula)):
-            return None
-        return formula
+        return None if any(place.startswith(prefix) for place in spoken(found)) else found
 
     # -- tables ----------------------------------------------------------------------------
 
@@ -462,6 +482,16 @@ class Truths(Windows):
     def _opaque_comparison(self, node: ast.Compare, state: State, function: Function) -> Formula:
         text = self.text(node, state, function)
         return ("other", text, frozenset(self.mentioned(node, state, function))) if text else None
+
+
+def _inside(callee: Function, instance: Value, given: dict[str, Value], state: State) -> State:
+    """The state in a function that is called with these values."""
+    inner = state.copy()
+    if instance is not None:
+        given = {receiver_of(callee): instance, **given}
+    for name, value in given.items():
+        inner.values[f"{callee.label}:{name}"] = value
+    return inner
 
 
 def _above(text: str, number: int, places: frozenset[str]) -> Formula:

@@ -84,6 +84,20 @@ class Kind(enum.Enum):
     FP16 = "fp16"
 
 
+def chosen_by(options):
+    if options.kind == "fp16":
+        return torch.float16
+    if options.kind == "bf16":
+        return torch.bfloat16
+    return torch.float32
+
+
+def is_slow(options):
+    if not options.slow:
+        return False
+    return True
+
+
 class Flags:
     def __init__(self, args):
         self.args = args
@@ -111,6 +125,7 @@ IMPORTS = (
 TABLES = (
     "dtype = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16}[args.kind]",
     "dtype = DTYPES[args.kind]",
+    "dtype = chosen_by(args)",
     "dtype = DTYPES.get(args.kind, torch.bfloat16)",
     "dtype = torch.float16 if args.kind == 'fp16' else torch.float32",
     "dtype = torch.float32\n    if args.kind == 'fp16':\n        dtype = torch.float16",
@@ -121,6 +136,7 @@ NATIVE = (
     "bool(args.slow)",
     "getattr(args, 'slow', False)",
     "supported(args.slow)",
+    "is_slow(args)",
     "'T' in str(args.slow)",
     "all([args.slow, True])",
 )
