@@ -168,6 +168,8 @@ class Calls:
         found = program.targets(call.node, call.function)
         facts = [program.facts(item) for item in found.functions]
         if not any(item.reach for item in facts):
+            if any(self.functions.may_use(item, call) for item in found.functions):
+                return self.events.havoc(call.state)
             idle = bool(facts) and not found.unknown
             idle = idle and not any(item.indirect or item.settles for item in facts)
             # Subclasses out of sight may complete what a class declares for its own objects.

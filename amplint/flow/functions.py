@@ -176,7 +176,7 @@ class Functions:
         decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
         decides = decides or (bool(facts.self_fills) and self._hands_over(call))
         if not facts.interesting and not decides:
-            if may_use(self.program, function, self._participants(function, call)):
+            if self.may_use(function, call):
                 return self.havoc(call.state)
             if facts.indirect and HANDED in call.state.values:
                 return self.havoc(call.state)
@@ -198,6 +198,10 @@ class Functions:
             return left
         self._touched[-1].words |= facts.settles | facts.fills
         return [(_without_stored(facts, call.state), None)]
+
+    def may_use(self, function: Function, call: Call) -> bool:
+        """Whether a function without a word of AMP does something to what a call gives it."""
+        return may_use(self.program, function, self._participants(function, call))
 
     def _participants(self, function: Function, call: Call) -> dict[str, str]:
         """The parameters that a call fills with a scaler, an optimizer, or what may be a function."""

@@ -213,7 +213,7 @@ class ProtocolCalls:
         may_copy = plain and any(COPY in item.module.source for item in self._running(call))
         if len(self.parameters) < 2 and not several and not may_copy:
             return []
-        mentioned = self._behind(_loss_of(call), call)
+        mentioned = self._behind(_loss_of(call), call, plain=plain)
         if mentioned is None and not plain:
             return []
         mentioned = mentioned or set()
@@ -238,16 +238,16 @@ class ProtocolCalls:
     def _running(self, call: Call) -> set[Function]:
         return {call.function, *call.frame.active}
 
-    def _behind(self, loss: ast.expr, call: Call) -> set[str] | None:
+    def _behind(self, loss: ast.expr, call: Call, *, plain: bool) -> set[str] | None:
         """Places that a loss was computed from in its function; `COPY` and `OTHER` beside them.
 
-        Batches that a copy is run on are none. A loss that is handed in was computed in the
+        Batches that a copy is run on are none. A plain loss that is handed in was computed in the
         functions that do so. None if some places are out of sight and no module of an optimizer
         is among the others.
         """
         found: set[str] = set()
         from_outside = False
-        pending = self._computed(loss, call)
+        pending = self._computed(loss, call) if plain else [(loss, call.function)]
         for node, function in pending:
             given = parameters(function).keys() - {"self", "cls"}
             location = None
