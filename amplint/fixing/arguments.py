@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
+from libcst import matchers as m
 
 _SPACE = cst.SimpleWhitespace("")
 
@@ -60,22 +61,17 @@ def entry(literal: cst.Dict, key: str, code: str) -> cst.Dict:
     if not literal.elements:
         return literal.with_changes(elements=[new])
     *first, last = literal.elements
-    start, closing = literal.lbrace.whitespace_after, last.comma
-    end = closing.whitespace_after if isinstance(closing, cst.Comma) else None
-    edge = end if isinstance(end, cst.ParenthesizedWhitespace) else literal.rbrace.whitespace_before
-    between: Any = cst.SimpleWhitespace(" ")
-    if isinstance(edge, cst.ParenthesizedWhitespace):
-        indent = start if isinstance(start, cst.ParenthesizedWhitespace) else edge
-        between = edge.with_changes(last_line=indent.last_line, indent=indent.indent)
-        edge = edge.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
-    rbrace = literal.rbrace.with_changes(
-        whitespace_before=_SPACE if isinstance(closing, cst.Comma) else edge
-    )
-    if isinstance(closing, cst.Comma):
+    closing = last.comma if isinstance(last.comma, cst.Comma) else None
+    end: Any = closing.whitespace_after if closing else None
+    if not isinstance(end, cst.ParenthesizedWhitespace):
+        end = literal.rbrace.whitespace_before
+    between, edge = _split(literal.lbrace.whitespace_after, end)
+    if closing:
         new = new.with_changes(comma=closing.with_changes(whitespace_after=edge))
-    comma = cst.Comma(whitespace_after=between)
-    elements = [*first, last.with_changes(comma=comma), new]
-    return literal.with_changes(elements=elements, rbrace=rbrace)
+        edge = _SPACE
+    last = last.with_changes(comma=cst.Comma(whitespace_after=between))
+    rbrace = literal.rbrace.with_changes(whitespace_before=edge)
+    return literal.with_changes(elements=[*first, last, new], rbrace=rbrace)
 
 
 def without(items: Sequence[Any], indices: Collection[int]) -> list[Any]:
@@ -93,7 +89,7 @@ def without(items: Sequence[Any], indices: Collection[int]) -> list[Any]:
         kept[-1] = kept[-1].with_changes(comma=last.comma)
         if isinstance(last, cst.Arg):
             kept[-1] = kept[-1].with_changes(whitespace_after_arg=last.whitespace_after_arg)
-    if any(map(_has_comment, lost)):
+    if any(map(has_comment, lost)):
         raise ValueError("a comment")
     return kept
 
@@ -114,21 +110,33 @@ def _append(call: cst.Call, new: cst.Arg) -> cst.Call:
     *first, last = call.args
     closing = last.comma if isinstance(last.comma, cst.Comma) else None
     end = closing.whitespace_after if closing else last.whitespace_after_arg
-    start = call.whitespace_before_args
-    behind: Any = cst.SimpleWhitespace(" ")
-    if isinstance(end, cst.ParenthesizedWhitespace):
-        indent = start if isinstance(start, cst.ParenthesizedWhitespace) else end
-        behind = end.with_changes(last_line=indent.last_line, indent=indent.indent)
-        end = end.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
-    comma = (closing or cst.Comma()).with_changes(whitespace_after=behind)
-    last = last.with_changes(
-        comma=comma, whitespace_after_arg=last.whitespace_after_arg if closing else _SPACE
-    )
+    between, edge = _split(call.whitespace_before_args, end)
     if closing:
-        new = new.with_changes(comma=closing.with_changes(whitespace_after=end))
+        last = last.with_changes(comma=closing.with_changes(whitespace_after=between))
+        new = new.with_changes(comma=closing.with_changes(whitespace_after=edge))
     else:
-        new = new.with_changes(whitespace_after_arg=end)
+        comma = cst.Comma(whitespace_after=between)
+        last = last.with_changes(comma=comma, whitespace_after_arg=_SPACE)
+        new = new.with_changes(whitespace_after_arg=edge)
     return call.with_changes(args=[*first, last, new])
+
+
+def _split(start: Any, end: Any) -> tuple[Any, Any]:
+    """What comes in front of a new last item, and behind it.
+
+    Args:
+        start: what stands in front of the first item.
+        end: what stands behind the last one; its comment stays with that.
+    """
+    if not isinstance(end, cst.ParenthesizedWhitespace):
+        return cst.SimpleWhitespace(" "), end
+    indent = start if isinstance(start, cst.ParenthesizedWhitespace) else end
+    return end.with_changes(last_line=indent.last_line, indent=indent.indent), _bare(end)
+
+
+def _bare(space: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespace:
+    """A line break with the same indentation, and without comments."""
+    return space.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
 
 
 def _behind(argument: cst.Arg) -> Any:
@@ -139,10 +147,9 @@ def _between(before: Any) -> Any:
     """What separates a new argument from the next, where `before` stands in front of it."""
     if not isinstance(before, cst.ParenthesizedWhitespace):
         return cst.SimpleWhitespace(" ")
-    return before.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
+    return _bare(before)
 
 
-def _has_comment(node: Any) -> bool:
-    if isinstance(node, cst.Comment):
-        return True
-    return isinstance(node, cst.CSTNode) and any(map(_has_comment, node.children))
+def has_comment(node: Any) -> bool:
+    """Whether there is a comment in a node; a comma that is left to LibCST has none."""
+    return isinstance(node, cst.CSTNode) and bool(m.findall(node, m.Comment()))

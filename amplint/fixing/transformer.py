@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import libcst as cst
+from libcst import matchers as m
 from libcst.helpers import parse_template_expression
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from amplint.fixing import arguments
+from amplint.fixing.arguments import has_comment
 from amplint.fixing.verbs import (
     Add,
     Become,
@@ -24,6 +26,7 @@ from amplint.fixing.verbs import (
     Insert,
     Move,
     Name,
+    Remove,
     Rename,
     Unwrap,
     Verb,
@@ -43,45 +46,21 @@ class CannotFix(Exception):
     """The code is written so that the fix cannot be made for certain."""
 
 
-class Nodes:
-    """The LibCST nodes of a piece by their places."""
-
-    def __init__(self, tree: cst.Module, place: Callable[[ast.AST], Place]) -> None:
-        self._place = place
-        self._expressions: dict[object, cst.CSTNode] = {}
-        self._statements: dict[object, cst.CSTNode] = {}
-        found = MetadataWrapper(tree, unsafe_skip_copy=True).resolve(PositionProvider)
-        for node, where in found.items():
-            start = (where.start.line, where.start.column)
-            if isinstance(node, cst.BaseExpression):
-                self._expressions[start, (where.end.line, where.end.column)] = node
-            elif isinstance(node, (_Small, cst.BaseCompoundStatement)):
-                self._statements[start] = node
-
-    def __getitem__(self, node: ast.AST) -> Any:
-        start, end = self._place(node)
-        known = self._statements if isinstance(node, ast.stmt) else self._expressions
-        key: object = start if isinstance(node, ast.stmt) else (start, end)
-        if key not in known:
-            raise CannotFix
-        return known[key]
-
-
 @dataclass(eq=False)
 class Plan(cst.CSTTransformer):
     """What becomes of each node of a piece, done in one visit.
 
     Statements that stand alone on their line are keys themselves, not the line.
+
+    Args:
+        gone: statements that leave their place, by the verb that says so.
+        within: what stands around a statement and those behind it, and the last of these.
     """
 
-    changes: dict[cst.CSTNode, list[Callable[[Any], Any]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    changes: dict[cst.CSTNode, list[Changing]] = field(default_factory=lambda: defaultdict(list))
     before: dict[cst.CSTNode, list[_Statement]] = field(default_factory=lambda: defaultdict(list))
     after: dict[cst.CSTNode, list[_Statement]] = field(default_factory=lambda: defaultdict(list))
-    moved: set[cst.CSTNode] = field(default_factory=set)
-    removed: set[cst.CSTNode] = field(default_factory=set)
-    unwrapped: set[cst.CSTNode] = field(default_factory=set)
+    gone: dict[cst.CSTNode, Remove | Move | Unwrap] = field(default_factory=dict)
     within: dict[cst.CSTNode, tuple[Any, cst.CSTNode]] = field(default_factory=dict)
 
     @classmethod
@@ -101,41 +80,41 @@ class Plan(cst.CSTTransformer):
         Raises:
             CannotFix: LibCST has no such node there.
         """
-        nodes, plan = Nodes(tree, place), cls()
-        lines = {_key(line): line for line in _statements(tree)}
-        for verb in verbs:
-            plan._enter(verb, nodes, lines, indent)
-        return plan
+        nodes, plan = _by_place(tree), cls()
+        lines = {_key(line): line for line in m.findall(tree, m.SimpleStatementLine())}
 
-    def _enter(
-        self, verb: Verb, nodes: Nodes, lines: dict[cst.CSTNode, _Statement], indent: str
-    ) -> None:
-        if isinstance(verb, Changing):
-            self.changes[nodes[verb.node]].append(lambda node: changed(verb, node))
-            return
-        assert not isinstance(verb, Import)
-        node = nodes[verb.statement]
-        if isinstance(verb, Insert):
-            (self.after if verb.after else self.before)[node] += _parsed(verb.code, indent)
-            return
-        if isinstance(verb, Within):
-            (outer,) = _parsed(f"{verb.header}\n    pass", indent)
-            self.within[node] = outer, nodes[verb.last or verb.statement]
-            return
-        if isinstance(verb, Unwrap):
-            self.unwrapped.add(node)
-            return
-        self.removed.add(node)
-        if isinstance(verb, Move):
-            self.moved.add(node)
-            line = lines.get(node) or _line_of(node)
-            (self.after if verb.after else self.before)[nodes[verb.to]].append(line)
+        def found(node: ast.AST) -> Any:
+            start, end = place(node)
+            key = start if isinstance(node, ast.stmt) else (start, end)
+            if key not in nodes:
+                raise CannotFix
+            return nodes[key]
+
+        for verb in verbs:
+            if isinstance(verb, Changing):
+                plan.changes[found(verb.node)].append(verb)
+                continue
+            assert not isinstance(verb, Import)
+            node = found(verb.statement)
+            beside = plan.after if getattr(verb, "after", False) else plan.before
+            match verb:
+                case Insert():
+                    beside[node] += _parsed(verb.code, indent)
+                case Within():
+                    (outer,) = _parsed(f"{verb.header}\n    pass", indent)
+                    plan.within[node] = outer, found(verb.last or verb.statement)
+                case Move():
+                    beside[found(verb.to)].append(lines.get(node) or _line_of(node))
+                    plan.gone[node] = verb
+                case _:
+                    plan.gone[node] = verb
+        return plan
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         """Apply what the plan says about one node."""
         node = updated_node
-        for change in self.changes.get(original_node, ()):
-            node = change(node)
+        for verb in self.changes.get(original_node, ()):
+            node = changed(verb, node)
         if isinstance(original_node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
             if _key(original_node) is original_node:  # several on one line
                 return node.with_changes(body=self._small(original_node.body, node.body))
@@ -149,16 +128,9 @@ class Plan(cst.CSTTransformer):
         outer: tuple[int, Any, cst.CSTNode] | None = None
         for old, new in zip(original.body, updated.body, strict=True):
             key = _key(old)
-            group = [] if key in self.removed or not _holds(new) else [new]
-            if key in self.removed and key not in self.moved:
-                kept += _comments_above(new)
-            if key in self.unwrapped:
-                group = _body(new)
-            before, after = (
-                self._done(self.before.get(key, ())),
-                self._done(self.after.get(key, ())),
-            )
-            group = [*_in_front(before, group), *after]
+            comments, group = self._left(key, new)
+            kept += comments
+            group = [*_in_front(self._come(self.before, key), group), *self._come(self.after, key)]
             if group and kept:
                 group[0] = group[0].with_changes(leading_lines=(*kept, *group[0].leading_lines))
                 kept = []
@@ -167,28 +139,54 @@ class Plan(cst.CSTTransformer):
             body += group
             if outer is not None and outer[2] is key:
                 body[outer[0] :] = [_around(outer[1], body[outer[0] :])]
-        if not body:
+        if not body and isinstance(original, cst.IndentedBlock):
             raise CannotFix
         if kept:
             updated = updated.with_changes(footer=(*kept, *updated.footer))
         return updated.with_changes(body=body)
 
-    def _done(self, statements: Iterable[_Statement]) -> list[_Statement]:
-        """Statements that come from elsewhere, with what becomes of their own parts."""
-        return [cast("_Statement", each.visit(self)) for each in statements]
+    def _left(self, key: cst.CSTNode, line: Any) -> tuple[list[cst.EmptyLine], list[Any]]:
+        """The comments and the statements that are left of a line of a block."""
+        match self.gone.get(key):
+            case Remove():
+                return _comments_above(line), []
+            case Unwrap():
+                return [], _body(line)
+            case Move():
+                return [], []
+        is_empty = isinstance(line, cst.SimpleStatementLine) and not line.body
+        return [], [] if is_empty else [line]
+
+    def _come(self, beside: dict[cst.CSTNode, list[_Statement]], key: cst.CSTNode) -> list[Any]:
+        """Statements that come beside one, with what becomes of their own parts."""
+        return [each.visit(self) for each in beside.get(key, ())]
 
     def _small(self, original: Sequence[_Small], updated: Sequence[_Small]) -> list[_Small]:
         """The statements of one line, separated by semicolons."""
         body: list[_Small] = []
         for old, new in zip(original, updated, strict=True):
-            if old in self.within or (old in self.removed - self.moved and _has_comment(old)):
+            verb = self.gone.get(old)
+            if old in self.within or (isinstance(verb, Remove) and has_comment(old)):
                 raise CannotFix
-            body += map(_alone, self._done(self.before.get(old, ())))
-            body += [] if old in self.removed else [new]
-            body += map(_alone, self._done(self.after.get(old, ())))
+            body += map(_alone, self._come(self.before, old))
+            body += [] if verb is not None else [new]
+            body += map(_alone, self._come(self.after, old))
         if body and body[-1] is not updated[-1]:
             body[-1] = body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
         return body
+
+
+def _by_place(tree: cst.Module) -> dict[object, cst.CSTNode]:
+    """Statements by where they start, expressions by where they start and end."""
+    found: dict[object, cst.CSTNode] = {}
+    wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
+    for node, where in wrapper.resolve(PositionProvider).items():
+        start = (where.start.line, where.start.column)
+        if isinstance(node, cst.BaseExpression):
+            found[start, (where.end.line, where.end.column)] = node
+        elif isinstance(node, (_Small, cst.BaseCompoundStatement)):
+            found[start] = node
+    return found
 
 
 def changed(verb: Changing, node: Any) -> Any:
@@ -219,7 +217,7 @@ def _written(node: Any, code: str) -> Any:
         if not isinstance(node, _ATOMS) and not node.lpar:
             node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         return parse_template_expression(code.replace("{}", "{node}"), node=node)
-    if _has_comment(node):
+    if has_comment(node):
         raise CannotFix
     return cst.ensure_type(cst.parse_expression(code), cst.BaseExpression).with_changes(
         lpar=node.lpar, rpar=node.rpar
@@ -244,29 +242,12 @@ def _renamed(verb: Rename, node: Any) -> Any:
 
 def _parsed(code: str, indent: str) -> list[Any]:
     """New statements; a snippet says nothing about the indentation of the file, so they do."""
-    tree = cst.parse_module(code)
-    blocks = [node for node in _walk(tree) if isinstance(node, cst.IndentedBlock)]
-    for block in blocks:
-        tree = cst.ensure_type(
-            tree.deep_replace(block, block.with_changes(indent=indent)), cst.Module
-        )
-    return list(tree.body)
-
-
-def _statements(tree: cst.CSTNode) -> Iterator[_Statement]:
-    for node in _walk(tree):
-        if isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
-            yield node
-
-
-def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _walk(child)
-
-
-def _has_comment(node: cst.CSTNode) -> bool:
-    return any(isinstance(each, cst.Comment) for each in _walk(node))
+    tree = m.replace(
+        cst.parse_module(code),
+        m.IndentedBlock(),
+        lambda block, _: cst.ensure_type(block, cst.IndentedBlock).with_changes(indent=indent),
+    )
+    return list(cst.ensure_type(tree, cst.Module).body)
 
 
 def _key(line: cst.CSTNode) -> cst.CSTNode:
@@ -276,12 +257,11 @@ def _key(line: cst.CSTNode) -> cst.CSTNode:
     return line
 
 
-def _holds(line: Any) -> bool:
-    return not isinstance(line, cst.SimpleStatementLine) or bool(line.body)
-
-
-def _line_of(small: _Small) -> cst.SimpleStatementLine:
-    return cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+def _line_of(statement: Any) -> _Statement:
+    """A statement that stood between semicolons, or is compound, for a place of its own."""
+    if not isinstance(statement, _Small):
+        return cast("_Statement", statement)
+    return cst.SimpleStatementLine([statement.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
 def _alone(line: Any) -> _Small:
@@ -304,8 +284,7 @@ def _comments_above(line: Any) -> list[cst.EmptyLine]:
         CannotFix: there is one beside or inside the statement.
     """
     above = [each for each in line.leading_lines if each.comment]
-    inside = sum(isinstance(node, cst.Comment) for node in _walk(line))
-    if inside > len(above):
+    if len(m.findall(line, m.Comment())) > len(above):
         raise CannotFix
     return above
 
@@ -319,7 +298,7 @@ def _body(block: Any) -> list[_Statement]:
     body = block.body
     is_short = isinstance(body, cst.SimpleStatementSuite)
     own = [*block.items] if is_short else [body.header, *body.footer, *block.items]
-    if any(map(_has_comment, own)):
+    if any(map(has_comment, own)):
         raise CannotFix
     if is_short:
         line = cst.SimpleStatementLine(body.body, trailing_whitespace=body.trailing_whitespace)
