@@ -17,7 +17,6 @@ from amplint.errors import UnreadableFile
 #: Limits in bytes. Of sources it is a setting; the others are generous for what people write.
 CONFIGURATION = 1_000_000
 IGNORE_FILE = 1_000_000
-REQUIREMENTS = 1_000_000
 DATA = 1_000_000
 #: YAML takes a hundred times as long to read as JSON.
 YAML = 1 << 16

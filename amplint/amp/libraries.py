@@ -295,18 +295,6 @@ CALLS = (
     ),
 )
 
-#: Scalers for sharded parameters: they reduce `found_inf` over all ranks.
-SHARDED_SCALERS = (
-    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
-    "fairscale.optim.grad_scaler.ShardedGradScaler",
-)
-#: What shards parameters over ranks, so that a plain GradScaler decides on each rank alone.
-SHARDING_WRAPPERS = (
-    "torch.distributed.fsdp.FullyShardedDataParallel",
-    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
-    "fairscale.nn.FullyShardedDataParallel",
-    "fairscale.nn.data_parallel.FullyShardedDataParallel",
-)
 #: Optimizers that set `_step_supports_amp_scaling` when built with `fused=True`: they unscale
 #: inside `step`. torch 2.13, one file each in `torch/optim`.
 FUSED_ON_REQUEST = (

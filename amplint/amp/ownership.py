@@ -61,7 +61,6 @@ def owned_modules(
     view: AmpView,
     optimizer: ast.expr,
     function: Function,
-    activation: Activation | None = None,
     *,
     unseen: bool = False,
 ) -> Iterator[Owned]:
@@ -70,7 +69,7 @@ def owned_modules(
     Args:
         unseen: code out of sight that is given one module, and no optimizer, builds one for it.
     """
-    for built in view.values.origins.aliases(optimizer, function, activation):
+    for built in view.values.origins.aliases(optimizer, function):
         if is_optimizer_call(view, built):
             yield from _owned_by(view, built)
         elif unseen:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
-from amplint.code.module import CallSite, Class, Function
+from amplint.code.module import CallSite, Class
 from amplint.values.objects import Objects
 
 _LIBRARIES = ("transformers.", "trl.", "sentence_transformers.", "optimum.")
@@ -60,13 +60,3 @@ def argument_named(site: CallSite, name: str, index: int) -> object:
         if keyword.arg == name:
             return keyword.value
     return site.node.args[index] if len(site.node.args) > index else None
-
-
-def prepares_adapters(function: Function) -> bool:
-    """Whether a function calls anything of peft or quantization."""
-    words = ("peft", "lora", "kbit", "quantiz", "adapter")
-    return any(
-        any(word in last_name(site.node.func).lower() for word in words)
-        for site in function.module.calls
-        if site.function is function
-    )

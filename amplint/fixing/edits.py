@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from amplint.findings import Edit, Span
+from amplint.findings import Edit
 from amplint.source.positions import LineTable
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -81,14 +81,3 @@ def moved(offset: int, changes: Iterable[Change]) -> int:
         elif change.start < offset:
             return change.start + shift
     return offset + shift
-
-
-def joined(edits: Iterable[Edit]) -> list[Edit]:
-    """The same edits in order, with those that meet made one; the first stays in front."""
-    result: list[Edit] = []
-    for edit in sorted(edits, key=lambda each: each.span):
-        if result and result[-1].span.end == edit.span.start:
-            last = result.pop()
-            edit = Edit(Span(last.span.start, edit.span.end), last.content + edit.content)
-        result.append(edit)
-    return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,7 +58,10 @@ class FixedFile:
 
     def diff(self) -> Iterator[str]:
         """The lines of a unified diff, without their "\\n"; a "\\r" before it stays."""
-        before, after = _lines(self.source.text), _lines(self.outcome.text)
+        # Lines as `patch` counts them: only "\n" ends one.
+        before, after = (
+            io.StringIO(each).readlines() for each in (self.source.text, self.outcome.text)
+        )
         name = self.source.filename
         for line in difflib.unified_diff(before, after, name, name, lineterm="\n"):
             yield line.removesuffix("\n")
@@ -134,10 +138,3 @@ def _fix_all(tasks: Sequence[FixTask], jobs: int) -> list[Fixed | None]:
         for task, result in workers.run(fix, tasks, processes)
     }
     return [results[id(task)] for task in tasks]
-
-
-def _lines(text: str) -> list[str]:
-    """Lines as `patch` counts them: only "\\n" ends one."""
-    lines = [line + "\n" for line in text.split("\n")]
-    lines[-1] = lines[-1].removesuffix("\n")
-    return lines if lines[-1] else lines[:-1]

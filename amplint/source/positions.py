@@ -2,8 +2,7 @@
 
 Inside amplint a position is a 1-based row and a 1-based column in code points
 (`findings.Position`); a span's end is exclusive. Python's `ast` has 0-based columns in
-UTF-8 bytes, the language server protocol counts UTF-16 units, rdjson counts UTF-8 bytes.
-No other module converts between them.
+UTF-8 bytes, SARIF counts UTF-16 units. No other module converts between them.
 """
 
 from __future__ import annotations
@@ -103,17 +102,6 @@ class LineTable:
         return self.source[self.offset(span.start) : self.offset(span.end)]
 
 
-def utf8_column(line: str, column: int) -> int:
-    """1-based column in UTF-8 bytes of a 1-based column in code points (rdjson)."""
-    return len(line[: column - 1].encode("utf-8", "surrogatepass")) + 1
-
-
 def utf16_column(line: str, column: int) -> int:
     """1-based column in UTF-16 code units of a 1-based column in code points (LSP)."""
     return len(line[: column - 1].encode("utf-16-le", "surrogatepass")) // 2 + 1
-
-
-def code_point_column(line: str, utf16_column: int) -> int:
-    """1-based column in code points of a 1-based column in UTF-16 code units (LSP)."""
-    units = line.encode("utf-16-le", "surrogatepass")[: max(utf16_column - 1, 0) * 2]
-    return len(units.decode("utf-16-le", "ignore")) + 1

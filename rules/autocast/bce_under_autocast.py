@@ -219,13 +219,6 @@ def _logits(argument: ast.expr, function: Function) -> ast.expr | None:
     return argument.args[0] if is_sigmoid and len(argument.args) == 1 else None
 
 
-def _is_banned(regions: Regions, call: ast.Call, function: Function) -> bool:
-    if not _is_plain_entropy(regions, call.func, function):
-        return False
-    tests = layout_of(function).conditions(call)
-    return not any(ASKS.search(ast.unparse(test)) for test in tests)
-
-
 def _reach(view: FileView, region: Region, site: CallSite) -> Link | None:
     """That the call runs with autocast on; None where the tests around it exclude that."""
     facts = Assumptions.of(view.values, conditions_at(region.opened, region.function))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplint.findings import Edit, Position, Span
-from amplint.fixing.edits import Change, apply, collide, disjoint, joined, moved, resolve
+from amplint.fixing.edits import Change, apply, collide, disjoint, moved, resolve
 from amplint.source.positions import LineTable
 
 
@@ -71,9 +71,3 @@ def test_what_follows_an_insertion_moves() -> None:
 
 def test_what_was_replaced_is_where_its_replacement_starts() -> None:
     assert moved(5, [Change(0, 1, ""), Change(3, 7, "new")]) == 2
-
-
-def test_edits_of_one_fix_that_meet_become_one() -> None:
-    first, second = Edit(at(1, 3), "a"), Edit(Span(Position(1, 3), Position(1, 5)), "b")
-    other = Edit(at(2, 1), "c")
-    assert joined([other, first, second]) == [Edit(second.span, "ab"), other]

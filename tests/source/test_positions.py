@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from amplint.findings import Position, Span
 from amplint.source.positions import (
     LineTable,
-    code_point_column,
     split_lines,
-    utf8_column,
     utf16_column,
 )
 
@@ -82,9 +80,7 @@ def test_any_position_is_moved_into_the_file(text: str, row: int, column: int) -
 def test_columns_of_formats(line: str, data: st.DataObject) -> None:
     column = data.draw(st.integers(1, len(line) + 1))
     before = line[: column - 1]
-    assert utf8_column(line, column) == len(before.encode()) + 1
     assert utf16_column(line, column) == len(before.encode("utf-16-le")) // 2 + 1
-    assert code_point_column(line, utf16_column(line, column)) == column
 
 
 @pytest.mark.parametrize(
@@ -110,7 +106,3 @@ def test_a_module_is_its_first_line() -> None:
 
 def test_a_row_outside_the_file_has_no_text() -> None:
     assert [LineTable("a\nb").line(row) for row in (0, 1, 2, 3)] == ["", "a", "b", ""]
-
-
-def test_half_a_surrogate_pair_is_the_character_before() -> None:
-    assert [code_point_column("😀x", column) for column in (1, 2, 3, 4)] == [1, 1, 2, 3]
