@@ -8,7 +8,6 @@ anything to what it is given, and nothing to what it is not.
 from __future__ import annotations
 
 import ast
-import builtins
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from amplint.amp.view import AmpView
 from amplint.code.dataflow import arguments, bindings_of, parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
+from amplint.code.looking import only_looks
 from amplint.code.module import Function, enclosing_class
 from amplint.values.provenance import Origin
 
@@ -26,8 +26,7 @@ from amplint.values.provenance import Origin
 _DEPTH = 4
 #: Functions of libraries that cast the models that they are given, to `dtype`.
 _CASTING = frozenset(("diffusers.training_utils.cast_training_params",))
-#: Functions and packages that leave a model as it is, unless they cast it by name.
-_HARMLESS = frozenset(dir(builtins)) - {"eval", "exec", "filter", "map", "setattr"}
+#: Packages that leave a model as it is, unless they cast it by name.
 _PACKAGES = sys.stdlib_module_names | {"torch"}
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _BACKWARDS = frozenset(("backward", "manual_backward"))
@@ -124,7 +123,7 @@ def _handed(
     if dotted is not None:
         outside = dotted.partition(".")[0] not in _PACKAGES
     else:
-        outside = not isinstance(call.func, ast.Name) or call.func.id not in _HARMLESS
+        outside = not only_looks(call, function)
     inner = [
         (callee, name)
         for callee in targets.functions

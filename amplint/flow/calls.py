@@ -16,6 +16,7 @@ from amplint.amp.roles import Role
 from amplint.code.arguments import is_decorated, parameters
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.layout import layout_of
+from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is_super
 from amplint.flow.conditions import Formula
@@ -50,10 +51,6 @@ HARMLESS = re.compile(
 #: Callables that only put together what they are given, or hand out a part of it.
 CONTAINERS = frozenset(
     {"dict", "list", "tuple", "set", "zip", "SimpleNamespace", "Namespace", "getattr", "vars"}
-)
-#: Builtins that may run what they are given, or code of the project that stands in a string.
-RUNNING_BUILTINS = frozenset(
-    {"eval", "exec", "filter", "map", "next", "setattr", "delattr", "sorted", "__import__"}
 )
 #: Methods of what a library has taken over that may change gradients.
 FOREIGN_STEPS = frozenset({"step", "backward", "zero_grad"})
@@ -399,16 +396,9 @@ class Calls:
             return [(call.state, OPAQUE)]
         return [(call.state, self.reader.value(call.node, call.state, call.function))]
 
-    def _only_looks(self, call: Call) -> bool:
-        """`getattr(self, name)`: a builtin that runs nothing of the project."""
-        callee = call.node.func
-        if not isinstance(callee, ast.Name) or callee.id in RUNNING_BUILTINS:
-            return False
-        return call.function.module.scopes.resolve(callee).kind == "builtin"
-
     def _may_do_protocol_work(self, call: Call, kinds: set[str]) -> bool:
         name = call.name
-        if self._only_looks(call):
+        if only_looks(call.node, call.function):
             return False
         if self._is_variable(call):
             if is_for_effect(call.node, call.function):

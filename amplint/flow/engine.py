@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters
-from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, walk
 from amplint.code.unbound import is_cut_off
@@ -25,7 +24,8 @@ from amplint.flow.defects import Found, distinct, misuse_of
 from amplint.flow.diagnosis import Diagnostician, Verdict, condition, deciding_flags
 from amplint.flow.entries import Entries
 from amplint.flow.events import Site
-from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE, is_stub
+from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
+from amplint.flow.heirs import completing, is_abstract
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
 from amplint.flow.links import absence, links_of, scaler_and_optimizer
@@ -237,7 +237,7 @@ class _Engine:
 
         What only some of them do wrong is their defect, and is reported in their files.
         """
-        heirs = self._completing(function)
+        heirs = completing(function, self.program)
         if not heirs:
             states = self.entries.states(function)
             if function in self.unfollowed:
@@ -261,29 +261,6 @@ class _Engine:
         """Whether no test in another file leads to a misuse: else it is that file's."""
         steps = steps_of(item.state.trail)
         return all(step[2].module is self.home for step in steps if step[0] == "assume")
-
-    def _completing(self, function: Function) -> list[Class]:
-        """Subclasses that define what a method calls on its object and its class only declares."""
-        owner = function.owner
-        if owner is None or function.name == "__init__":
-            return []
-        declared = {
-            name
-            for name in self.program.facts(function).callees
-            if (method := self.program.find_method(owner, name)) is not None and is_stub(method)
-        }
-        if not declared:
-            return []
-        return [
-            heir
-            for heir in self.program.subclasses(owner)
-            if self.program.find_method(heir, function.name) is function
-            and not any(self._is_declared(heir, name) for name in declared)
-        ]
-
-    def _is_declared(self, owner: Class, name: str) -> bool:
-        method = self.program.find_method(owner, name)
-        return method is None or is_stub(method)
 
     def _callers_refute(self, item: Found) -> bool:
         """Whether callers in other files tie the parameters that this file leaves untied.
@@ -334,7 +311,7 @@ class _Engine:
     def _subclasses_refute(self, item: Found) -> bool:
         """Whether every subclass of an abstract class completes it so that the path is gone."""
         entry = item.entry
-        if entry.owner is None or not self._is_abstract(entry.owner):
+        if entry.owner is None or not is_abstract(entry.owner, self.program):
             return False
         heirs = self.program.subclasses(entry.owner)
         return bool(heirs) and not any(
@@ -348,27 +325,6 @@ class _Engine:
             return self._judge(entry, self.entries.states(entry, heir)), frozenset()
 
         return self._ask(self._heirs, (entry, heir), judge)
-
-    def _is_abstract(self, owner: Class) -> bool:
-        """Whether a class uses attributes of `self` that only its subclasses can have."""
-        family = self.program.ancestry(owner)
-        if any(
-            not self.entries.is_known_base(base, item) for item in family for base in item.bases
-        ):
-            return False
-        methods = [method for item in family for method in item.methods.values()]
-        had = {method.name for method in methods if not is_stub(method)}
-        had.update(*(self.program.facts(method).self_stores for method in methods))
-        had.update(*(class_fields(item) for item in family))
-        read = {
-            node.attr
-            for method in methods
-            for node in method.nodes
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "self"
-        }
-        return bool(read - had)
 
     def _never_done(self, reported: set[ast.expr]) -> Iterator[Found]:
         """Scalers that nothing in the file ever scales with, or updates."""

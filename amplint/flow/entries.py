@@ -21,7 +21,7 @@ from amplint.code.module import Class, Function, walk
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
-from amplint.flow.facts import is_stub
+from amplint.flow.heirs import is_incomplete, may_inherit_scaler
 from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.merging import merge
 from amplint.flow.program import Program, Unit
@@ -135,15 +135,11 @@ class Entries:
 
     def _complete(self, kind: Instance) -> list[Class]:
         """The class of an object; its subclasses where that only declares what they do."""
-        if kind.exact or not self._declares(kind.owner):
+        program = self.program
+        if kind.exact or not is_incomplete(kind.owner, program):
             return [kind.owner]
-        return [heir for heir in self.program.subclasses(kind.owner) if not self._declares(heir)]
-
-    def _declares(self, owner: Class) -> bool:
-        """Whether a class leaves a method of its objects to its subclasses."""
-        names = {name for item in self.program.ancestry(owner) for name in item.methods}
-        methods = (self.program.find_method(owner, name) for name in names)
-        return any(method is not None and is_stub(method) for method in methods)
+        heirs = program.subclasses(kind.owner)
+        return [heir for heir in heirs if not is_incomplete(heir, program)]
 
     def _holding(
         self, instance: tuple[str, Class, str], states: list[State], around: tuple[Class, ...]
@@ -207,7 +203,7 @@ class Entries:
     def _own_scalers(self, owner: Class) -> set[str]:
         """Scaler attributes that only this class can set: absent until the constructor does."""
         family = self.program.ancestry(owner)
-        if any(not self.is_known_base(base, item) for item in family for base in item.bases):
+        if may_inherit_scaler(family, self.program):
             return set()
         return {
             path
@@ -280,13 +276,6 @@ class Entries:
                 if is_own and id(node) in kept:
                     found.setdefault(target.attr, []).append(node)
         return found
-
-    def is_known_base(self, base: ast.expr, owner: Class) -> bool:
-        """Whether a base class is of the program, or one that brings no scaler along."""
-        if self.program.find_class(base, owner.module.body) is not None:
-            return True
-        named = owner.module.resolve(base) or ast.unparse(base)
-        return named in ("object", "nn.Module", "torch.nn.Module", "ABC", "abc.ABC", "Module")
 
     def _sets_on_class(self, owner: Class, name: str) -> bool:
         return any(

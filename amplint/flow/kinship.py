@@ -9,6 +9,7 @@ from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
 from amplint.flow.conditions import Formula
+from amplint.flow.heirs import unknown_bases
 from amplint.flow.program import Program
 from amplint.flow.values import Value, kind_of
 
@@ -38,7 +39,7 @@ def is_instance(
         return True
     if named is None and dotted not in GRAD_SCALERS:
         return None
-    return None if any(_has_unknown_base(item, program) for item in family) else False
+    return None if any(unknown_bases(family, program)) else False
 
 
 def lacks(value: Value, name: str, program: Program) -> bool:
@@ -50,7 +51,8 @@ def lacks(value: Value, name: str, program: Program) -> bool:
         return False
     objects, family = program.objects, program.ancestry(value[1])
     return not (
-        any(_has_unknown_base(item, program) or _makes_attributes(item) for item in family)
+        any(unknown_bases(family, program))
+        or any(map(_makes_attributes, family))
         or any(name in class_fields(item) or name in item.methods for item in family)
         or any(objects.stores(item, name) for item in family)
         or objects.outside_stores(value[1].module, name)
@@ -70,11 +72,3 @@ def _makes_attributes(owner: Class) -> bool:
 def is_torch_scaler(place: str) -> Formula:
     """The condition that an unknown object is one of torch's scalers."""
     return ("other", f"scaler {place}", frozenset({place}))
-
-
-def _has_unknown_base(owner: Class, program: Program) -> bool:
-    known = (program.find_class(base, owner.module.body) for base in owner.bases)
-    plain = ("object", "ABC", "abc.ABC")
-    return any(
-        found is None and ast.unparse(base) not in plain for found, base in zip(known, owner.bases)
-    )
