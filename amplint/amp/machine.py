@@ -21,7 +21,7 @@ _CUDA_FUNCTIONS = frozenset(
 )
 _PROCESS_GROUP = "torch.distributed.init_process_group"
 #: So many calls back what a parameter holds is looked for.
-_CALLERS = 2
+_CALLERS = 4
 
 #: What may leave the calls inside it out.
 _BRANCHES = (

@@ -246,8 +246,26 @@ print(*counted, sum(counters["recompiles"].values()))
 """
 
 
+def compiled(output: str) -> tuple[list[str], tuple[str, str], int]:
+    """Losses, (graphs, compilations beyond the first), breaks of a run of `COMPILED`."""
+    *losses, counts = output.splitlines()
+    graphs, breaks, again = counts.split()
+    return losses, (graphs, again), int(breaks)
+
+
+def assert_compiled_alike(seen: str, unwatched: str) -> None:
+    """The same losses and graphs.
+
+    On Python 3.13 torch's own `graph_break()` in `Optimizer.step` is not reached below a method
+    that was replaced, so that there is one break less.
+    """
+    (*alike, breaks), (*expected, most) = compiled(seen), compiled(unwatched)
+    assert alike == expected
+    assert breaks == most or (sys.version_info >= (3, 13) and breaks == most - 1)
+
+
 def test_a_compiled_step_has_the_same_graphs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(COMPILED, "utf-8")
     seen = watch(tmp_path, "train.py", options=("--fail-on", "warning"))
-    assert seen.stdout == plain(tmp_path, "train.py").stdout
+    assert_compiled_alike(seen.stdout, plain(tmp_path, "train.py").stdout)
     assert seen.status == 0, seen.stderr

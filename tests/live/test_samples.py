@@ -23,7 +23,7 @@ from amplint.runtime.sampling import SamplingObserver
 from amplint.runtime.sink import Sample
 from tests.live.fixture_runs import Told
 from tests.live.programs import plain, row_of, watch
-from tests.live.test_programs import COMPILED
+from tests.live.test_programs import COMPILED, assert_compiled_alike
 
 
 class Samples(Told):
@@ -321,8 +321,10 @@ def test_compiled_programs_have_the_same_graphs(tmp_path: Path, part: str) -> No
         body = body.replace("inputs =", 'net = torch.compile(net, backend="aot_eager")\ninputs =')
     (tmp_path / "train.py").write_text(body, "utf-8")
     seen = watch(tmp_path, "train.py", options=("--sample", "1"))
-    assert seen.stdout == plain(tmp_path, "train.py").stdout
-    assert "Warning" not in seen.stderr
+    unwatched = plain(tmp_path, "train.py")
+    assert_compiled_alike(seen.stdout, unwatched.stdout)
+    # Python 3.13.0 has one of its own.
+    assert seen.stderr.count("Warning") == unwatched.stderr.count("Warning")
     assert "so modules were not looked at" in seen.stderr
 
 
