@@ -141,6 +141,7 @@ ROWS = (
 
 #: Correct fixtures that were accused in one style alone.
 MENDED: dict[str, tuple[str, ...]] = {
+    "attribute-chain": ("AMP202/good_unbound_in_try.py",),
     "built-as-dataclass": (
         "AMP201/good_disabled_scaler.py",
         "AMP113/good_copy_adapted.py",

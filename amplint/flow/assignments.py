@@ -14,7 +14,16 @@ from amplint.flow.markers import Markers, is_repeated
 from amplint.flow.reader import Reader
 from amplint.flow.slice import REORDERS
 from amplint.flow.state import State
-from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, POSITIVE, ZERO, Value, kind_of
+from amplint.flow.values import (
+    CALLABLE_KINDS,
+    HANDED,
+    KEEPER,
+    POSITIVE,
+    UNBOUND,
+    ZERO,
+    Value,
+    kind_of,
+)
 
 
 class Assignments(Expressions):
@@ -45,6 +54,8 @@ class Assignments(Expressions):
                 after = after.copy()
                 for target in targets:
                     self.bind(target, value, after, frame)
+                for location in self.calls.functions.blank(node, frame.function):
+                    after.values[location] = UNBOUND
                 normal.append(after)
         return normal
 

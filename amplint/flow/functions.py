@@ -95,6 +95,7 @@ class Functions:
         self.transitions = transitions
         self.inlined: set[Function] = set()
         self._later: dict[Function, frozenset[str]] = {}
+        self._blank: dict[Function, dict[ast.AST, tuple[str, ...]]] = {}
         self._filling: dict[tuple[Function, str, int], bool] = {}
         self.summaries = Summaries()
         self.earlier = Summaries()
@@ -275,6 +276,16 @@ class Functions:
         for name in self._assigned_later(function):
             state.values.setdefault(f"{function.label}:{name}", UNBOUND)
 
+    def blank(self, made: ast.Assign | ast.AnnAssign, function: Function) -> tuple[str, ...]:
+        """The attributes, as places, that an object lacks when a statement has just made it.
+
+        Nothing but plain assignments of the function set them, all of which are followed.
+        """
+        known = self._blank.get(function)
+        if known is None:
+            known = self._blank[function] = _find_blank(function, self.program)
+        return known.get(made, ())
+
     def _assigned_later(self, function: Function) -> frozenset[str]:
         """Locals that only some paths assign, all of whose assignments are followed."""
         known = self._later.get(function)
@@ -380,20 +391,68 @@ def _assigned_in_branches(function: Function, program: Program) -> Iterator[str]
     """Locals that nothing but plain assignments bind, none of which runs on every path."""
     if function is function.module.body:
         return
-    kept, top = program.slice(function).kept, {*map(id, function.body)}
-    layout = layout_of(function)
+    top = {*map(id, function.body)}
     elsewhere = parameters(function).keys() | _bound_elsewhere(function)
     for name, found in bindings_of(function).items():
         if name in elsewhere or not name.isidentifier():
             continue
         statements = [item.statement for item in found]
         if all(
-            isinstance(each, ast.Assign)
-            and id(each) in kept - top
-            and not any(_catches(outer) for outer in layout.ancestors(each))
-            for each in statements
+            _is_followed(each, function, program) and id(each) not in top for each in statements
         ):
             yield name
+
+
+def _is_followed(statement: ast.AST, function: Function, program: Program) -> bool:
+    """Whether a path knows that a plain assignment has run: nothing hides that it was left."""
+    layout = layout_of(function)
+    return (
+        isinstance(statement, ast.Assign)
+        and id(statement) in program.slice(function).kept
+        and not any(_catches(outer) for outer in layout.ancestors(statement))
+    )
+
+
+def _find_blank(function: Function, program: Program) -> dict[ast.AST, tuple[str, ...]]:
+    """Statements that make an object without attributes -> places of those that it gets later."""
+    found: dict[ast.AST, tuple[str, ...]] = {}
+    bindings = bindings_of(function)
+    for path, stores in bindings.items():
+        name, _, attribute = path.partition(".")
+        if not attribute.isidentifier() or len(bindings.get(name, ())) != 1:
+            continue
+        if not all(_is_followed(item.statement, function, program) for item in stores):
+            continue
+        (made,) = bindings[name]
+        label = _empty_object(made.value, function, program)
+        if label and isinstance(made.statement, ast.Assign) and _stays(name, function):
+            places = (f"{function.label}:{path}", f"{label}.{attribute}")
+            found[made.statement] = (*found.get(made.statement, ()), *places)
+    return found
+
+
+def _empty_object(made: ast.expr | None, function: Function, program: Program) -> str:
+    """The label of an object whose class says nothing about it; "" for others."""
+    if not isinstance(made, ast.Call) or made.args or made.keywords:
+        return ""
+    owner = program.find_class(made.func, function)
+    if owner is None or owner.bases or owner.node.keywords or owner.node.decorator_list:
+        return ""
+    says_nothing = all(isinstance(item, (ast.Pass, ast.Expr)) for item in owner.node.body)
+    return f"{owner.label}@{made.lineno}+{made.col_offset}" if says_nothing else ""
+
+
+def _stays(name: str, function: Function) -> bool:
+    """Whether only the attributes of a local object are used, so that no other code gets it."""
+    parents = layout_of(function).parents
+    inside = (node for inner in function.nested.values() for node in ast.walk(inner.node))
+    if any(isinstance(node, ast.Name) and node.id == name for node in inside):
+        return False
+    reads = (node for node in function.nodes if isinstance(node, ast.Name) and node.id == name)
+    return all(
+        isinstance(node.ctx, ast.Store) or isinstance(parents.get(node), ast.Attribute)
+        for node in reads
+    )
 
 
 def _catches(statement: ast.AST) -> bool:
