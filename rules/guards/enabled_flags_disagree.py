@@ -270,9 +270,14 @@ def _is_float16(view: FileView, site: CallSite) -> bool:
 
 
 def _is_guarded(site: CallSite, autocast: CallSite, differing: AbstractSet[str]) -> bool:
-    """Whether a condition of the function may tie the flags that differ."""
+    """Whether a condition of the function may tie the flags that differ.
+
+    A test around autocast may ask for what switches the scaler in any words: a parameter of
+    another name that callers fill with the same condition, whether there is a scaler at all.
+    """
     layout = layout_of(site.function)
-    if set(layout.conditions(autocast.node)) != set(layout.conditions(site.node)):
+    around = [node for node in layout.ancestors(autocast.node) if isinstance(node, ast.If)]
+    if around or set(layout.conditions(autocast.node)) != set(layout.conditions(site.node)):
         return True
     words = site.function.once(_tested)
     last = {text.rpartition(".")[2].rpartition(" ")[2] for text in differing}
