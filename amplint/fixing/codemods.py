@@ -19,6 +19,7 @@ from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
 
 from amplint.code.module import Module
+from amplint.code.statements import block_of
 from amplint.errors import UnreadableFile
 from amplint.findings import Edit, Fix, Position, Span
 from amplint.fixing.transformer import CannotFix, Place, Plan
@@ -102,7 +103,7 @@ class _Maker:
         """The innermost block with a statement for each node that is it or holds it; these."""
         chains = [list(self._statements_around(node)) for node in nodes]
         for one in chains[0]:
-            block = self._beside(one)
+            block = block_of(one, self._parents[one])
             held = [each for chain in chains for each in chain if each in block]
             if len(held) == len(nodes):
                 return block, held
@@ -116,11 +117,6 @@ class _Maker:
             if node not in self._parents:
                 return
             node = self._parents[node]
-
-    def _beside(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The block of a statement."""
-        blocks = (value for _, value in ast.iter_fields(self._parents[statement]))
-        return next(each for each in blocks if isinstance(each, list) and statement in each)
 
     def _begins_row(self, statement: ast.stmt) -> bool:
         start = self._lines.span_of(statement).start

@@ -10,6 +10,7 @@ from amplint.code.dataflow import bindings_of, names_in, parameters
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, enclosing_class
+from amplint.code.statements import block_of
 from amplint.fixing.verbs import Import
 from amplint.rule import Misuse
 from amplint.view import FileView
@@ -35,14 +36,9 @@ def statement_of(call: ast.Call, function: Function) -> ast.stmt | None:
     return statement if is_it else None
 
 
-def block_of(misuse: Misuse, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements beside a statement, itself included."""
-    parent = layout_of(misuse.function).parents[statement]
-    for block in ("body", "orelse", "finalbody"):
-        found = getattr(parent, block, None)
-        if isinstance(found, list) and statement in found:
-            return found
-    return []
+def beside(misuse: Misuse, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements beside one of the function, itself included."""
+    return block_of(statement, layout_of(misuse.function).parents[statement])
 
 
 def calls_on(view: FileView, misuse: Misuse, *methods: str) -> Iterator[CallSite]:

@@ -10,7 +10,7 @@ from amplint.code.dataflow import bindings_of, receiver
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
-from amplint.fixing.statements import block_of, calls_on, statement_of
+from amplint.fixing.statements import beside, calls_on, statement_of
 from amplint.fixing.verbs import Insert, Move, Remove, Repair, Verb, unsafe
 from amplint.rule import Misuse
 from amplint.view import FileView
@@ -102,7 +102,7 @@ class _Place:
         layout = layout_of(misuse.function)
         inner = [step, *(one for one in layout.ancestors(step) if isinstance(one, ast.stmt))]
         for outer in inner:
-            block = block_of(misuse, outer)
+            block = beside(misuse, outer)
             first = next((i for i, each in enumerate(block) if layout.holds(each, statement)), None)
             if first is None or layout.holds(outer, statement):
                 continue
@@ -156,7 +156,7 @@ class _Place:
 
     def holds_every_step(self) -> bool:
         """Whether whatever steps the optimizer does it behind the clip, once it has moved."""
-        block = block_of(self.misuse, self.target)
+        block = beside(self.misuse, self.target)
         behind = block[block.index(self.target) :]
         return sum(map(self.steps, behind)) == sum(map(self.steps, self.misuse.function.body))
 

@@ -16,6 +16,7 @@ from amplint.amp.roles import Roles
 from amplint.amp.switches import is_switch
 from amplint.code.expressions import path_text
 from amplint.code.module import Function, Module
+from amplint.code.statements import blocks_of
 from amplint.flow.call import callee_name
 from amplint.flow.conditions import evaluate
 from amplint.flow.events import Site
@@ -254,10 +255,8 @@ class Diagnostician:
             for child in ast.iter_child_nodes(statement):
                 if isinstance(child, ast.expr):
                     self._note_calls(child, guards)
-            for name in ("body", "orelse", "finalbody"):
-                self._read_guards(getattr(statement, name, []) or [], guards)
-            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-                self._read_guards(part.body, guards)
+            for block in blocks_of(statement):
+                self._read_guards(block, guards)
 
     def _note_calls(self, expression: ast.expr, guards: list[Guard]) -> None:
         if isinstance(expression, ast.IfExp):

@@ -18,6 +18,7 @@ from amplint.code.definitions import class_fields
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, walk
+from amplint.code.statements import assignments_of
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.conditions import forget
@@ -25,7 +26,6 @@ from amplint.flow.heirs import is_incomplete, may_inherit_scaler
 from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.merging import merge
 from amplint.flow.program import Program, Unit
-from amplint.flow.slice import assignments_of
 from amplint.flow.state import State
 from amplint.flow.values import NONE, UNBOUND, ZERO
 from amplint.values.kinds import Instance

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.code.module import Function, Module, walk
-from amplint.flow.slice import assignments_of
+from amplint.code.statements import assignments_of
 
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -9,13 +9,13 @@ from amplint.amp.switches import switches
 from amplint.code.arguments import first_parameter, parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.module import Function
+from amplint.code.statements import blocks_of
 from amplint.flow.conditions import mentions
 from amplint.flow.facts import BACKWARD, SCALE, STEP, UPDATE, ZERO_GRAD
 from amplint.flow.functions import drop_locals
 from amplint.flow.interpreter import Interpreter
 from amplint.flow.merging import merge
 from amplint.flow.program import Unit
-from amplint.flow.slice import blocks_of
 from amplint.flow.state import State
 from amplint.flow.values import Value, kind_of
 

@@ -18,11 +18,11 @@ from functools import lru_cache
 from amplint.amp.roles import Role, Roles, scaler_name
 from amplint.amp.uses import uses_of
 from amplint.code.arguments import parameters
-from amplint.code.by_name import written_by_name
 from amplint.code.dataflow import bindings_of, fills_of
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.module import Function, walk
 from amplint.code.registries import request_of
+from amplint.code.statements import assignments_of, blocks_of, expressions_of
 from amplint.code.tree import NESTED
 from amplint.flow.call import argument_expressions, callee_name, given_to
 from amplint.flow.carriers import ASKS, carriers, passed_parts
@@ -533,58 +533,6 @@ def is_own_call(callee: ast.expr) -> bool:
     if isinstance(place, ast.Call):
         return isinstance(place.func, ast.Name) and place.func.id == "super"
     return isinstance(place, ast.Name) and place.id == "self"
-
-
-def blocks_of(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """The statement lists inside a compound statement."""
-    if isinstance(statement, NESTED):
-        return
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(statement, name, None)
-        if isinstance(block, list):
-            yield block
-    for handler in getattr(statement, "handlers", ()):
-        yield handler.body
-    for case in getattr(statement, "cases", ()):
-        yield case.body
-
-
-def expressions_of(statement: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions that belong to the statement itself, not to its blocks."""
-    for child in ast.iter_child_nodes(statement):
-        if isinstance(child, ast.expr):
-            yield child
-        elif isinstance(child, ast.withitem):
-            yield child.context_expr
-
-
-def assignments_of(
-    statement: ast.stmt, *, inside: bool = True
-) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """(target, value) of everything a statement binds; value None where it is unknown.
-
-    Args:
-        inside: whether to look for `:=` in its expressions, too.
-    """
-    if isinstance(statement, ast.Assign):
-        for target in statement.targets:
-            yield target, statement.value
-    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        yield statement.target, statement.value
-    elif isinstance(statement, (ast.For, ast.AsyncFor)):
-        yield statement.target, statement.iter
-    elif isinstance(statement, (ast.With, ast.AsyncWith)):
-        for item in statement.items:
-            if item.optional_vars is not None:
-                yield item.optional_vars, item.context_expr
-    elif isinstance(statement, ast.Expr):
-        written = written_by_name(statement.value)
-        if written is not None:
-            yield written
-    for expression in expressions_of(statement) if inside else ():
-        for node in walk(expression):
-            if isinstance(node, ast.NamedExpr):
-                yield node.target, node.value
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -16,10 +16,12 @@ import ast
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from amplint.code.dataflow import root_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function
+from amplint.code.statements import blocks_of
 from amplint.code.tree import children
 
 #: Callees that run a backward on what they are given.
@@ -199,14 +201,6 @@ def _parts_of(function: Function) -> list[_Part]:
     return list(_Reader(function).parts(function.body, ()))
 
 
-def _held(statement: ast.stmt) -> Iterator[ast.stmt]:
-    for name in ("body", "orelse", "finalbody"):
-        yield from getattr(statement, name, ())
-    for name in ("handlers", "cases"):
-        for item in getattr(statement, name, ()):
-            yield from item.body
-
-
 class _Reader:
     """Reads the statements of one function."""
 
@@ -225,7 +219,8 @@ class _Reader:
                 header = [getattr(statement, name) for name in _HEADERS[type(statement)]]
                 lists = (item if isinstance(item, list) else [item] for item in header)
                 yield self._part(statement, around, [node for item in lists for node in item])
-                yield from self.parts(_held(statement), (*around, statement))
+                held = chain.from_iterable(blocks_of(statement))
+                yield from self.parts(held, (*around, statement))
 
     def _part(
         self, statement: ast.stmt, around: tuple[ast.stmt, ...], nodes: list[ast.AST]

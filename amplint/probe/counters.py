@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from amplint.code.dataflow import parameters
 from amplint.code.expressions import last_name
 from amplint.code.module import Function
-from amplint.flow.slice import expressions_of
+from amplint.code.statements import expressions_of
 
 #: What counts: loops over these.
 _COUNTING = frozenset({"range", "enumerate", "count", "trange"})

@@ -18,8 +18,8 @@ from amplint.amp.roles import roles_of
 from amplint.code.dataflow import parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, Module, enclosing_class
+from amplint.code.statements import blocks_of, expressions_of
 from amplint.findings import Finding
-from amplint.flow.slice import blocks_of, expressions_of
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of

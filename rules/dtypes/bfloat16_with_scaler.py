@@ -86,6 +86,7 @@ from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
+from amplint.code.statements import block_of
 from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing, shorten
 from amplint.fixing.statements import code_of, is_known_at, keyword_of, statement_of, torch_in
@@ -400,9 +401,7 @@ def _binder_behind(
     if not isinstance(statement, ast.Assign):
         return None
     layout = layout_of(function)
-    parent = layout.parents[statement]
-    blocks = (getattr(parent, name, []) for name in ("body", "orelse"))
-    block = next((each for each in blocks if statement in each), [statement])
+    block = block_of(statement, layout.parents[statement])
     behind = block[block.index(statement) + 1 :]
     binders = [item.statement for item in bindings_of(function).get(dtype.id, ())]
     for index, other in enumerate(behind):

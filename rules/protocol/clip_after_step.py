@@ -71,7 +71,7 @@ from collections.abc import Iterator
 
 from amplint.expectations import measured
 from amplint.findings import Finding, Severity
-from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
+from amplint.fixing.statements import beside, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
@@ -109,7 +109,7 @@ def _clip_before(view: FileView, misuse: Misuse) -> Repair | None:
     statement = own_statement(misuse, view)
     if not isinstance(statement, ast.Expr) or not is_unconditional(misuse):
         return None
-    block = block_of(misuse, statement)
+    block = beside(misuse, statement)
     before = block[: block.index(statement)]
     steps = {site.node for site in calls_on(view, misuse, "step")}
     found = [other for other in before if getattr(other, "value", None) in steps]

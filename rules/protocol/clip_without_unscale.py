@@ -88,7 +88,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
-from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
+from amplint.fixing.statements import beside, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
 from amplint.fixing.windows import PLAIN, at_the_step, under
 from amplint.rule import Misuse, Rule
@@ -141,7 +141,7 @@ def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:
     if not late:
         code = f"{misuse.scaler}.unscale_({optimizer})"
         return unsafe(Insert(statement, under(guards, code)))
-    block = block_of(misuse, statement)
+    block = beside(misuse, statement)
     following = block[block.index(statement) + 1 :] if statement in block else []
     moved = [other for other in following if getattr(other, "value", None) is late[0].node]
     if len(late) > 1 or not moved or not is_unconditional(misuse):

@@ -92,7 +92,7 @@ from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
 from amplint.expectations import breaks
 from amplint.findings import Finding, Link, Severity
-from amplint.fixing.statements import block_of, calls_on, is_unconditional, own_statement
+from amplint.fixing.statements import beside, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Move, Remove, Repair, unsafe
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
@@ -149,12 +149,12 @@ def _update_later(view: FileView, misuse: Misuse) -> Repair | None:
     if statement is None or called_method(misuse.node) != "step":
         return None
     methods = {site.node: site.method for site in calls_on(view, misuse, *METHODS)}
-    inner, place = block_of(misuse, statement), statement
+    inner, place = beside(misuse, statement), statement
     block, branch = inner, layout_of(misuse.function).parents[statement]
     if "update" not in _words(methods, inner[: inner.index(statement)]):
         if not isinstance(branch, ast.If) or statement not in branch.body:
             return None
-        block, place = block_of(misuse, branch), branch
+        block, place = beside(misuse, branch), branch
     elif not is_unconditional(misuse):
         return None
     before = _words(methods, block[: block.index(place)])

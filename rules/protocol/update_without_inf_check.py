@@ -76,7 +76,7 @@ from collections.abc import Iterator
 from amplint.code.layout import layout_of
 from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
-from amplint.fixing.statements import block_of, calls_on, own_statement, statement_of
+from amplint.fixing.statements import beside, calls_on, own_statement, statement_of
 from amplint.fixing.verbs import Move, Repair, unsafe
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
@@ -120,7 +120,7 @@ def _where_it_steps(view: FileView, misuse: Misuse) -> Repair | None:
     steps = [statement_of(site.node, misuse.function) for site in calls_on(view, misuse, "step")]
     step = steps[0] if len(steps) == 1 else None
     branch = layout_of(misuse.function).parents[step] if step is not None else None
-    block = block_of(misuse, statement)
+    block = beside(misuse, statement)
     before = block[: block.index(statement)] if statement in block else []
     if step is None or not isinstance(branch, ast.If) or branch not in before:
         return None
