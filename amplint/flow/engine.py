@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from amplint.amp.roles import Roles
-from amplint.code.dataflow import parameters
-from amplint.code.expressions import last_name
+from amplint.code.dataflow import parameters, values_read
 from amplint.code.module import Class, Function, Module, walk
 from amplint.code.unbound import is_cut_off
 from amplint.flow.absence import leaves_each_out, unproved
@@ -191,8 +190,7 @@ class _Engine:
             and self._leads(function)
             and not _is_context_manager(function)
         ]
-        handed = _read_as_values(self.module)
-        for function in sorted(candidates, key=lambda item: item.name in handed):
+        for function in sorted(candidates, key=self._is_handed_out):  # users come first
             if function.name not in called and function not in self.inlined:
                 found += self._judge_entry(function)
         for function in self._callers_first(candidates):
@@ -272,10 +270,10 @@ class _Engine:
         entry = item.entry
         if self.home is not self.module:
             return False
+        if item.slug == "scaler-is-none" and self._is_called_out_of_sight(entry):
+            return True  # whoever does may have asked before
         if entry not in self.entries.given and not _depends_on_callers(item):
             return False
-        if item.slug == "scaler-is-none" and entry in self.entries.given & self.unfollowed:
-            return True  # whoever calls it with that object may have asked before
         if not self.program.is_searched(entry):
             return True  # the project is too large to look for them
         seen = False
@@ -288,6 +286,14 @@ class _Engine:
                 return False
             seen = seen or reached or not answer.complete
         return seen or self._subclasses_refute(item)
+
+    def _is_called_out_of_sight(self, entry: Function) -> bool:
+        """Whether calls of a function are known, but not followed, or others got it to call it."""
+        return entry in self.entries.given & self.unfollowed or self._is_handed_out(entry)
+
+    def _is_handed_out(self, function: Function) -> bool:
+        """Whether a file in sight reads a function as a value, as in a table."""
+        return any(function.name in item.once(values_read) for item in self.program.modules)
 
     def _followed(self, unit: Unit, entry: Function) -> _Followed:
         """What another file shows about a function of this one."""
@@ -565,18 +571,6 @@ class _Engine:
             return found, engine.called
 
         return self._ask(judged.known, function, follow)
-
-
-def _read_as_values(module: Module) -> set[str]:
-    """Last names of what a file reads without calling it: others may call it, as in a table."""
-    called = {id(site.node.func) for site in module.calls}
-    return {
-        last_name(node)
-        for node in module.nodes()
-        if isinstance(node, (ast.Name, ast.Attribute))
-        and isinstance(node.ctx, ast.Load)
-        and id(node) not in called
-    }
 
 
 def _is_protocol(words: AbstractSet[str]) -> bool:
