@@ -20,10 +20,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from amplint.rules import TABLE
 
 from amplint.findings import Finding
+from amplint.plaindata import from_toml
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
@@ -105,6 +107,18 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
     for token in tokens:
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
+
+
+@cache
+def outcome_files() -> dict[str, dict[str, Any]]:
+    """What `outcome.toml` beside the fixtures of a rule says, by code.
+
+    `claim` is the kind of link that carries what the rule's messages claim, one of them where
+    there are several (`damage` if it is not said); `raises`, `changes` or `advice` is what the bad
+    example of its page does (`tests/rules/page_examples.py` has the fields).
+    """
+    files = sorted(FIXTURES.glob("AMP*/outcome.toml"))
+    return {file.parent.name: from_toml(file.read_text("utf-8")) for file in files}
 
 
 def fixture_files(root: Path = FIXTURES) -> list[Path]:

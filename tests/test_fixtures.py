@@ -17,6 +17,7 @@ from tests.fixtures_runner import (
     difference,
     expectations,
     fixture_files,
+    outcome_files,
     project_of,
     read,
     reported,
@@ -48,25 +49,6 @@ def test_fixture(file: Path) -> None:
 LONGEST_MESSAGE = 155
 #: Rules about spellings: the text alone decides, and nothing else takes part.
 OF_SPELLINGS = frozenset({"AMP801", "AMP802", "AMP900"})
-#: Codes -> the kind of link that carries what their messages claim; one of them where several.
-CLAIMS = {
-    **dict.fromkeys(("AMP111", "AMP114", "AMP115", "AMP124", "AMP126", "AMP206"), "effect"),
-    **dict.fromkeys(("AMP301", "AMP302", "AMP303", "AMP305", "AMP405", "AMP507"), "effect"),
-    **dict.fromkeys(("AMP512", "AMP601", "AMP604", "AMP606"), "effect"),
-    **dict.fromkeys(("AMP119", "AMP125", "AMP502"), "reach"),
-    **dict.fromkeys(("AMP123", "AMP306"), "identity"),
-    **dict.fromkeys(
-        ("AMP202", "AMP203", "AMP204", "AMP205", "AMP208", "AMP209", "AMP211"), "value"
-    ),
-    **dict.fromkeys(
-        ("AMP401", "AMP403", "AMP404", "AMP406", "AMP407", "AMP503", "AMP509", "AMP504"), "value"
-    ),
-    **dict.fromkeys(("AMP602", "AMP603", "AMP605"), "value"),
-    **dict.fromkeys(("AMP307", "AMP505", "AMP506"), "region"),
-    "AMP113": "damage effect",
-    "AMP117": "effect identity",
-    "AMP122": "reach value",
-}
 
 
 def what_is_missing(finding: Finding) -> list[str]:
@@ -77,7 +59,7 @@ def what_is_missing(finding: Finding) -> list[str]:
     if finding.severity is Severity.INFO or finding.code in OF_SPELLINGS:
         return []
     kinds = {link.kind for link in finding.links}
-    claims = set(CLAIMS.get(finding.code, "damage").split())
+    claims = set(outcome_files().get(finding.code, {}).get("claim", "damage").split())
     found = [] if "object" in kinds else [f"{where}: no object"]
     found += [] if kinds & claims else [f"{where}: none of {claims}"]
     guesses = [link.subject for link in finding.links if link.standing is Standing.GUESS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .page_examples import Advice, Changes, Outcome, Run
+from .page_examples import Changes, Outcome, Run
 
 
 def _counted(run: Run, reference: Run) -> float:
@@ -20,13 +20,6 @@ def _apart(run: Run, reference: Run) -> float:
 
 
 OUTCOMES: dict[str, Outcome] = {
-    "AMP601": Changes(6e4, math.inf, reference="good"),
-    "AMP602": Advice("lightning's own scaler exists on CUDA only"),
-    "AMP604": Advice("on one rank both scalers agree: see test_fsdp_scalers.py"),
     "AMP606": Changes(1.4, 1.6, measure=_counted, reference="good"),
-    "AMP608": Advice("lightning's own scaler exists on CUDA only: see test_scaled_by_libraries.py"),
-    "AMP609": Advice(
-        "accelerate's own scaler exists on CUDA only: see test_scaled_by_libraries.py"
-    ),
     "AMP611": Changes(0.05, 1.0, measure=_apart, reference="good"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .page_examples import Advice, Changes, Outcome, Run, update_ratio
+from .page_examples import Changes, Outcome, Run, update_ratio
 
 
 def _learning_rate(run: Run, reference: Run) -> float:
@@ -15,5 +15,4 @@ OUTCOMES: dict[str, Outcome] = {
     "AMP120": Changes(0.0, 0.0, measure=update_ratio, reference="good"),
     "AMP121": Changes(0.12, 0.13, measure=_learning_rate, reference="good"),
     "AMP203": Changes(0.0, 1e-6, measure=update_ratio, reference="good"),
-    "AMP207": Advice("both train; without autocast the scaler only costs time"),
 }
