@@ -7,22 +7,21 @@ there. The interpreter asks for functions and classes by expression, never for f
 from __future__ import annotations
 
 import ast
-import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
 from amplint.code.classes import method_of
-from amplint.code.expressions import last_name
+from amplint.code.keyed import registered_under, requested, table_of
 from amplint.code.module import Class, Function, Module, as_function, names_read
 from amplint.code.project import Project
 from amplint.code.records import fields_of, is_record
-from amplint.code.registries import Request, registered_in, registries_of, request_of
-from amplint.code.tables import Table, registered, tables_of
+from amplint.code.registries import Request
+from amplint.code.tables import Table
 from amplint.code.tree import NESTED
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
 from amplint.flow.budget import Budget
@@ -50,8 +49,6 @@ _PROTOCOL_WORDS = re.compile(
 )
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 20
-#: Tables are followed through this many imports.
-TABLE_DEPTH = 3
 #: Names of classes that hold options.
 CONFIGURATION = re.compile(r"config|cfg|arg|option|setting|param|^opts?$", re.IGNORECASE)
 
@@ -350,7 +347,7 @@ class Program:
         """The function or class in a table of the program: `STEPS["amp"]`; as a value."""
         if not isinstance(expression, ast.Subscript):
             return None
-        found = self._table(expression.value, function.module, TABLE_DEPTH)
+        found = table_of(expression.value, function.module, self._project)
         if found is None:
             return None
         table, home = found
@@ -360,7 +357,7 @@ class Program:
         entry = table.entries.get(key)
         if entry is not None:
             return self.find_callable(entry, home.body)
-        return self._known(self._registered(table, home, key))
+        return self._known(registered_under(key, table, home, self._project))
 
     def _any_entry(self, table: Table, home: Module) -> Value:
         """What any key of a table may give, if all of it is known."""
@@ -370,61 +367,10 @@ class Program:
             return None
         return ("choice", tuple(found))
 
-    def _table(
-        self, expression: ast.expr, module: Module, depth: int
-    ) -> tuple[Table, Module] | None:
-        """A table and the module that holds it, through imports."""
-        dotted = module.resolve(expression)
-        if dotted is None:
-            own = tables_of(module).get(expression.id) if isinstance(expression, ast.Name) else None
-            return (own, module) if own is not None else None
-        parent, _, name = dotted.rpartition(".")
-        home = self._project.module_named(parent, module) if parent else None
-        return self._table(ast.Name(name, ast.Load()), home, depth - 1) if home and depth else None
-
-    def _registered(self, table: Table, home: Module, key: str) -> Function | Class | None:
-        """What some module registers under a key, if it is one thing."""
-        found: list[Function | Class] = []
-        for registrar in table.registrars:
-            others = self._project.mentioning(home, registrar.name)
-            for module in (home, *itertools.islice(others, CALLER_LIMIT)):
-                found += registered(module, key, self._names(registrar, module))
-        return found[0] if len(found) == 1 else None
-
     def find_requested(self, call: ast.Call, function: Function) -> tuple[Value, Request] | None:
-        """What a call asks a registry of the program for: `STEPS.build(dict(type="AmpStep"))`."""
-        request = request_of(call, function)
-        registry = self._registry(request.registry, function.module) if request else None
-        if request is None or registry is None:
-            return None
-        name, home = registry
-        others = self._project.mentioning(home, name)
-        found: list[Function | Class] = []
-        for module in dict.fromkeys(
-            (home, function.module, *itertools.islice(others, CALLER_LIMIT))
-        ):
-            is_registry = functools.partial(self._is_registry, registry, module)
-            found += registered_in(module, request.key, is_registry)
-        return (self._known(found[0]), request) if len(found) == 1 else None
-
-    def _registry(
-        self, expression: ast.expr, module: Module, depth: int = TABLE_DEPTH
-    ) -> tuple[str, Module] | None:
-        """The name of a registry and the module that holds it, through imports."""
-        dotted = module.resolve(expression)
-        if dotted is None:
-            name = expression.id if isinstance(expression, ast.Name) else ""
-            return (name, module) if name in registries_of(module) else None
-        parent, _, name = dotted.rpartition(".")
-        home = self._project.module_named(parent, module) if parent else None
-        if home is None or not depth:
-            return None
-        return self._registry(ast.Name(name, ast.Load()), home, depth - 1)
-
-    def _is_registry(
-        self, registry: tuple[str, Module], module: Module, expression: ast.expr
-    ) -> bool:
-        return self._registry(expression, module) == registry
+        """What a call asks a registry of the program for, as a value."""
+        found = requested(call, function, self._project)
+        return (self._known(found[0]), found[1]) if found is not None else None
 
     def _requested(self, module: Module) -> Iterator[Function | Class]:
         """Everything that a module asks registries for."""
@@ -432,16 +378,6 @@ class Program:
             found = self.find_requested(site.node, site.function)
             if found is not None and found[0] is not None:
                 yield found[0][1]
-
-    def _names(self, wanted: Function, module: Module) -> Callable[[ast.expr], bool]:
-        """Whether an expression at the top of a module names a function."""
-
-        def named(expression: ast.expr) -> bool:
-            if module is wanted.module and module.resolve(expression) is None:
-                return last_name(expression) == wanted.name
-            return self._project.named(expression, module.body) is wanted
-
-        return named
 
     def _imported(self, module: Module) -> list[tuple[str, str, Function | Class]]:
         """Imported functions and classes that are read: the name in a call, dotted, the symbol.
