@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.target_torch import Version
+from amplint.code.meanings import Imported
 from amplint.code.module import CallSite, Function, Module
-from amplint.code.scopes import Imported, Scopes
+from amplint.code.scopes import Scopes
 from amplint.code.tree import walk
 from amplint.values.objects import Objects
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from amplint.code.lookups import Lookups
+from amplint.code.meanings import Meaning
 from amplint.code.module import Class, Function, Module, build_module
-from amplint.code.scopes import Meaning
 from amplint.errors import UnreadableFile
 from amplint.source.parsing import parse
 from amplint.source.reading import SourceFile, decode

@@ -11,116 +11,24 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 from amplint.code.by_name import read_by_name
 from amplint.code.imports import star_module, taken_from
+from amplint.code.meanings import (
+    PLAIN_STATEMENTS,
+    Bound,
+    Imported,
+    Meaning,
+    Scope,
+    latest,
+    runs_before,
+)
 from amplint.code.tree import COMPREHENSIONS, children
 
 #: `a = b` is followed through this many names.
 _ALIASES = 8
 _BUILTINS = frozenset(dir(builtins))
-_PLAIN_STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Delete)
-
-
-class Bound(NamedTuple):
-    """One place that binds a name.
-
-    Args:
-        node: what binds: a name, a parameter, a part of an import, a definition, a handler.
-        statement: the innermost statement around it; None for a parameter.
-        always: whether it runs whenever the body of its scope has run so far.
-    """
-
-    node: ast.AST
-    statement: ast.AST | None
-    always: bool
-
-
-@dataclass(slots=True, eq=False)
-class Scope:
-    """A module, a function, a lambda, a class body, a comprehension, or type parameters.
-
-    Args:
-        bindings: by name, what binds it here, in source order.
-        reads: the names read here; they may be bound further out.
-        elsewhere: names that `global` (True) or `nonlocal` (False) takes out of the scope.
-    """
-
-    node: ast.AST
-    parent: Scope | None
-    bindings: dict[str, list[Bound]] = field(default_factory=dict)
-    reads: list[ast.Name] = field(default_factory=list)
-    elsewhere: dict[str, bool] = field(default_factory=dict)
-
-    @property
-    def is_class(self) -> bool:
-        """Whether the functions inside it do not see its names."""
-        return isinstance(self.node, ast.ClassDef)
-
-    @property
-    def is_module(self) -> bool:
-        """Whether its names are global."""
-        return self.parent is None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Meaning:
-    """What a name means at a place.
-
-    Args:
-        name: as the place spells it.
-        scope: where it is bound; None for a builtin or an unknown name.
-        bounds: what may have bound it by then, in source order; several in different branches.
-        kind: "local", "closure", "global", "builtin" or "unknown".
-    """
-
-    name: str
-    scope: Scope | None
-    bounds: tuple[Bound, ...]
-    kind: str
-
-    @property
-    def imports(self) -> tuple[Bound, ...]:
-        """Those that are parts of imports."""
-        return tuple(bound for bound in self.bounds if isinstance(bound.node, ast.alias))
-
-    @property
-    def definition(self) -> ast.AST | None:
-        """The function or class statement that alone may have bound it, or None."""
-        node = self.bounds[0].node if len(self.bounds) == 1 else None
-        return node if isinstance(node, _DEFINITIONS) else None
-
-    @property
-    def other_name(self) -> ast.expr | None:
-        """`b` or `b.c` if `a = b` or `a = b.c` alone may have bound it, else None."""
-        statement = self.bounds[0].statement if len(self.bounds) == 1 else None
-        if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            return None
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        is_target = any(target is self.bounds[0].node for target in targets)
-        return statement.value if is_target and _is_chain(statement.value) else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Imported:
-    """A name that an import binds.
-
-    Args:
-        name: in the code.
-        dotted: what it stands for; for `import a.b` that is `a`.
-        alias: the part of the statement.
-        statement: the import.
-        scope: where the name is bound.
-    """
-
-    name: str
-    dotted: str
-    alias: ast.alias
-    statement: ast.Import | ast.ImportFrom
-    scope: Scope
 
 
 class Scopes:
@@ -183,9 +91,9 @@ class Scopes:
             return Meaning(name, None, (), kind)
         bounds = owner.bindings[name]
         if read is not None and owner is scope:
-            bounds = [bound for bound in bounds if _runs_before(bound, read)] or bounds
+            bounds = [bound for bound in bounds if runs_before(bound, read)] or bounds
         kind = "closure" if owner is not scope else "local"
-        return Meaning(name, owner, _latest(bounds), "global" if owner.is_module else kind)
+        return Meaning(name, owner, latest(bounds), "global" if owner.is_module else kind)
 
     def owner(self, name: str, scope: Scope | None) -> Scope | None:
         """The scope that binds what a scope reads under a name; None if none does."""
@@ -398,9 +306,6 @@ class Scopes:
         return readers
 
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
 class _Builder:
     """Walks a tree once, keeping track of the statement and of whether it always runs."""
 
@@ -554,7 +459,7 @@ _SPECIAL: dict[type[ast.AST], Callable[..., None]] = {
     ast.ExceptHandler: _Builder.handler,
     **dict.fromkeys(COMPREHENSIONS, _Builder.comprehension),
     **dict.fromkeys((ast.MatchAs, ast.MatchStar, ast.MatchMapping), _Builder.pattern),
-    **dict.fromkeys((*_PLAIN_STATEMENTS, ast.With, ast.AsyncWith), _Builder.plain),
+    **dict.fromkeys((*PLAIN_STATEMENTS, ast.With, ast.AsyncWith), _Builder.plain),
     **dict.fromkeys((ast.If, ast.For, ast.AsyncFor, ast.While, ast.Match), _Builder.sometimes),
     ast.Try: _Builder.tries,
     **{
@@ -570,13 +475,6 @@ def _every_argument(arguments: ast.arguments) -> list[ast.arg]:
     return found + [rest for rest in (arguments.vararg, arguments.kwarg) if rest is not None]
 
 
-def _is_chain(expression: ast.expr | None) -> bool:
-    """Whether an expression is a name, or an attribute of one."""
-    while isinstance(expression, ast.Attribute):
-        expression = expression.value
-    return isinstance(expression, ast.Name)
-
-
 def _roots(bounds: Iterable[Bound]) -> Iterator[str]:
     """Names that the values of assignments start with, where those are names or attributes."""
     for bound in bounds:
@@ -586,26 +484,3 @@ def _roots(bounds: Iterable[Bound]) -> Iterator[str]:
                 value = value.value
             if isinstance(value, ast.Name):
                 yield value.id
-
-
-def _runs_before(bound: Bound, read: ast.Name) -> bool:
-    """Whether a binding stands before a name of the same scope that reads it."""
-    place: ast.AST = bound.node
-    if isinstance(bound.statement, _PLAIN_STATEMENTS):
-        place = bound.statement  # its value is read before its target is bound
-    if bound.statement is None:
-        return True
-    if isinstance(place, (*_DEFINITIONS, ast.ExceptHandler)):
-        return place.lineno <= read.lineno
-    ends = (getattr(place, "end_lineno", 0), getattr(place, "end_col_offset", 0))
-    return ends <= (read.lineno, read.col_offset)
-
-
-def _latest(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
-    """Bindings of which one is the last that ran: the last that always runs, and later ones."""
-    found: list[Bound] = []
-    for bound in bounds:
-        if isinstance(getattr(bound.node, "ctx", None), ast.Del):
-            continue
-        found = [bound] if bound.always else [*found, bound]
-    return tuple(found)

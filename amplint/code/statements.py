@@ -66,3 +66,24 @@ def assignments_of(
         for node in walk(expression):
             if isinstance(node, ast.NamedExpr):
                 yield node.target, node.value
+
+
+def test_of_case(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
+    """The test that the pattern of a `case` stands for; None for any but values."""
+    pattern = case.pattern
+    if isinstance(pattern, ast.MatchValue):
+        return ast.copy_location(ast.Compare(subject, [ast.Eq()], [pattern.value]), subject)
+    if isinstance(pattern, ast.MatchSingleton):
+        constant = ast.copy_location(ast.Constant(pattern.value), subject)
+        return ast.copy_location(ast.Compare(subject, [ast.Is()], [constant]), subject)
+    if isinstance(pattern, ast.MatchOr):
+        values = [part.value for part in pattern.patterns if isinstance(part, ast.MatchValue)]
+        if len(values) == len(pattern.patterns):
+            options = ast.copy_location(ast.Tuple(values, ast.Load()), subject)
+            return ast.copy_location(ast.Compare(subject, [ast.In()], [options]), subject)
+    return None
+
+
+def catches_all(case: ast.match_case) -> bool:
+    """Whether the pattern of a `case` is a name, or `_`."""
+    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from amplint.code.by_name import written_by_name
 from amplint.code.module import Function
+from amplint.code.statements import catches_all, test_of_case
 from amplint.code.tree import TRIES
 from amplint.flow.assignments import Assignments
 from amplint.flow.budget import BudgetExceeded, Cost
@@ -478,9 +479,9 @@ class Interpreter(Assignments):
         for case in node.cases:
             if not states:
                 break
-            test = _pattern_test(node.subject, case)
+            test = test_of_case(node.subject, case)
             if test is None:
-                chosen, states = states, ([] if _catches_all(case) else states)
+                chosen, states = states, ([] if catches_all(case) else states)
             else:
                 chosen, states = self.branch(test, states, frame)
             if case.guard is not None:
@@ -554,25 +555,6 @@ def _after_training(state: State, node: ast.stmt, frame: Frame) -> State:
     state.typestate[("flag", "after")] = True
     state.note("leave", node, frame.function, None)
     return state
-
-
-def _pattern_test(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
-    pattern = case.pattern
-    if isinstance(pattern, ast.MatchValue):
-        return ast.copy_location(ast.Compare(subject, [ast.Eq()], [pattern.value]), subject)
-    if isinstance(pattern, ast.MatchSingleton):
-        constant = ast.copy_location(ast.Constant(pattern.value), subject)
-        return ast.copy_location(ast.Compare(subject, [ast.Is()], [constant]), subject)
-    if isinstance(pattern, ast.MatchOr):
-        values = [part.value for part in pattern.patterns if isinstance(part, ast.MatchValue)]
-        if len(values) == len(pattern.patterns):
-            options = ast.copy_location(ast.Tuple(values, ast.Load()), subject)
-            return ast.copy_location(ast.Compare(subject, [ast.In()], [options]), subject)
-    return None
-
-
-def _catches_all(case: ast.match_case) -> bool:
-    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None
 
 
 def _going_on(change: Callable[..., list[State]]) -> Callable[..., Outcome]:

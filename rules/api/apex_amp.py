@@ -71,7 +71,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.code.scopes import Imported, Scopes
+from amplint.code.meanings import Imported
+from amplint.code.scopes import Scopes
 from amplint.expectations import NOTHING_TO_RUN
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule

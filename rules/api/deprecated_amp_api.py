@@ -115,8 +115,9 @@ from amplint.amp.old_amp import (
     stands_beside_newer,
 )
 from amplint.amp.target_torch import Version, target_torch
+from amplint.code.meanings import Imported
 from amplint.code.module import Function, Module
-from amplint.code.scopes import Imported, Scopes
+from amplint.code.scopes import Scopes
 from amplint.expectations import NOTHING_TO_RUN
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import code_of

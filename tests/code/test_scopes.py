@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from amplint.code.scopes import Scope, Scopes
+from amplint.code.meanings import Scope
+from amplint.code.scopes import Scopes
 
 KINDS = {
     "module": ("f = 1\nf", ["global"]),
