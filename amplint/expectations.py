@@ -62,7 +62,6 @@ class Expectation:
             and that a backward was seen), "objects" (no model or optimizer went through
             unknown hands), "place" (nothing more: only where and when the line runs).
         shapes: whether it depends on the shapes or dtypes of data.
-        device: the kind of device that it needs, "" for any.
     """
 
     kind: str
@@ -76,11 +75,6 @@ class Expectation:
     events: frozenset[str] = frozenset()
     relies_on: str = "protocol"
     shapes: bool = False
-    device: str = ""
-
-    def fits(self, device: str) -> bool:
-        """Whether a run on this device ("cpu", "cuda:0") can show it."""
-        return self.device in ("", device.partition(":")[0])
 
 
 def breaks(*slugs: str) -> tuple[Expectation, ...]:

@@ -21,7 +21,7 @@ from amplint.findings import Evidence, Finding
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
-from amplint.probe.predictions import can_show, expectations
+from amplint.probe.predictions import expectations
 from amplint.probe.prober import Prober, Repair, Verdict, not_probed
 from amplint.probe.process import Worker
 from amplint.source.parsing import parse
@@ -205,7 +205,7 @@ class _Session:
         return [self._probed[index] for index in sorted(self._probed)]
 
     def _probe(self, finding: Finding, worker: Worker, torch: str) -> Verdict:
-        if not can_show(finding.code, self._device):
+        if not expectations(finding.code):
             return not_probed(finding)
         name = finding.filename
         if name not in self._builders:

@@ -186,6 +186,9 @@ DOUBTS = {
         "`{subject}` in line {row} does not touch scaler, optimizer or gradients",
         "an observer or a schedule of the tables in `modules`, or a project's own function",
     ),
+    "on-gpu": Doubt(
+        "`{subject}` is on the GPU there", "a run in which the code moves the model to CUDA"
+    ),
     # What may keep the program from accepting what is needed.
     "machine": Doubt(
         "the machine is such that {detail}", "a failure on every machine", About.INPUT

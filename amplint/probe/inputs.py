@@ -10,10 +10,11 @@ from amplint.probe.domains import Option
 from amplint.probe.messages import Decision, RunResult
 
 #: Decisions about data and the machine, which no caller of a function determines.
-_SURROUNDINGS = re.compile(r"^len\(|@\d+$|^nan in |^os\.|^torch\.")
+_SURROUNDINGS = re.compile(r"^len\(|@\d+$|^nan in |^os\.|^torch\.(?!load\(|hub)")
 #: Decisions that go against what a tensor really holds, if they are not the first option.
 _DATA = re.compile(r"^\w+@\d+$")
 _ABOUT = re.compile(r"^\w+\(")
+_MEMBER = re.compile(r"^contains\((.*), (.*)\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ def is_surroundings(path: str) -> bool:
 
 
 def is_machine(path: str) -> bool:
-    """Whether a decision is about what the machine or the version of torch can do."""
-    return path.startswith("torch.")
+    """Whether a decision is about what the machine or the version of torch can do; what is in
+    a file that torch reads is not."""
+    return path.startswith("torch.") and not path.startswith(("torch.load(", "torch.hub"))
 
 
 def root_of(path: str) -> str:
@@ -80,6 +82,9 @@ def describe(need: Need, options: dict[str, Option]) -> str:
         return f"`{given}` " + ("= None" if decision.choice else "given")
     if decision.path.startswith("len("):
         return _batches(need)
+    member = _MEMBER.match(decision.path)
+    if member is not None:
+        return f"`{member[2]} {'in' if decision.choice else 'not in'} {member[1]}`"
     condition = _condition(need)
     leaf = decision.path.rpartition(".")[2]
     option = options.get(leaf) if "." in decision.path else None

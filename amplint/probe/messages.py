@@ -27,6 +27,11 @@ SMALL = "torch.nn is small"
 PATIENCE = 3.0
 
 
+def membership(path: str, entry: object) -> str:
+    """The path of the decision whether something is in what stands at a path."""
+    return f"contains({path}, {entry!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One file of the user's project that definitions may be loaded from.

@@ -28,6 +28,7 @@ from amplint.probe.predictions import needs_data, predict, rows_of
 from amplint.probe.preferences import Compared, Truth, demands, fits
 from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
+from amplint.probe.straight import is_straight
 from amplint.source.positions import split_lines
 from amplint.view import FileView
 
@@ -186,6 +187,20 @@ class PlanBuilder:
     def is_sparse(self) -> bool:
         """Whether the file has to do with sparse gradients."""
         return "sparse" in self.view.module.source.lower()
+
+    def names_arguments(self, row: int) -> bool:
+        """Whether no call in a line unpacks its arguments."""
+        return not any(
+            isinstance(argument, ast.Starred) or argument.arg is None
+            for site in self.view.module.calls
+            if site.node.lineno <= row <= (site.node.end_lineno or row)
+            for argument in (*site.node.args, *site.node.keywords)
+            if isinstance(argument, (ast.Starred, ast.keyword))
+        )
+
+    def is_straight(self, row: int) -> bool:
+        """Whether nothing in its function decides whether a line is reached, but loops."""
+        return is_straight(self.function_at(row).body, row)
 
     def text_of(self, row: int) -> str:
         """A line of the checked file."""
@@ -421,7 +436,11 @@ class PlanBuilder:
         for test, holds in (*self._assumptions(finding), *self._guards(finding)):
             for path, value in demands(test, holds):
                 wanted.setdefault(path, value)
-        chosen: dict[str, Any] = {}
+        chosen: dict[str, Any] = {
+            path: value.holds
+            for path, value in wanted.items()
+            if path.endswith(")") and isinstance(value, Truth)
+        }
         for domain in domains:
             if domain.path in wanted:
                 fitting = [v for v in domain.values if fits(v, wanted[domain.path])]

@@ -18,11 +18,6 @@ def expectations(code: str) -> tuple[Expectation, ...]:
     return rule.probe
 
 
-def can_show(code: str, device: str) -> bool:
-    """Whether a run on this device ("cpu", "cuda:0") can show a finding of this code."""
-    return any(expected.fits(device) for expected in expectations(code))
-
-
 def needs_data(code: str) -> bool:
     """Whether what a finding of this code shows depends on shapes or dtypes of data."""
     return any(expected.shapes for expected in expectations(code))
@@ -35,7 +30,7 @@ def why_not(code: str) -> str:
 
 
 def predict(finding: Finding) -> tuple[Prediction, ...]:
-    """What a run of the finding's code has to show, on whatever device; empty where none can."""
+    """What a run of the finding's code has to show; empty where none can."""
     here = rows_of(finding)
     return tuple(
         Prediction(

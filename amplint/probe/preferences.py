@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from amplint.code.expressions import path_text
+from amplint.probe.messages import membership
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -51,6 +52,9 @@ def demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, Truth | Compared
         for value in test.values if decided else test.values[:1]:
             yield from demands(value, holds)
     elif isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if isinstance(test.ops[0], (ast.In, ast.NotIn)):
+            yield from _memberships(test, holds is isinstance(test.ops[0], ast.In))
+            return
         path = path_text(test.left)
         constant = test.comparators[0]
         if path is None or not isinstance(constant, ast.Constant):
@@ -64,6 +68,13 @@ def demands(test: ast.expr, holds: bool) -> Iterator[tuple[str, Truth | Compared
         path = path_text(test)
         if path is not None:
             yield path, Truth(holds)
+
+
+def _memberships(test: ast.Compare, holds: bool) -> Iterator[tuple[str, Truth]]:
+    """Whether a constant is in something, as a run decides it."""
+    path = path_text(test.comparators[0])
+    if path is not None and isinstance(test.left, ast.Constant):
+        yield membership(path, test.left.value), Truth(holds)
 
 
 def fits(value: Any, wanted: Truth | Compared) -> bool:

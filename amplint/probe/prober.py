@@ -25,7 +25,7 @@ from amplint.probe.messages import Decision, Note, Omission, Request
 from amplint.probe.modules import is_launcher, is_observer
 from amplint.probe.outcomes import nothing_shown, passes
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
-from amplint.probe.predictions import can_show, expectations, why_not
+from amplint.probe.predictions import expectations, why_not
 from amplint.probe.replay import replay
 from amplint.probe.search import (
     Budget,
@@ -57,8 +57,8 @@ CALLER_RUNS = 16
 _ADJUSTMENTS = 4
 
 
-#: Doubts about losses and optimizers, by the path at which they stand.
-_PASSED_IN = frozenset({"connected", "optimizer-class"})
+#: Doubts about losses, optimizers and models, by the path at which they stand.
+_PASSED_IN = frozenset({"connected", "optimizer-class", "on-gpu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Prober:
 
     def probe(self, finding: Finding) -> Verdict:
         """The evidence that executing the finding's code gives."""
-        if not can_show(finding.code, self._device):
+        if not expectations(finding.code):
             return not_probed(finding)
         budget = Budget(self._runner, runs=self._runs, seconds=self._seconds)
         judge = Judge(finding, self._builder, budget)
@@ -285,7 +285,8 @@ class Prober:
                 and not self._is_default(decision, case.planned)
             )
 
-        needed = needs(trial, holds, budget, is_open)
+        always = judge.is_about_form(case.shown) and self._builder.is_straight(case.shown.row)
+        needed = () if always else needs(trial, holds, budget, is_open)
         # Nobody sets a number of rounds to have none.
         needed = tuple(need for need in needed if not is_round_count(need, case.planned))
         case = replace(case, needed=needed)

@@ -47,6 +47,18 @@ def _is_invented(trial: Trial) -> Callable[[Role], bool]:
     return is_invented
 
 
+def keeps_its_scalers(result: RunResult) -> bool:
+    """Whether the code has built every scaler itself, and nobody unknown has got one: then what
+    it calls cannot call them, whatever it is called."""
+    built = [event for event in result.events if event.kind == "scaler"]
+    return (
+        bool(built)
+        and all("stands-for" not in event.facts for event in built)
+        and not any(note.kind == "scaler-class" for note in result.notes)
+        and not any("scaler" in call.kinds for call in result.opaque)
+    )
+
+
 def may_be_the_same(result: RunResult) -> list[str]:
     """The paths of several scalers that the probe made up: who passes them may pass one."""
     paths = [e.facts["stands-for"] for e in result.events if "stands-for" in e.facts and e.scaler]

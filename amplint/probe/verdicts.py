@@ -36,6 +36,7 @@ from amplint.probe.traces import (
     has_model_of_ours,
     is_never_fed,
     is_second_call,
+    keeps_its_scalers,
     may_be_the_same,
     owners,
     shares_invented_parameters,
@@ -48,6 +49,9 @@ from amplint.probe.traces import (
 #: vanishes beside a large scale; and a large one, because a threshold may not be reached by
 #: small gradients.
 SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
+#: The largest initial scale that is tried, where a limit is far above invented gradients: a
+#: scale that trainings with small gradients do grow to.
+LARGEST_SCALE = 2.0**22
 #: What is measured of all steps of a training: some steps are not enough.
 _ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
 #: Codes about a value that is missing: they show at the first use of a scaler, before any
@@ -73,6 +77,8 @@ _ABOUT_GRADIENTS = kinds_about(About.WAY, About.SIZE, About.GRADIENT)
 OTHER_SOURCES = "the functions that the loss comes from"
 #: Codes about gradients that are scaled when they are applied.
 _APPLIES_SCALED = frozenset({"AMP112"})
+#: What Python says of arguments that a function does not have, or lacks.
+_FORM = re.compile(r"^TypeError: .*(unexpected keyword argument|required positional argument)")
 #: Exceptions about the probe's own objects, as `type(x)(1)` gives for an unknown `x`.
 _OWN_WORDS = re.compile(r"\b(?:StandIn\w*|SoftTensor|SoftSize|TinyModel)\b")
 #: What a function must have received, itself or in an object, to call a scaler.
@@ -149,8 +155,6 @@ class Judge:
         """
         artefact = None
         for prediction, expected in zip(trial.plan.predictions, self._expectations):
-            if not expected.fits(trial.request.device):
-                continue
             if prediction.kind == "raises":
                 shown = self._raised(trial, prediction, expected)
             elif prediction.kind == "gradients":
@@ -317,7 +321,7 @@ class Judge:
     def _measure(self, trial: Trial) -> tuple[Request, RunResult, tuple[int, float, float]] | None:
         """The first run at a larger scale whose gradients differ, what it gave, and the norms."""
         reference = self._budget.run(replace(trial.request, init_scale=SMALL_SCALE))
-        for scale in (trial.request.init_scale, LARGE_SCALE):
+        for scale in (trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE):
             larger = replace(trial.request, init_scale=scale)
             result = self._budget.run(larger)
             found = difference(reference, result)
@@ -368,10 +372,12 @@ class Judge:
             yield Note("skipped", row=statement.row, detail=statement.reason)
         for row in filter(None, map(against_data, result.decisions)):
             yield Note("data", row=row)
+        yield from (note for note in result.notes if note.kind == "on-gpu")
         if expected.relies_on == "place":
             return
+        own = by_order and keeps_its_scalers(result)
         for call in result.opaque:
-            if by_order and not _may_call_a_scaler(call):
+            if by_order and (own or not _may_call_a_scaler(call)):
                 continue
             schedules = call.kinds == ("optimizer",) and makes_schedules(call.name)
             if not schedules and not is_observer(call.name):
@@ -470,6 +476,11 @@ class Judge:
             return True
         disabled: Request = replace(shown.trial.request, enabled=False)
         return self._passes(self._budget.run(disabled), shown)
+
+    def is_about_form(self, shown: Shown) -> bool:
+        """Whether it is the names and the number of a call's arguments that torch refuses: then
+        no value of anything makes a difference, as long as the text names them all."""
+        return _FORM.search(shown.words) is not None and self._builder.names_arguments(shown.row)
 
     def is_past(self, results: Iterable[RunResult], shown: Shown) -> bool:
         """Whether any of some runs gets past the line."""

@@ -46,6 +46,8 @@ class Run:
         self.watches_operations = any(
             prediction.kind in OPERATIONS for prediction in self.plan.predictions
         )
+        #: Told every torch function, where a run is about what CUDA's autocast refuses.
+        self.refuses: Callable[[str, Any, Any], None] | None = None
         self.uses = project.uses()
         self.events: list[Event] = []
         self.steps: list[tuple[int, tuple[float | None, ...]]] = []

@@ -12,7 +12,10 @@ from amplint.probe.messages import Raised
 
 TORCH = str(Path(torch.__file__).parent)
 PROBE = str(Path(__file__).parent)
-SOFT = str(Path(PROBE) / "soft.py")
+#: Where torch's C++, which has no frames, is called for the user's code.
+CALLERS = frozenset(
+    {(str(Path(PROBE) / "soft.py"), "call"), (str(Path(PROBE) / "banned.py"), "_refuse")}
+)
 #: Lines that are told of the way to an exception.
 MOST_CALLS = 20
 AMP = f"{TORCH}/amp/"
@@ -58,6 +61,6 @@ def _inside(error: BaseException) -> str:
 
 
 def _is_call(error: BaseException) -> bool:
-    """Whether torch's C++, which has no frames, raised it where a soft tensor calls it."""
+    """Whether torch's C++ raised it where the probe calls it for the user's code."""
     code = frames_of(error)[-1][0].f_code
-    return code.co_filename == SOFT and code.co_name == "call"
+    return (code.co_filename, code.co_name) in CALLERS

@@ -26,6 +26,8 @@ from amplint.runtime.instrument import CLIPS
 ABOUT_SHAPES = re.compile(r"inplace operation|invalid gradient|shape|size|dimension")
 
 
+#: How much of each parameter is added to an invented loss.
+FELT = 0.01
 #: Nodes between a scaled loss and the loss: a product, and what casts it.
 MULTIPLE_DEPTH = 4
 
@@ -104,6 +106,21 @@ def _fed(roots: list[Any], leaves: list[Any]) -> list[Any]:
     run.note("connected", "the loss")
     nothing = torch.stack([parameter.float().mean() for parameter in trained]).sum() * 0
     return [roots[0] + nothing.to(roots[0].dtype), *roots[1:]]
+
+
+def felt(loss: torch.Tensor) -> torch.Tensor:
+    """An invented loss with a gradient for each parameter that it hangs on: a softmax over the
+    only entry of an invented tensor, for one, has none, whatever the real one has."""
+    copies = {id(current().world.ghost), *_next_to([loss])}
+    with torch._C.DisableTorchFunction():
+        leaves = [
+            leaf.float().mean()
+            for leaf in leaves_of([loss])
+            if id(leaf) not in copies and leaf.is_floating_point() and leaf.numel()
+        ]
+        if not leaves or not torch.is_grad_enabled():
+            return loss
+        return loss + FELT * torch.stack(leaves).sum().to(loss.dtype)
 
 
 def _next_to(roots: list[Any]) -> set[int]:

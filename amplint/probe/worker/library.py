@@ -33,6 +33,9 @@ class Settings(dict):  # type: ignore[type-arg]
             value = Settings(f"{self._amp_path}.{key}", value)
         super().__setitem__(key, value)
 
+    def __missing__(self, key: str) -> Any:
+        return values.make(f"{self._amp_path}.{key}")
+
     def __getitem__(self, key: str) -> Any:
         value = super().__getitem__(key)
         if not isinstance(value, (bool, int, float, str)):
@@ -46,10 +49,7 @@ class Settings(dict):  # type: ignore[type-arg]
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        try:
-            return self[name]
-        except KeyError:
-            return values.make(f"{self._amp_path}.{name}")
+        return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value

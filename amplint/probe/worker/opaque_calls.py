@@ -49,6 +49,10 @@ SHAPES = (
     "einops.layers.torch.Reduce",
 )
 MAPPING = frozenset({"items", "keys", "values"})
+#: What somebody who has it can train with.
+KEPT = frozenset({"scaler", "optimizer"})
+#: Objects in objects in which a scaler is looked for, and how many of each depth.
+HOLDERS_DEPTH, MOST_HELD = 3, 200
 
 
 def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,7 +69,7 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         if not PROGRAM.search(path):
             run.note("launcher", path, detail=args[0].__name__)
         return launched(args[0], kwargs.get("args", args[1:]))
-    if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
+    if len(args) == 1 and not kwargs and _is_defined(args[0]):
         is_function = isinstance(args[0], types.FunctionType)
         return watched(path, decorated(args[0])) if is_function else args[0]
     if name in MAPPING and not args:
@@ -98,6 +102,13 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if any(tensor.is_floating_point() for tensor in tensors) or tensors:
         return _hanging_on(path, tensors, modules)
     return standins.StandIn(f"{path}()", owner=modules[0] if modules else None)
+
+
+def _is_defined(thing: Any) -> bool:
+    """Whether something may be decorated: a function or class that has a name."""
+    return isinstance(thing, type) or (
+        isinstance(thing, types.FunctionType) and thing.__name__ != "<lambda>"
+    )
 
 
 def ask(path: str, passed: list[Any]) -> None:
@@ -225,25 +236,61 @@ def report(path: str, passed: list[Any]) -> None:
         run.opaque.setdefault(Handed(path, run.row(), tuple(sorted(kinds))), None)
 
 
+def keep(path: str, value: Any) -> None:
+    """Remember that something unknown now holds a scaler or an optimizer, or what calls them."""
+    if not KEPT.isdisjoint(_kinds(value)):
+        report(path, [value])
+
+
 def _kinds(thing: Any) -> Iterable[str]:
     """What it is of things that matter; what holds a scaler is as good as the scaler."""
     for part in (thing, *_carried(thing)):
         yield from _kinds_of(part)
-        members = getattr(part, "__dict__", None)
-        if not isinstance(members, dict) or isinstance(part, types.ModuleType):
-            continue
-        if any(isinstance(member, torch.amp.GradScaler) for member in members.values()):
+        if _holds_scaler(part):
             yield "scaler"
 
 
-def _carried(thing: Any) -> Iterable[Any]:
-    """The object of a bound method, and what a function has closed over."""
+def _holds_scaler(thing: Any) -> bool:
+    """Whether a scaler is among the attributes of an object, of those in it, and so on."""
+    level, seen = [thing], {id(thing)}
+    for _ in range(HOLDERS_DEPTH):
+        inner: list[Any] = []
+        for holder in level:
+            members = getattr(holder, "__dict__", None)
+            if isinstance(holder, (types.ModuleType, type, torch.Tensor)):
+                continue
+            if isinstance(members, dict):
+                inner += members.values()
+            if isinstance(holder, dict):
+                inner += holder.values()
+            elif isinstance(holder, (list, tuple)):
+                inner += tuple.__iter__(holder) if isinstance(holder, tuple) else holder
+        if any(isinstance(member, torch.amp.GradScaler) for member in inner):
+            return True
+        level = [item for item in inner[:MOST_HELD] if id(item) not in seen]
+        seen.update(map(id, level))
+    return False
+
+
+def _carried(thing: Any, depth: int = HOLDERS_DEPTH) -> Iterable[Any]:
+    """The object of a bound method, what a function has closed over, and its globals; the same
+    of functions among them."""
     if isinstance(thing, types.MethodType):
         yield thing.__self__
-    elif isinstance(thing, types.FunctionType):
-        for cell in thing.__closure__ or ():
-            with contextlib.suppress(ValueError):  # not bound yet
-                yield cell.cell_contents
+        thing = thing.__func__
+    if not isinstance(thing, types.FunctionType):
+        return
+    found: list[Any] = []
+    for cell in thing.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not bound yet
+            found.append(cell.cell_contents)
+    names = thing.__globals__
+    is_bound = getattr(names, "has", names.__contains__)
+    found += [names[name] for name in thing.__code__.co_names if is_bound(name)]
+    for part in found:
+        yield part
+        if depth and isinstance(part, CALLED):
+            yield from _carried(part, depth - 1)
 
 
 def _kinds_of(thing: Any) -> Iterable[str]:

@@ -11,6 +11,8 @@ import collections
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from amplint.probe.worker.context import Run, current
 
 MATTERING = frozenset({"scaler", "optimizer", "model"})
@@ -19,6 +21,7 @@ CONTAINERS = (list, tuple, set, dict, collections.deque, collections.defaultdict
 Fill = Callable[[], None] | None
 #: Objects in objects that are looked at.
 DEPTH = 2
+_NONE: frozenset[str] = frozenset()
 
 
 def _looked_into(slot: Any) -> None:
@@ -124,6 +127,8 @@ def is_hook(run: Run, path: str) -> bool:
 def open_slots(run: Run, made: Any, path: str, depth: int = DEPTH) -> None:
     """Mark the empty slots of an object that the probe has built."""
     for name, value in list(getattr(made, "__dict__", {}).items()):
+        if name in _of_torch(made):
+            continue
         inner = f"{path}.{name}"
         slot = value
         if value is None and is_hook(run, f"self.{name}"):
@@ -134,6 +139,13 @@ def open_slots(run: Run, made: Any, path: str, depth: int = DEPTH) -> None:
             open_slots(run, value, inner, depth - 1)
         if slot is not value:
             made.__dict__[name] = slot
+
+
+def _of_torch(made: Any) -> frozenset[str]:
+    """Attributes that torch itself keeps in an object: nobody registers anything there by hand."""
+    if isinstance(made, torch.nn.Module):
+        return frozenset(vars(torch.nn.Module()))
+    return frozenset({"state", "defaults"}) if isinstance(made, torch.optim.Optimizer) else _NONE
 
 
 def opened(value: Any, path: str, fill: Fill = None) -> Any:

@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 
-from amplint.probe.worker import opaque_calls, values, words
+from amplint.probe.messages import membership
+from amplint.probe.worker import loose, opaque_calls, values, words
 from amplint.probe.worker.arity import unpacked
 from amplint.probe.worker.context import current
+from amplint.probe.worker.soft import call as soft_call
 from amplint.probe.worker.soft import is_freed
 
 UNBOUND = object()
@@ -166,6 +168,11 @@ class StandInModule(StandInBase, torch.nn.Module):
                 raise
         return super().__getattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, torch.nn.Parameter):
+            vars(self).pop(name, None)  # what was invented for it
+        super().__setattr__(name, value)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return torch.nn.Module.__call__(self, *args, **kwargs)
 
@@ -250,8 +257,7 @@ class StandIn:
         if current().declares and isinstance(value, (bool, int, float, str)):
             value = values.Declared(f"{get(self, '_path')}.{name}", value)
         bound = get(self, "_value")
-        if isinstance(value, (torch.amp.GradScaler, torch.optim.Optimizer)):
-            opaque_calls.report(f"{get(self, '_path')}.{name}", [value])
+        opaque_calls.keep(f"{get(self, '_path')}.{name}", value)
         if isinstance(bound, (torch.nn.Module, torch.optim.Optimizer)):
             setattr(bound, name, value)
         else:
@@ -289,7 +295,7 @@ class StandIn:
 
     def __contains__(self, entry: Any) -> bool:
         what = entry if isinstance(entry, (str, int)) else "x"
-        return bool(current().choose(f"contains({get(self, '_path')}, {what!r})", (False, True)))
+        return bool(current().choose(membership(get(self, "_path"), what), (False, True)))
 
     def __getitem__(self, index: Any) -> Any:
         value = get(self, "_value")
@@ -305,6 +311,7 @@ class StandIn:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         key = repr(index) if isinstance(index, (int, str)) else "..."
+        opaque_calls.keep(f"{get(self, '_path')}[{key}]", value)
         get(self, "_items")[key] = value
 
     def __delitem__(self, index: Any) -> None:
@@ -420,9 +427,7 @@ class StandIn:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from amplint.probe.worker.soft import call
-
-        return call(func, args, kwargs or {})
+        return soft_call(func, args, kwargs or {})
 
 
 def _operation(name: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
@@ -481,7 +486,8 @@ def operand(thing: Any, other: Any) -> Any:
     trained = get(thing, "_owner") is not None or current().request.trainable_inputs
     if isinstance(other, torch.Tensor) and trained:
         return thing._amp_bind("tensor")
-    return number(thing)
+    found = number(thing)
+    return loose.loose(found) if "()" in get(thing, "_path") else found
 
 
 def number(thing: Any) -> Any:
@@ -535,6 +541,14 @@ def _compared_with_another(
         equal = bool(current().choose(path, (False, True)))
         return equal == (function is operator.eq)
     return function(number(thing), number(other))
+
+
+def _loose_tensor() -> Any:
+    return values.tensor("()")
+
+
+loose.Loose.amp_tensor = staticmethod(_loose_tensor)
+loose.Loose.amp_call = staticmethod(soft_call)
 
 
 def concrete(thing: Any, kind: str) -> Any:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from amplint.probe.messages import SMALL
 from amplint.probe.worker import (
+    banned,
     gradient_patches,
     opaque_calls,
     operations,
@@ -37,6 +38,7 @@ from amplint.probe.worker.soft import (
     soften,
     tensors_in,
 )
+from amplint.probe.worker.torch_names import ABOUT_DTYPES
 from amplint.probe.worker.world import Loader, Sampler
 from amplint.runtime.instrument import CLIPS
 
@@ -97,6 +99,10 @@ def install(run: Run) -> None:
     if run.virtual_cuda:
         run.remark("CUDA is virtual: everything runs on the CPU, with a CPU GradScaler")
         virtual_cuda.install()
+        if any(prediction.pattern == banned.WORDS for prediction in run.plan.predictions):
+            refusals = banned.Refusals(run)
+            refusals.install()
+            run.refuses = refusals.called
 
 
 def watched() -> dict[tuple[str, str], Any]:
@@ -125,6 +131,9 @@ class Devices(TorchFunctionMode):
         if func is torch.device:
             return func(*args, **(kwargs or {}))  # code asks for its type
         kwargs = dict(kwargs or {})
+        refuses = current().refuses
+        if refuses is not None:
+            refuses(name, args, kwargs)
         if self._virtual:
             if name in IDENTITIES and args:
                 return args[0]
@@ -197,7 +206,7 @@ def _scalers(run: Run) -> None:
     def new_scale(self: Any, outputs: Any) -> Any:
         outputs = standins.concrete(outputs, "loss")
         if isinstance(outputs, SoftTensor):
-            outputs = plain(outputs)
+            outputs = gradient_patches.felt(plain(outputs))
         with torch._C.DisableTorchFunction():
             return soften(scale(self, outputs))
 
@@ -349,7 +358,8 @@ def _layers() -> None:
             given = tensors_in([args, kwargs])
             loose = small or any(isinstance(value, SoftTensor) for value in given)
             loose = loose or _INVENTED_SIZE in self.__dict__
-            if not loose or is_amp_failure(error) or not _is_torchs(self):
+            told = is_amp_failure(error) or ABOUT_DTYPES.search(str(error)) is not None
+            if not loose or told or not _is_torchs(self):
                 raise
             current().remark("shapes of tensors are not followed")
             parameters = list(self.parameters())

@@ -341,8 +341,8 @@ def _getattr(thing: Any, name: Any, *default: Any) -> Any:
 
 
 def _next(items: Any, *default: Any) -> Any:
-    if isinstance(items, SoftTensor):
-        return soft()
+    if isinstance(items, (SoftTensor, torch.nn.Module)):
+        return soft()  # a generator of data may be called like one of images
     return next(items, *default)
 
 

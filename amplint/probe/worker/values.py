@@ -87,13 +87,18 @@ def _loss(run: Run, path: str) -> Any:
     return connected([soft(), parameters])
 
 
+def _device(run: Run, path: str) -> Any:
+    world(run).invented_devices.append(path)
+    return torch.device("cuda" if run.virtual_cuda else run.request.device)
+
+
 MAKERS: dict[str, Callable[[Run, str], Any]] = {
     "scaler": _scaler,
     "optimizer": lambda run, path: world(run).optimizer(path),
     "model": lambda run, path: world(run).model(path),
     "loss": _loss,
     "loader": lambda run, path: named_loader(path),
-    "device": lambda run, path: torch.device("cuda" if run.virtual_cuda else run.request.device),
+    "device": _device,
 }
 
 

@@ -151,6 +151,7 @@ def _virtual_autocast() -> None:
         on_cuda = not isinstance(device_type, str) or device_type.startswith("cuda")
         kind = "cpu" if on_cuda else device_type
         enabled = bool(standins.concrete(enabled, "flag"))
+        self._amp_on_cuda = on_cuda
         self._amp_explicit = isinstance(dtype, torch.dtype)
         if not self._amp_explicit:
             dtype = torch.float16 if on_cuda else None

@@ -95,6 +95,23 @@ class Sampler:
         """Nothing depends on it."""
 
 
+class Batches:
+    """The iterator of a loader, which knows how many batches the loader has."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = list(batches)
+        self._left = iter(self._batches)
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._left)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
 class Loader:
     """A few batches of soft tensors."""
 
@@ -110,7 +127,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         count = len(self)
         real = data.batches(self.dataset, self.batch_size, count)
-        return iter(real or [soft() for _ in range(count)])
+        return Batches(real or [soft() for _ in range(count)])
 
     def __next__(self) -> Any:
         self._amp_served += 1
@@ -164,6 +181,8 @@ class World:
         self._scalers: dict[str, Any] = {}
         #: Optimizers that were made before any model was seen take every later one.
         self._open: list[Any] = []
+        #: Paths of devices that nobody has named.
+        self.invented_devices: list[str] = []
         #: The path of the object that is being made up; "" while nothing is.
         self.inventing = ""
         #: All optimizers of the run, the user's own included; set by whoever watches them.
