@@ -55,7 +55,7 @@ OTHER_OPTIONS = frozenset(
     # of the scripts
     | {"--codes", "--needs", "--min-recall", "--recipe", "--limit", "--misses", "--json"}
     | {"--markdown", "--list", "--start", "--every", "--seconds", "--min-share", "--execute"}
-    | {"--forced", "--truth", "--listed"}
+    | {"--forced", "--truth", "--listed", "--part", "--sheets", "--lists", "--in"}
     | {"--report", "--links", "--tree", "--programs", "--files", "--keep", "--kills"}
 )
 

@@ -151,10 +151,18 @@ def test_what_never_got_a_scaler_calls_none(ask: Asks) -> None:
         "diffusion.on_end(lambda: scaler.update())",
         "diffusion.end = Ends(scaler).update",
         "diffusion.attach(Ends(Ends(scaler)))",
+        "diffusion.attach([lambda: scaler.update()])",
+        "diffusion.attach(ends=partial(finish, scaler))",
+        "diffusion.attach({'end': Ends(scaler).update})",
     ],
 )
 def test_what_got_one_may_call_it(ask: Asks, handed: str) -> None:
     ends = """\
+from functools import partial
+
+def finish(scaler):
+    scaler.update()
+
 class Ends:
     def __init__(self, scaler):
         self.inner = scaler
@@ -187,8 +195,13 @@ def train(model, optimizer, loader):
 """
 
 
-def test_a_function_that_was_handed_over_has_its_globals(ask: Asks) -> None:
-    assert ask("AMP105", STEP, GLOBAL).status != "confirmed"
+CLASS = "class Last:\n    def end(self):\n        scaler.update()\n\ndef finish"
+
+
+@pytest.mark.parametrize("handed", ["finish", "[finish]", "Last", "Last()", "[Last()]"])
+def test_what_was_handed_over_has_its_globals(ask: Asks, handed: str) -> None:
+    source = GLOBAL.replace("(finish)", f"({handed})").replace("def finish", CLASS)
+    assert ask("AMP105", STEP, source).status != "confirmed"
 
 
 # -- what a model keeps for torch ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import itertools
@@ -51,6 +52,7 @@ SHAPES = (
 MAPPING = frozenset({"items", "keys", "values"})
 #: What somebody who has it can train with.
 KEPT = frozenset({"scaler", "optimizer"})
+PLAIN_CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 #: Objects in objects in which a scaler is looked for, and how many of each depth.
 HOLDERS_DEPTH, MOST_HELD = 3, 200
 
@@ -63,8 +65,9 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     ask(path, passed)
     if path in run.holders:
         report(path, [run.holders[path]])
-    if any(isinstance(thing, CALLED) for thing in passed):
-        report(path, [thing for thing in passed if isinstance(thing, CALLED)])
+    callbacks = [thing for thing in passed if isinstance(thing, (*CALLED, type))]
+    if callbacks:
+        report(path, callbacks)
     if args and isinstance(args[0], types.FunctionType) and LAUNCHER.search(name):
         if not PROGRAM.search(path):
             run.note("launcher", path, detail=args[0].__name__)
@@ -251,25 +254,43 @@ def _kinds(thing: Any) -> Iterable[str]:
 
 
 def _holds_scaler(thing: Any) -> bool:
-    """Whether a scaler is among the attributes of an object, of those in it, and so on."""
+    """Whether a scaler is among the parts of something, of those in it, and so on."""
     level, seen = [thing], {id(thing)}
     for _ in range(HOLDERS_DEPTH):
-        inner: list[Any] = []
-        for holder in level:
-            members = getattr(holder, "__dict__", None)
-            if isinstance(holder, (types.ModuleType, type, torch.Tensor)):
-                continue
-            if isinstance(members, dict):
-                inner += members.values()
-            if isinstance(holder, dict):
-                inner += holder.values()
-            elif isinstance(holder, (list, tuple)):
-                inner += tuple.__iter__(holder) if isinstance(holder, tuple) else holder
-        if any(isinstance(member, torch.amp.GradScaler) for member in inner):
+        inner = [part for holder in level for part in _parts_of(holder)]
+        if any(isinstance(part, torch.amp.GradScaler) for part in inner):
             return True
-        level = [item for item in inner[:MOST_HELD] if id(item) not in seen]
+        level = [part for part in inner[:MOST_HELD] if id(part) not in seen]
         seen.update(map(id, level))
     return False
+
+
+def _parts_of(holder: Any) -> Iterable[Any]:
+    """What who has something can reach: entries, attributes, what functions and methods know."""
+    if isinstance(holder, (types.ModuleType, torch.Tensor, str, int, float)):
+        return
+    if isinstance(holder, CALLED):
+        yield from _carried(holder, 0)
+    elif isinstance(holder, functools.partial):
+        yield from (holder.func, *holder.args, *holder.keywords.values())
+    elif isinstance(holder, dict):
+        yield from dict.values(holder)
+    elif isinstance(holder, PLAIN_CONTAINERS):
+        base = next(kind for kind in PLAIN_CONTAINERS if isinstance(holder, kind))
+        yield from base.__iter__(holder)
+    kind = holder if isinstance(holder, type) else type(holder)
+    if _is_users(kind):
+        yield from (part for part in vars(kind).values() if isinstance(part, types.FunctionType))
+    members = None if kind is holder else getattr(holder, "__dict__", None)
+    if isinstance(members, dict):
+        yield from members.values()
+
+
+def _is_users(kind: type) -> bool:
+    """Whether any method of a class is the project's."""
+    codes = (getattr(member, "__code__", None) for member in vars(kind).values())
+    mine = current().project.is_mine
+    return any(code is not None and mine(code.co_filename) for code in codes)
 
 
 def _carried(thing: Any, depth: int = HOLDERS_DEPTH) -> Iterable[Any]:
