@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amplint.code.arguments import parameters
 from amplint.code.dataflow import Binding
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
@@ -43,6 +44,17 @@ def returned(function: Function) -> list[ast.expr]:
         for node in function.nodes
         if isinstance(node, ast.Return) and node.value is not None
     ]
+
+
+def delegate(getter: Function) -> ast.expr | None:
+    """The object whose attributes a `__getattr__` gives as its own: `return getattr(self.inner, name)`."""
+    results = returned(getter)
+    if len(results) != 1 or not isinstance(results[0], ast.Call) or len(results[0].args) != 2:
+        return None
+    asked, name = results[0].args
+    wanted = [*parameters(getter)][1:2]
+    is_same = isinstance(name, ast.Name) and wanted == [name.id]
+    return asked if is_same and last_name(results[0].func) == "getattr" else None
 
 
 def plain_annotation(annotation: ast.expr) -> ast.expr:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from amplint.code.arguments import Parameter, optional
 from amplint.code.expressions import last_name
-from amplint.code.module import Class
+from amplint.code.module import Class, Module
 
 _DECORATORS = frozenset({"dataclass", "define", "frozen", "mutable", "attrs", "s", "attributes"})
 _BASES = frozenset({"NamedTuple", "BaseModel", "BaseSettings", "Struct"})
@@ -52,6 +52,33 @@ def record_parameters(family: Iterable[Class]) -> Mapping[str, Parameter]:
     """
     names = [name for item in reversed([*family]) for name in fields_of(item)]
     return optional(dict.fromkeys(names))
+
+
+def is_named_tuple(owner: Class) -> bool:
+    """Whether the objects of a record are taken apart by place: its fields, in order."""
+    return any(_word(base, owner) == "NamedTuple" for base in owner.bases)
+
+
+def tuple_fields(made: ast.expr, module: Module) -> list[str]:
+    """The fields that `namedtuple("Parts", "model scaler")` declares, in order; none if it is none."""
+    if not isinstance(made, ast.Call) or len(made.args) < 2:
+        return []
+    if (module.resolve(made.func) or "") not in ("collections.namedtuple", "typing.NamedTuple"):
+        return []
+    try:
+        fields = ast.literal_eval(made.args[1])
+    except ValueError:
+        fields = _typed_fields(made.args[1])
+    if isinstance(fields, str):
+        return fields.replace(",", " ").split()
+    return [item for item in fields if isinstance(item, str)]
+
+
+def _typed_fields(fields: ast.expr) -> list[str]:
+    """The names in `[("model", nn.Module), ("scaler", GradScaler)]`."""
+    pairs = fields.elts if isinstance(fields, (ast.List, ast.Tuple)) else []
+    names = [item.elts[0] for item in pairs if isinstance(item, ast.Tuple) and item.elts]
+    return [item.value for item in names if isinstance(item, ast.Constant)]
 
 
 def keeps_values(owner: Class) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters, values_read
-from amplint.code.module import Class, Function, Module, walk
+from amplint.code.module import CallSite, Class, Function, Module, enclosing_class, walk
 from amplint.code.unbound import is_cut_off
 from amplint.flow.absence import leaves_each_out, unproved
 from amplint.flow.budget import BudgetExceeded
@@ -285,7 +285,7 @@ class _Engine:
             if reached and answer.confirms(item):
                 return False
             seen = seen or reached or not answer.complete
-        return seen or self._subclasses_refute(item)
+        return seen
 
     def _is_called_out_of_sight(self, entry: Function) -> bool:
         """Whether calls of a function are known, but not followed, or others got it to call it."""
@@ -315,14 +315,16 @@ class _Engine:
         return known[key]
 
     def _subclasses_refute(self, item: Found) -> bool:
-        """Whether every subclass of an abstract class completes it so that the path is gone."""
+        """Whether only objects of subclasses run a method, and the path is gone with each of them."""
         entry = item.entry
-        if entry.owner is None or not is_abstract(entry.owner, self.program):
+        heirs = self.program.subclasses(entry.owner) if entry.owner is not None else []
+        if entry.owner is None or not heirs:
             return False
-        heirs = self.program.subclasses(entry.owner)
-        return bool(heirs) and not any(
-            self._completed(entry, heir).confirms(item) for heir in heirs
-        )
+        objects = self.program.objects
+        if objects.is_made(entry.owner) and not is_abstract(entry.owner, self.program):
+            return False
+        run = [heir for heir in heirs if objects.is_made(heir) or not objects.subclasses(heir)]
+        return not any(self._completed(entry, heir).confirms(item) for heir in run)
 
     def _completed(self, entry: Function, heir: Class) -> _Followed:
         """What an entry does to the objects of a subclass."""
@@ -335,7 +337,7 @@ class _Engine:
     def _never_done(self, reported: set[ast.expr]) -> Iterator[Found]:
         """Scalers that nothing in the file ever scales with, or updates."""
         for site, word in never_done(self.unit):
-            if site.node in reported:
+            if site.node in reported or self._is_shared(site):
                 continue
             text = ast.unparse(site.node.func.value)  # type: ignore[attr-defined]
             optimizer = ast.unparse(site.node.args[0]) if site.node.args else ""
@@ -344,6 +346,13 @@ class _Engine:
             verdict = Verdict(code, {"never": "yes", "slug": slug})
             links = tuple(scaler_and_optimizer(self.program, site))
             yield Found(slug, place, State(), verdict, site.function, links=links)
+
+    def _is_shared(self, site: CallSite) -> bool:
+        """Whether another file may use the scaler of a call: it is an attribute that one reads."""
+        scaler, owner = site.node.func.value, enclosing_class(site.function)  # type: ignore[attr-defined]
+        if not isinstance(scaler, ast.Attribute) or owner is None:
+            return False
+        return self.program.objects.is_read_outside(owner, scaler.attr)
 
     # -- methods of base classes that call methods of this file ------------------------------
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
-from amplint.code.arguments import parameters
+from amplint.code.arguments import is_decorated, parameters
 from amplint.code.by_name import written_by_name
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Function, Module, walk_function
@@ -331,6 +331,18 @@ def is_stub(function: Function) -> bool:
         return True
     messages = all(isinstance(item, ast.Assign) for item in told[:-1])
     return messages and _refuses(told[-1])
+
+
+def is_optional(stub: Function) -> bool:
+    """Whether a stub may stay as it is: a hook that does nothing unless a subclass replaces it."""
+    if is_decorated(stub, "abstractmethod"):
+        return False
+    return not any(_refuses(item) or _is_ellipsis(item) for item in stub.body)
+
+
+def _is_ellipsis(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and value.value is ...
 
 
 def _is_idle(statement: ast.stmt) -> bool:

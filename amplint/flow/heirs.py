@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from amplint.code.definitions import class_fields
 from amplint.code.module import Class, Function
-from amplint.flow.facts import is_stub
+from amplint.flow.facts import is_optional, is_stub
 from amplint.flow.program import Program
 
 #: Bases that add nothing to a class; and those that bring methods along, and no scaler.
@@ -47,19 +47,33 @@ def completing(function: Function, program: Program) -> list[Class]:
     owner = function.owner
     if owner is None or function.name == "__init__":
         return []
-    declared = {
-        name
-        for name in program.facts(function).callees
-        if program.find_method(owner, name) is not None and is_declared(owner, name, program)
-    }
+    declared = _declared_below(function, owner, program)
     if not declared:
         return []
+    required = {name for name, method in declared.items() if not is_optional(method)}
     return [
         heir
         for heir in program.subclasses(owner)
         if program.find_method(heir, function.name) is function
-        and not any(is_declared(heir, name, program) for name in declared)
+        and not any(is_declared(heir, name, program) for name in required)
+        and not all(is_declared(heir, name, program) for name in declared)
     ]
+
+
+def _declared_below(function: Function, owner: Class, program: Program) -> dict[str, Function]:
+    """Methods that a class only declares, and that one of its methods leads to, by name."""
+    declared: dict[str, Function] = {}
+    seen: set[str] = set()
+    pending = [function]
+    while pending:
+        fresh = program.facts(pending.pop()).callees - seen
+        seen |= fresh
+        for method in filter(None, (program.find_method(owner, name) for name in fresh)):
+            if is_stub(method):
+                declared[method.name] = method
+            else:
+                pending.append(method)
+    return declared
 
 
 def is_abstract(owner: Class, program: Program) -> bool:

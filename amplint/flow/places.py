@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amplint.amp.roles import Role, optimizer_name, scaler_name
+from amplint.code.arguments import receiver_of
 from amplint.code.by_name import read_by_name
-from amplint.code.expressions import last_name
+from amplint.code.definitions import class_fields, delegate
+from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, walk
 from amplint.flow.call import callee_name
 from amplint.flow.copies import original_of
@@ -199,8 +201,23 @@ class Places:
         key = (held[1], node.attr)
         if key not in self._fields:
             method = self.program.find_method(*key)
-            self._fields[key] = field_behind(method) if method is not None else None
+            self._fields[key] = (
+                field_behind(method) if method is not None else self._delegated(*key)
+            )
         return self._fields[key] or node.attr
+
+    def _delegated(self, owner: Class, name: str) -> str | None:
+        """The path of the field behind an attribute that only `__getattr__` can give."""
+        getter = self.program.find_method(owner, "__getattr__")
+        inner = delegate(getter) if getter is not None else None
+        receiver, _, path = (path_text(inner) or "" if inner is not None else "").partition(".")
+        if getter is None or not path.isidentifier() or receiver != receiver_of(getter):
+            return None
+        family = self.program.ancestry(owner)
+        known = path == name or any(
+            name in class_fields(item) or self.program.objects.stores(item, name) for item in family
+        )
+        return None if known else f"{path}.{name}"
 
     def part(self, whole: ast.expr, name: str, state: State, function: Function) -> str | None:
         """Canonical location of an attribute or entry."""

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.roles import Role, Roles, ScalerConstruction
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
 from amplint.code.module import CallSite, Module
 from amplint.flow.calls import HARMLESS
 from amplint.flow.facts import (
@@ -108,7 +108,7 @@ def _escapes(module: Module, roles: Roles) -> bool:
     """Whether any scaler of the file may reach code outside of it."""
     own = {function.name for function in module.functions} | set(module.classes)
     for site in module.calls:
-        if site.method in own or HARMLESS.search(site.method):
+        if site.method in own or (HARMLESS.search(site.method) and not _binds_another(site, own)):
             continue
         arguments = (*site.node.args, *(keyword.value for keyword in site.node.keywords))
         if any(_is_scaler_place(argument, site, roles) for argument in arguments):
@@ -119,6 +119,12 @@ def _escapes(module: Module, roles: Roles) -> bool:
         for node in function.nodes
         for value in _stored_values(node)
     )
+
+
+def _binds_another(site: CallSite, own: set[str]) -> bool:
+    """`partial(tools.step, scaler=scaler)`: a function of another file gets what is bound."""
+    bound = site.node.args[:1] if site.method == "partial" else []
+    return any(last_name(item) not in own for item in bound)
 
 
 def _is_scaler_place(node: ast.expr, site: CallSite, roles: Roles) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.arguments import fill, passed
+from amplint.code.classes import method_of
 from amplint.code.dataflow import bindings_of
-from amplint.code.definitions import class_fields, returned
-from amplint.code.expressions import last_name
+from amplint.code.definitions import class_fields, delegate, returned
+from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
 from amplint.code.records import record_parameters
 from amplint.values.bindings import bound_in_scope
@@ -90,7 +91,16 @@ def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Acti
         results += (
             (declared_field(origins, item, name), rest, ()) for item in family if _has(item, name)
         )
-    return joined(results, bool(results))
+    return joined(results, bool(results)) if results else _delegated(origins, order, name)
+
+
+def _delegated(origins: Origins, order: list[Class], name: str) -> Found:
+    """What an object's `__getattr__` gives for a name that nothing else gives it."""
+    getter = method_of(order, "__getattr__")
+    inner = delegate(getter) if getter is not None else None
+    if getter is None or inner is None or path_text(inner) == f"self.{name}":
+        return Found()
+    return origins.part_of(inner, Part(name, False), getter)
 
 
 def _property(origins: Origins, prop: Function, calls: dict[Function, Activation]) -> Found:

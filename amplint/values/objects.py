@@ -26,7 +26,7 @@ from amplint.code.dataflow import (
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import callee_of, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Class, Function, Module
+from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.project import Project
 from amplint.values.displays import runs_once
 from amplint.values.kinds import (
@@ -72,6 +72,7 @@ class Objects:
         self._origins: Origins | None = None
         self._ancestries = Ancestries(self._base)
         self._heirs: dict[Module, dict[Class, list[Class]]] = {}
+        self._made: dict[Class, bool] = {}
         self._subclasses: dict[Class, tuple[Class, ...]] = {}
         self._stores: dict[Class, dict[str, list[tuple[Function, list[Binding]]]]] = {}
         self._targets: dict[ast.Call, Targets] = {}
@@ -149,6 +150,23 @@ class Objects:
                     heirs.setdefault(base, []).append(item)
             self._heirs[module] = heirs
         return self._heirs[module]
+
+    def is_made(self, owner: Class) -> bool:
+        """Whether anything in the project may make objects of a class itself, not of its heirs."""
+        if owner not in self._made:
+            self._made[owner] = bool(owner.node.decorator_list) or any(
+                owner.name in module.once(values_read) or self._makes(module, owner)
+                for module in (owner.module, *self.project.mentioning(owner.module, owner.name))
+            )
+        return self._made[owner]
+
+    def _makes(self, module: Module, owner: Class) -> bool:
+        """Whether a file calls a class."""
+        return any(
+            self.symbol(site.node.func, site.function) is owner
+            for site in module.calls
+            if owner.name in (site.method, (site.dotted or "").rpartition(".")[2])
+        )
 
     def stores(self, owner: Class, name: str) -> list[tuple[Function, list[Binding]]]:
         """The methods of a class itself that bind an attribute of `self`, and how they do."""
@@ -276,6 +294,18 @@ class Objects:
             for module in (home, *self.project.storing(home, name))
             for item in module.once(outside_stores).get(name, ())
         ]
+
+    def is_read_outside(self, owner: Class, name: str) -> bool:
+        """Whether another file reads an attribute that objects of a class may have."""
+        heirs = self.subclasses(owner)
+        return any(
+            isinstance(node, ast.Attribute)
+            and node.attr == name
+            and (path_text(node.value) != "self" or enclosing_class(function) in heirs)
+            for module in self.project.mentioning(owner.module, name)
+            for function in module.functions
+            for node in function.nodes
+        )
 
     def arguments(self, function: Function, name: str) -> Arguments:
         """What the known callers pass for a parameter."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.code.arguments import fill, optional, passed
 from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
 from amplint.code.definitions import plain_annotation
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, enclosing_class
+from amplint.code.records import is_named_tuple, record_parameters, tuple_fields
 from amplint.values import datafiles
 from amplint.values.bindings import bound_in_scope
 from amplint.values.conditions import equality
@@ -109,11 +111,11 @@ def _filled(
         return []
     found: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
     for scope in _scopes_filling(origins, path, function):
-        for fill in fills_of(scope).get(path, ()):
-            if fill.is_element:
-                each = origins.of(fill.value, scope)
+        for each_fill in fills_of(scope).get(path, ()):
+            if each_fill.is_element:
+                each = origins.of(each_fill.value, scope)
             else:
-                each = origins.part_of(fill.value, Part(..., True), scope)
+                each = origins.part_of(each_fill.value, Part(..., True), scope)
             found.append((each, Firmness.CHOICE, ()))
     return found
 
@@ -262,10 +264,12 @@ def _part_of_call(origins: Origins, call: ast.Call, origin: Origin, part: Part) 
     dotted = origin.function.module.resolve(call.func)
     symbol = origins.objects.symbol(call.func, origin.function)
     if isinstance(symbol, Class):
-        if part.is_item:
-            return UNKNOWN
-        found = field_of_new(origins, symbol, origin, str(part.key))
+        part = _field_at(origins, symbol, part) if part.is_item else part
+        found = field_of_new(origins, symbol, origin, str(part.key)) if not part.is_item else None
         return found if found is not None else UNKNOWN
+    fields = _tuple_fields(origins, call, origin.function)
+    if fields:
+        return _field_of_tuple(origins, call, fields, part, *here)
     if isinstance(call.func, ast.Attribute) and name in _PARSE:
         if part.is_item:
             return origins.of(call, *here) if part.key == 0 else UNKNOWN
@@ -280,6 +284,42 @@ def _part_of_call(origins: Origins, call: ast.Call, origin: Origin, part: Part) 
     if name == "replace" and call.args:
         return _replaced(origins, call, part, *here)
     return _held(origins, call, part, *here)
+
+
+def _field_at(origins: Origins, owner: Class, part: Part) -> Part:
+    """The field of a named tuple that stands at a place; the place itself if it is none."""
+    family = origins.objects.ancestry(owner)
+    fields = [*record_parameters(family)] if any(map(is_named_tuple, family)) else []
+    if isinstance(part.key, int) and -len(fields) <= part.key < len(fields):
+        return Part(fields[part.key], False)
+    return part
+
+
+def _tuple_fields(origins: Origins, call: ast.Call, function: Function) -> list[str]:
+    """The fields of `Parts = namedtuple("Parts", ...)`, in whatever file, where a call makes one."""
+    bindings = origins.objects.bindings(call.func, function) or ()
+    if len(bindings) != 1 or bindings[0].value is None:
+        return []
+    return tuple_fields(bindings[0].value, bindings[0].function.module)
+
+
+def _field_of_tuple(
+    origins: Origins,
+    call: ast.Call,
+    fields: list[str],
+    part: Part,
+    function: Function,
+    activation: Activation | None,
+) -> Found:
+    """A field of a named tuple, by its name or its place."""
+    given = fill(optional(dict.fromkeys(fields)), passed(call)).given
+    if part.key is ... and len(given) == len(fields):
+        each = [origins.of(item, function, activation) for item in given.values()]
+        return joined([(found, Firmness.CHOICE, ()) for found in each], True)
+    if isinstance(part.key, int) and -len(fields) <= part.key < len(fields):
+        part = Part(fields[part.key], False)
+    value = given.get(str(part.key)) if not part.is_item else None
+    return origins.of(value, function, activation) if value is not None else UNKNOWN
 
 
 def _held(
