@@ -272,6 +272,8 @@ class _Engine:
             return False
         if item.slug == "scaler-is-none" and self._is_called_out_of_sight(entry):
             return True  # whoever does may have asked before
+        if self._subclasses_refute(item):
+            return True
         if entry not in self.entries.given and not _depends_on_callers(item):
             return False
         if not self.program.is_searched(entry):
