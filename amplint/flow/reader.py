@@ -255,15 +255,13 @@ class Reader(Truths):
             return OPAQUE
         if self._is_get(node) and _has_no_default(node):
             return self.raw(node, state, function)
-        if (chosen := self._constants_returned(node, state, function)) is not None:
-            return chosen
-        if (
-            callee_name(node) not in BOOLEAN_CALLS
-            and not (self._is_get(node) and _is_flag(node.args[-1]))
-            and self._predicate(node, state, function) is None
-        ):
-            return None
-        formula = self.formula(node, state, function)
+        if callee_name(node) in BOOLEAN_CALLS or (self._is_get(node) and _is_flag(node.args[-1])):
+            formula = self.formula(node, state, function)
+        else:
+            entered = self._entered(node, state, function)
+            if entered is not None and (chosen := self._constants_returned(*entered)) is not None:
+                return chosen
+            formula = self._predicate(node, entered, state, function)
         return ("formula", formula) if formula is not None else None
 
     def _either(self, node: ast.IfExp, state: State, function: Function) -> Value:
@@ -279,12 +277,11 @@ class Reader(Truths):
             state,
         )
 
-    def _constants_returned(self, node: ast.Call, state: State, function: Function) -> Value:
-        """The constants that a call gives of a function that only chooses one."""
-        found = self._entered(node, state, function)
-        if found is None or not isinstance(only_return(found[0]), ast.IfExp):
+    def _constants_returned(self, callee: Function, inside: State) -> Value:
+        """The constants that a function gives that only chooses one."""
+        if not isinstance(only_return(callee), ast.IfExp):
             return None
-        chosen = self._answered(*found, self.value, spoken_of)
+        chosen = self._answered(callee, inside, self.value, spoken_of)
         is_flag = kind_of(chosen) == "cases" and all(
             isinstance(item[1], bool) for _, item in chosen[2]
         )

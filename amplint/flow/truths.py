@@ -143,7 +143,7 @@ class Truths(Windows):
             return self._has(node.args[0], literal_of(node.args[1]), state, function)
         if name == "len" and len(node.args) == 1:
             return self._is_filled(node, state, function)
-        predicate = self._predicate(node, state, function)
+        predicate = self._predicate(node, self._entered(node, state, function), state, function)
         if predicate is not None:
             return predicate
         if self._is_get(node):
@@ -216,13 +216,16 @@ class Truths(Windows):
 
     # -- predicates: functions that only return a condition --------------------------------
 
-    def _predicate(self, node: ast.Call, state: State, function: Function) -> Formula:
+    def _predicate(
+        self,
+        node: ast.Call,
+        entered: tuple[Function, State] | None,
+        state: State,
+        function: Function,
+    ) -> Formula:
         """The condition that a call of a one-line predicate of the program stands for."""
-        found = self._entered(node, state, function)
-        if found is not None:
-            return self._answered(*found, self.formula, mentions)
-        if self._predicate_called(node, state, function) is not None:
-            return None
+        if entered is not None:
+            return self._answered(*entered, self.formula, mentions)
         return self._lambda_formula(node, state, function)
 
     def _entered(
