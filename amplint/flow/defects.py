@@ -24,6 +24,21 @@ GENERAL = ("AMP101", "AMP105", "AMP106")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """How an entry was followed, and what a path has asked on the way.
+
+    Args:
+        entries: the states in which it began.
+        crowded: see `amplint.flow.interpreter.Interpreter`.
+        atoms: of the tests that the path took.
+    """
+
+    entries: tuple[State, ...]
+    crowded: frozenset[int | None]
+    atoms: frozenset[tuple]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """One reported violation, before duplicates are removed.
 
@@ -32,6 +47,7 @@ class Found:
         origin: the site in another file, if the finding stands at the call that leads there.
         elsewhere: whether all events of the path happen in other files.
         links: what the report rests on.
+        run: how to follow its entry again; None where none was followed.
     """
 
     slug: str
@@ -42,6 +58,11 @@ class Found:
     origin: Site | None = None
     elsewhere: bool = False
     links: tuple[Link, ...] = ()
+    run: Run | None = None
+
+    def is_same(self, other: Found) -> bool:
+        """Whether another report is about the same mistake at the same place."""
+        return self.slug == other.slug and self.site.node is other.site.node
 
 
 def distinct(found: Iterable[Found]) -> list[Found]:

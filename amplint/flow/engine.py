@@ -7,7 +7,7 @@ nothing in the file calls, then those that no call reached.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -19,11 +19,17 @@ from amplint.code.unbound import is_cut_off
 from amplint.flow.absence import leaves_each_out, unproved
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
-from amplint.flow.defects import Found, distinct, misuse_of
-from amplint.flow.diagnosis import Diagnostician, Verdict, condition, deciding_flags
+from amplint.flow.defects import Found, Run, distinct, misuse_of
+from amplint.flow.diagnosis import (
+    Diagnostician,
+    Verdict,
+    condition,
+    deciding_flags,
+)
 from amplint.flow.entries import Entries
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
+from amplint.flow.feasibility import atoms_tested, focused, is_focused
 from amplint.flow.heirs import completing, is_abstract
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
@@ -201,8 +207,25 @@ class _Engine:
         found = [item for item in found if self._is_wanted(item)]
         found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
         found = [item for item in found if not self._callers_refute(item)]
+        found = list(self._feasible(found))
         found += self._never_done({item.site.node for item in found})
         return [item for item in found if self._is_wanted(item)]
+
+    def _feasible(self, found: list[Found]) -> Iterator[Found]:
+        """The findings that are found again where what decides about them is told apart."""
+        groups: dict[tuple, list[Found]] = {}
+        for item in found:
+            groups.setdefault((item.entry, item.slug, item.site.node), []).append(item)
+        for (entry, *_), items in groups.items():
+            runs = [item.run for item in items if item.run is not None]
+            atoms = frozenset().union(*(run.atoms for run in runs))
+            if not atoms:
+                yield from items
+                continue
+            cuts = self.program.cuts
+            again, _ = self._attempt(entry, focused(runs[0].entries, atoms), runs[0].crowded)
+            same = [item for item in again if items[0].is_same(item)]
+            yield from same if self.program.cuts == cuts else items
 
     def _callers_first(self, candidates: list[Function]) -> list[Function]:
         """Functions of the file behind those that surely call them, which decide about them."""
@@ -455,7 +478,7 @@ class _Engine:
     def _attempt(
         self,
         function: Function,
-        entries: list[State],
+        entries: Sequence[State],
         crowded: frozenset,
         *,
         waits: bool = False,
@@ -485,14 +508,17 @@ class _Engine:
                 *links_of(self.program, every, steps, flags),
                 *absence(unproved(self.program, reader, slug, site, state, steps)),
             )
+            run = Run(tuple(entries), crowded, frozenset(atoms_tested(steps, state, reader)))
             home = self._home(place, state)
             if home is place:
-                item = Found(slug, place, state.copy(), verdict, function, links=links)
+                item = Found(slug, place, state.copy(), verdict, function, links=links, run=run)
                 found.append(item)
             elif home is not None:
                 verdict.details.pop("line", None)  # of another file
                 elsewhere = self._lies_elsewhere(slug, place, state)
-                item = Found(slug, home, state.copy(), verdict, function, place, elsewhere, links)
+                item = Found(
+                    slug, home, state.copy(), verdict, function, place, elsewhere, links, run
+                )
                 found.append(item)
 
         interpreter = interpreter_for(self.program, function, report, crowded)
@@ -505,11 +531,11 @@ class _Engine:
         for state in entries:
             interpreter.calls.functions.unbind(function, state)
         try:
-            outcome = interpreter.run(frame, entries)
+            outcome = interpreter.run(frame, list(entries))
             after = [*outcome.normal, *(state for state, _ in outcome.returns)]
             if is_called_per_batch(function, self.unit, interpreter):
                 interpreter.run(frame, next_call(after, function, self.unit, interpreter))
-            if function is self.module.body:
+            if function is self.module.body and not is_focused(entries):
                 self.entries.leave_module(after)
         except BudgetExceeded:
             # What was found until here stands; silence about the rest means nothing.

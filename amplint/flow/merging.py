@@ -62,6 +62,8 @@ def merge(
         groups = _group(states, guards, dead, guards.near)
     if len(groups) > limits.near:
         groups = _group(states, guards, dead, frozenset())
+    if len(groups) > STATE_LIMIT:
+        groups = _group(states, guards, dead, frozenset(), focused=False)
     merged = [
         _join(group, guards if apart or len(groups) > 1 else None) for group in groups.values()
     ]
@@ -71,11 +73,16 @@ def merge(
 
 
 def _group(
-    states: list[State], guards: Guards, dead: Dead, names: frozenset[str] | None
+    states: list[State],
+    guards: Guards,
+    dead: Dead,
+    names: frozenset[str] | None,
+    *,
+    focused: bool = True,
 ) -> dict[tuple, list[State]]:
     groups: dict[tuple, list[State]] = {}
     for state in states:
-        groups.setdefault(state.key(guards, dead, names), []).append(state)
+        groups.setdefault(state.key(guards, dead, names, focused=focused), []).append(state)
     return groups
 
 

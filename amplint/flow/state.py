@@ -18,6 +18,8 @@ from amplint.flow.values import GUARD_KINDS, KEYED_KINDS, Value
 LIGHT = 128
 
 SWITCH = ".<enabled>"  # of a scaler: under which condition it is on
+#: Of a run that is about one finding: the atoms that tell its paths apart.
+FOCUS = ("focus",)
 EVERY = "*"  # every optimizer that has not been named yet
 
 #: A step of a witness: (kind, node, function, data), read by amplint.flow.witness.
@@ -48,7 +50,8 @@ class State:
         typestate: ("gradient", opt) -> (tag or None, scalers);
             ("stage", scaler, opt) -> (stage or None, carried over a back edge);
             ("checked", scaler) -> bool; ("havoc", scaler) -> True; ("flag", name) -> True;
-            ("renewed", opt) -> True: constructed again in the middle of a round.
+            ("renewed", opt) -> True: constructed again in the middle of a round;
+            FOCUS -> atoms.
         values: location -> value.
         facts: atom -> bool, what the path has assumed.
         trail: linked list of witness steps, newest first.
@@ -113,7 +116,12 @@ class State:
         return 1 + (len(self.values) + len(self.facts) + len(self.typestate)) // LIGHT
 
     def key(
-        self, guards: Guards, dead: Dead = NONE_DEAD, names: frozenset[str] | None = None
+        self,
+        guards: Guards,
+        dead: Dead = NONE_DEAD,
+        names: frozenset[str] | None = None,
+        *,
+        focused: bool = True,
     ) -> tuple:
         """What must agree for two states to be merged.
 
@@ -121,6 +129,7 @@ class State:
             guards: what tells states apart besides typestates.
             dead: places that nothing reads any more.
             names: of these guards only; None for all.
+            focused: also by what the run is about.
         """
         if self._telling is None or self._telling[0] is not guards:
             self._telling = (guards, *self._tell(guards.names))
@@ -130,7 +139,13 @@ class State:
             keyed = [item for item in keyed if item[0] not in dead]
         if names is not None:
             found = [item for item in found if last_part(item[0]) in names]
-        return (frozenset(found), frozenset(keyed), fixed)
+        about = self._known_in_focus() if focused and FOCUS in self.typestate else None
+        return (frozenset(found), frozenset(keyed), fixed, about)
+
+    def _known_in_focus(self) -> frozenset:
+        """The outcomes of the tests that the run is about."""
+        atoms = self.typestate[FOCUS]
+        return frozenset(item for item in self.facts.items() if item[0] in atoms)
 
     def _tell(self, guard_names: frozenset[str]) -> tuple:
         """Values of guards, values that always count, and the rest of what tells states apart."""

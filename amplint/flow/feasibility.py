@@ -1,0 +1,52 @@
+"""Whether the path of a finding holds together: its entry is followed again, with the tests on the
+path told apart.
+
+States that are merged know only what they have in common, and a later test of theirs may then
+seem to go a way that none of the merged paths can go. Where what decides about the finding is told
+apart, no merge forgets it (a counterexample that is not spurious, as in CEGAR: Clarke, Grumberg,
+Jha, Lu and Veith, CAV 2000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from amplint.flow.conditions import CONNECTIVES, Formula
+from amplint.flow.reader import Reader
+from amplint.flow.state import FOCUS, State, Step
+
+
+def focused(states: Iterable[State], atoms: frozenset[tuple]) -> tuple[State, ...]:
+    """The same states, of a run that tells paths apart by what they know of these atoms."""
+    copies = tuple(state.copy() for state in states)
+    for state in copies:
+        state.typestate[FOCUS] = atoms
+    return copies
+
+
+def is_focused(states: Iterable[State]) -> bool:
+    """Whether states are of such a run."""
+    return any(FOCUS in state.typestate for state in states)
+
+
+def atoms_tested(steps: Iterable[Step], state: State, reader: Reader) -> Iterator[tuple]:
+    """The atoms of the tests that a path takes.
+
+    Args:
+        steps: of the path.
+        state: in which it ends.
+    """
+    for kind, node, function, *_ in steps:
+        if kind == "assume":
+            yield from _atoms(reader.formula(node, state, function))
+
+
+def _atoms(formula: Formula) -> Iterator[tuple]:
+    if not isinstance(formula, tuple):
+        return
+    if formula[0] not in CONNECTIVES:
+        yield formula
+        return
+    parts = (formula[1],) if formula[0] == "not" else formula[1]
+    for part in parts:
+        yield from _atoms(part)
