@@ -223,7 +223,8 @@ class _Engine:
                 yield from items
                 continue
             cuts = self.program.cuts
-            again, _ = self._attempt(entry, focused(runs[0].entries, atoms), runs[0].crowded)
+            with self.program.beside():
+                again, _ = self._attempt(entry, focused(runs[0].entries, atoms), runs[0].crowded)
             same = [item for item in again if items[0].is_same(item)]
             yield from same if self.program.cuts == cuts else items
 

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
@@ -111,6 +112,15 @@ class Program:
         self._deciding: set[str] = set()
         self._handed: set[str] = set()
         self._models: set[str] = set()
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """A context with a budget of its own: what is found there decides nothing else."""
+        kept, self.budget = self.budget, Budget()
+        try:
+            yield
+        finally:
+            self.budget = kept
 
     def leave(self, function: Function) -> None:
         """Note that a function is left half-way: silence about the rest means nothing."""
