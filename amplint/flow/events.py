@@ -483,7 +483,13 @@ class Transitions:
             self.havoc(state, scaler)
 
     def fresh_scaler(self, state: State, scaler: str) -> None:
-        """A scaler was constructed: nothing is on its record."""
+        """A scaler was constructed: nothing is on its record.
+
+        A plain backward before may have been a trial of another model.
+        """
+        for optimizer in (*self.named(state), EVERY):
+            if self.tag(state, optimizer)[0] is Gradient.PLAIN:
+                self._set_tag(state, optimizer, None)
         for key in [key for key in state.typestate if key[0] == "renewed"]:
             del state.typestate[key]
         for key in [
@@ -495,7 +501,13 @@ class Transitions:
         state.typestate[("checked", scaler)] = False
 
     def renew(self, state: State, optimizer: str) -> None:
-        """An optimizer was constructed where another one took part in an open round."""
+        """An optimizer was constructed, perhaps where another one took part in an open round.
+
+        Gradients that were there before may be of another model.
+        """
+        gradient, _ = self.tag(state, EVERY)
+        if gradient is not None and gradient not in ABSENT:
+            self._set_tag(state, optimizer, None)
         for key, (stage, _) in _stages(state):
             if key[2] == optimizer and stage in (Stage.UNSCALED, Stage.STEPPED):
                 del state.typestate[key]

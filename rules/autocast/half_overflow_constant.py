@@ -3,7 +3,7 @@
 A constant outside float16's range goes into a tensor that is float16 under autocast.
 
 ## What it does
-Flags `masked_fill`, `fill_`, `full_like`, `full`, `clamp`, `index_fill`, `pad` and their like with a finite
+Flags `masked_fill`, `fill_`, `full_like`, `full`, `index_fill`, `pad` and their like with a finite
 constant beyond 65504, on a tensor that autocast has computed in float16 (the result of a matrix
 product, a convolution or a linear layer, through views and products with numbers), or that is
 cast with `.half()`. The autocast may stand in the training loop of another file.
@@ -69,7 +69,9 @@ or an attribute. `float("-inf")` is right, too, unless a row is masked completel
 A tensor is taken to be float16 only where its computation is in sight: a parameter of the function
 is unknown. Where a float16 region trains something that is not in sight, and the project builds the
 module, the finding is only `info`; so it is where a test computes something of the tensor. Operations that autocast runs in float32 on CUDA (softmax, norms, sums) end it.
-`torch.where` and indexed assignment are not flagged: they store infinity instead of raising.
+`torch.where` and indexed assignment are not flagged: they store infinity instead of raising. Nor is
+`clamp`: its CUDA kernel computes with float32 limits and does not raise (`launch_clamp_scalar` in
+`aten/src/ATen/native/cuda/TensorCompare.cu`; the CPU kernel does raise).
 
 ## References
 - PyTorch, Automatic Mixed Precision package: CUDA Ops that can autocast to float16
@@ -129,24 +131,17 @@ _METHODS = {
     "fill_": (0,),
     "fill_diagonal_": (0,),
     "new_full": (1,),
-    "clamp": (0, 1),
-    "clamp_": (0, 1),
-    "clamp_min": (0,),
-    "clamp_max": (0,),
-    "clip": (0, 1),
 }
 #: The same for functions of torch, with the tensor as first argument.
 _FUNCTIONS = {
     "torch.masked_fill": (2,),
     "torch.full_like": (1,),
-    "torch.clamp": (1, 2),
-    "torch.clip": (1, 2),
     "torch.index_fill": (3,),
     "torch.nn.functional.pad": (3,),
 }
 #: Functions that make a tensor of the dtype that they are given.
 _MAKING = {"torch.full": (1,)}
-_KEYWORDS = frozenset(("value", "fill_value", "min", "max"))
+_KEYWORDS = frozenset(("value", "fill_value"))
 
 
 def check(view: FileView) -> Iterator[Finding]:
