@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amplint.code.module import Function
 from amplint.flow.call import Frame, callee_name
 from amplint.flow.conditions import advanced, forget
 from amplint.flow.events import Transitions
@@ -54,10 +55,18 @@ class Assignments(Expressions):
                 after = after.copy()
                 for target in targets:
                     self.bind(target, value, after, frame)
+                    if value is None and _is_something(node.value, frame.function):
+                        self._note_some(target, after, frame)
                 for location in self.calls.functions.blank(node, frame.function):
                     after.values[location] = UNBOUND
                 normal.append(after)
         return normal
+
+    def _note_some(self, target: ast.expr, state: State, frame: Frame) -> None:
+        """Note, in place, that what was assigned is not None."""
+        location = self.reader.locate(target, state, frame.function)
+        if location is not None:
+            state.facts["some", location] = True
 
     def _mark(self, node: ast.Assign, states: list[State], frame: Frame) -> list[State]:
         """`pending = SETTINGS.done`: if nobody knows the value, the tests of it tell nothing."""
@@ -174,3 +183,10 @@ def _added(operator: ast.operator, old: Value, value: Value) -> Value:
         or (value[0] == "const" and isinstance(value[1], (int, float)) and value[1] > 0)
     )
     return POSITIVE if counts and grows else None
+
+
+def _is_something(node: ast.expr, function: Function) -> bool:
+    """Whether an expression is never None: arithmetic, what `torch.nn.functional` computes."""
+    if isinstance(node, ast.Call):
+        return (function.module.resolve(node.func) or "").startswith("torch.nn.functional.")
+    return isinstance(node, ast.BinOp)
