@@ -226,7 +226,9 @@ class _Engine:
             with self.program.beside():
                 again, _ = self._attempt(entry, focused(runs[0].entries, atoms), runs[0].crowded)
             same = [item for item in again if items[0].is_same(item)]
-            yield from same if self.program.cuts == cuts else items
+            # A flag that only some of the paths pass does not decide: the merged state knows.
+            told_alike = len({item.verdict.details.get("guard") for item in same}) < 2
+            yield from same if told_alike and self.program.cuts == cuts else items
 
     def _callers_first(self, candidates: list[Function]) -> list[Function]:
         """Functions of the file behind those that surely call them, which decide about them."""
@@ -264,7 +266,8 @@ class _Engine:
             states = self.entries.states(function)
             if function in self.unfollowed:
                 self._give_arguments(function, states)
-            return self._judge(function, states)
+            found = self._judge(function, states)
+            return [item for item in found if not self._subclasses_refute(item)]
         found = [self._judge(function, self.entries.states(function, heir)) for heir in heirs]
         shared = set.intersection(*({item.site.node for item in items} for items in found))
         return [item for item in found[0] if item.site.node in shared and self._decided_here(item)]
@@ -296,8 +299,6 @@ class _Engine:
             return False
         if item.slug == "scaler-is-none" and self._is_called_out_of_sight(entry):
             return True  # whoever does may have asked before
-        if self._subclasses_refute(item):
-            return True
         if entry not in self.entries.given and not _depends_on_callers(item):
             return False
         if not self.program.is_searched(entry):
@@ -344,7 +345,7 @@ class _Engine:
         """Whether only objects of subclasses run a method, and the path is gone with each of them."""
         entry = item.entry
         heirs = self.program.subclasses(entry.owner) if entry.owner is not None else []
-        if entry.owner is None or not heirs:
+        if entry.owner is None or not heirs or self.home is not self.module:
             return False
         objects = self.program.objects
         if objects.is_made(entry.owner) and not is_abstract(entry.owner, self.program):

@@ -27,7 +27,6 @@ LEVELS = {
     ("AMP503/bad_trainer_elsewhere", "AMP503"): {
         20: "error",
         28: "error",
-        32: "error",
         36: "error",
     },
     ("AMP503/bad_out_of_sight", "AMP503"): {9: "info"},
