@@ -8,7 +8,7 @@ same file with calls of functions of the project replaced by what these do.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -89,6 +89,7 @@ def in_place(
     body = writer.block(module.tree.body, module.body, ())
     if not any(map(matters, writer.changed | writer.helpers)):
         return None
+    body = _without_unused(body, writer.helpers)
     imports = [_import_of(name, dotted) for name, dotted in sorted(writer.imports.items())]
     first = next(
         (
@@ -104,6 +105,25 @@ def in_place(
         writer.placed(),
         frozenset(writer.changed - writer.helpers),
     )
+
+
+def _without_unused(body: list[ast.stmt], helpers: Collection[Function]) -> list[ast.stmt]:
+    """The statements of a file without functions all of whose calls were written in.
+
+    Without their callers, their parameters would seem to hold their defaults.
+    """
+    written = {helper.name for helper in helpers if helper.owner is None}
+    read = {
+        last_name(node)
+        for statement in body
+        for node in walk(statement)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+    }
+    return [
+        statement
+        for statement in body
+        if not isinstance(statement, ast.FunctionDef) or statement.name not in written - read
+    ]
 
 
 def _import_of(name: str, dotted: str) -> ast.stmt:

@@ -312,10 +312,23 @@ def test_places_run_in_the_order_of_the_code(tmp_path: Path) -> None:
     source = "def f(x):\n    y = x\n    z = y\n    return z\n\n\ndef main(a):\n    b = f(a)\n    return b\n"
     found = _written(source, {}, tmp_path)
     assert found is not None
-    body = found.tree.body[1].body
+    body = found.tree.body[-1].body
     rows = [(node.lineno, node.col_offset, node.end_col_offset) for node in body[:-1]]
     assert [row for row, *_ in rows] == [8, 8]
     assert rows[0][2] <= rows[1][1]
     names = [node for node in ast.walk(body[0]) if isinstance(node, ast.Name)]
     assert [found.places[node].node.lineno for node in names] == [2, 2]
     assert all(call.lineno == 8 for node in names for call in found.places[node].calls)
+
+
+@pytest.mark.parametrize(
+    ("rest", "left"), (("", ["main"]), ("table = {0: f}\n", ["f", "main"]), ("f(2)\n", ["main"]))
+)
+def test_a_function_is_left_out_that_nobody_calls_any_more(
+    rest: str, left: list[str], tmp_path: Path
+) -> None:
+    source = f"def f(x, on=True):\n    y = x\n    return y\n\n\ndef main(a):\n    b = f(a, on=False)\n    return b\n\n\n{rest}"
+    found = _written(source, {}, tmp_path)
+    assert found is not None
+    functions = [node for node in found.tree.body if isinstance(node, ast.FunctionDef)]
+    assert [node.name for node in functions] == left
