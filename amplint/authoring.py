@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from amplint.amp import links
+from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import receiver
 from amplint.code.layout import layout_of
+from amplint.code.module import CallSite
 from amplint.findings import Finding, Link, PathStep
 from amplint.fixing.verbs import Become, Repair
 from amplint.rule import Rule
@@ -94,7 +97,15 @@ class Pattern:
         if self.candidates is not None:
             return self.candidates(view)
         sites = (site for site in view.module.calls if site.dotted in self.callees)
-        return (Candidate(site.node) for site in sites)
+        return (Candidate(site.node, links=_of_call(site)) for site in sites)
+
+
+def _of_call(site: CallSite) -> tuple[Link, ...]:
+    """What is known of a call that is found by its name alone."""
+    return (
+        links.proved("object", site.node.func, f"is {site.dotted}"),
+        links.proved("value", site.node, "is given what the pattern looks for"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +220,22 @@ def _misuses(view: FileView, rule: Rule, order: Order) -> Iterator[Finding]:
             if misuse.violation is not None and misuse.violation.slug == order.violation:
                 words = {"scaler": misuse.scaler or "scaler"}
                 message, help = order.message.format_map(words), order.help.format_map(words)
-                path, links = misuse.path, misuse.links
-                yield view.finding(rule, misuse.node, message, help, path=path, links=links)
+                rests = {"path": misuse.path, "links": misuse.links}
+                yield view.finding(rule, misuse.node, message, help, **rests)
         return
     for last in scaler_calls(view, order.methods[-1]):
         if _follows(view, order, last.node):
             words = {"scaler": receiver(last.node) or "scaler"}
             message, help = order.message.format_map(words), order.help.format_map(words)
-            yield view.finding(rule, last.node, message, help)
+            yield view.finding(rule, last.node, message, help, links=_of_order(view, order, last))
+
+
+def _of_order(view: FileView, order: Order, last: CallSite) -> tuple[Link, ...]:
+    """Whose methods these are, and that they run in this order."""
+    assert isinstance(last.node.func, ast.Attribute)
+    scaler = links.participant(view, last.node.func.value, last.function, Role.SCALER)
+    before = ", ".join(order.methods[:-1])
+    return scaler, links.proved("effect", last.node, f"runs straight behind {before}")
 
 
 def _follows(view: FileView, order: Order, last: ast.Call) -> bool:

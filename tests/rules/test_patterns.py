@@ -40,6 +40,9 @@ def test_what_a_matcher_saves_is_a_word() -> None:
     (finding,) = found(source, pattern)
     assert (finding.span.start.row, finding.message) == (2, "`a + 1` goes")
     assert finding.help == "drop `a + 1`"
+    rests = [(link.kind, link.subject, link.claim) for link in finding.links]
+    assert rests[0] == ("object", "seed", "is torch.manual_seed")
+    assert rests[1][:2] == ("value", "seed(a + 1)")
 
 
 def test_the_first_pattern_for_a_place_speaks() -> None:

@@ -7,6 +7,7 @@ torch raises, one line of reasonable length.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Mapping
 
@@ -35,11 +36,12 @@ WITHOUT_VIOLATION = (
 )
 LONGEST_MESSAGE = 160
 
-#: The rules whose findings come from the flow analysis.
-SUBSCRIBERS = (
-    *("AMP101", "AMP102", "AMP103", "AMP104", "AMP105", "AMP106", "AMP107", "AMP108", "AMP109"),
-    *("AMP110", "AMP112", "AMP113", "AMP116", "AMP117", "AMP127", "AMP201", "AMP202"),
-)
+#: The rules whose findings come from the flow analysis: they ask for misuses, or let `report` do it.
+SUBSCRIBERS = [
+    code
+    for code in rules.TABLE
+    if re.search(r"\bmisuses\(|wording import .*\breport\b", inspect.getsource(rules.load(code)))
+]
 
 
 def showing(misuse: Misuse) -> FileView:
