@@ -134,10 +134,22 @@ _BESIDE = {
         "a backward feeds weights that were stepped before, inside one and the same autocast "
         "region: its forward has used copies of the weights from before that step",
     ),
+    "weights-loaded-under-autocast": Entry(
+        "",
+        "error",
+        "weights are loaded inside an autocast region that has half-precision copies of the ones "
+        "before: the forward behind it computes with those",
+    ),
     "autocast-re-entered": Entry(
         "AMP306",
         "warning",
         "one autocast object was entered twice, and leaving it has not restored what was before",
+    ),
+    "autocast-never-entered": Entry(
+        "",
+        "warning",
+        "an autocast region is made and dropped here, and none was entered before three steps had "
+        "run: all of it runs in full precision",
     ),
     "float16-without-scaler": Entry(
         "AMP206",
@@ -154,6 +166,12 @@ _BESIDE = {
         "AMP130",
         "warning",
         "gradients are unscaled and no optimizer steps: {rounds} updates of finite gradients have "
+        "left the weights as they were",
+    ),
+    "always-cleared": Entry(
+        "AMP102",
+        "warning",
+        "gradients are cleared before this step has them: {rounds} updates of finite gradients have "
         "left the weights as they were",
     ),
     "ended-at-overflow": Entry(

@@ -18,8 +18,8 @@ import amplint
 from amplint.live import catalogue
 from amplint.live.record import Recorder, local_rank_of_process
 from amplint.protocol import VIOLATIONS
-from amplint.runtime.forwards import Kinds
 from amplint.runtime.hooks import Hooks, Switch
+from amplint.runtime.measures import Kinds
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.observer import Observer
 from amplint.runtime.places import Place, Territory

@@ -21,7 +21,7 @@ Report = Callable[..., None]
 
 @dataclass(slots=True)
 class _Idle:
-    """An optimizer whose gradients are unscaled, and which has never stepped.
+    """An optimizer whose gradients are unscaled, and which has never stepped with any.
 
     Args:
         place: where they were unscaled first.
@@ -29,6 +29,7 @@ class _Idle:
         rounds: updates since, of gradients that were finite.
         is_waiting: unscaled since the last update.
         is_still: the weights were the same when they were compared last.
+        empty: the last step that found no gradient, because they were cleared.
     """
 
     scaler: ScalerRecord
@@ -37,6 +38,7 @@ class _Idle:
     rounds: int = 0
     is_waiting: bool = True
     is_still: bool = False
+    empty: Place = NOWHERE
 
 
 class Endings:
@@ -60,6 +62,12 @@ class Endings:
         else:
             idle.is_waiting = True
 
+    def stepped_without_gradients(self, known: OptimizerRecord, place: Place) -> None:
+        """A step of an optimizer has found none, and moved nothing."""
+        idle = self._idle.get(known)
+        if idle is not None:
+            idle.empty = place
+
     def updated(self, record: ScalerRecord, skipped: bool | None) -> None:
         """`update()` has ended."""
         for known, idle in list(self._idle.items()):
@@ -81,9 +89,10 @@ class Endings:
             self._tell(idle)
 
     def _tell(self, idle: _Idle) -> None:
-        self._report(
-            "never-stepped", idle.place, idle.scaler, is_late=True, rounds=float(idle.rounds)
-        )
+        slug, place = "never-stepped", idle.place
+        if idle.empty != NOWHERE:
+            slug, place = "always-cleared", idle.empty
+        self._report(slug, place, idle.scaler, is_late=True, rounds=float(idle.rounds))
 
     def ended(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -17,42 +16,9 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from amplint.runtime.dynamo import has_compiled, keep_from_dynamo, set_eval_frame
-from amplint.runtime.measures import largest, numbers
+from amplint.runtime.measures import Kinds, Origin, largest, numbers
 from amplint.runtime.places import Place
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the first value that is not finite arose.
-
-    Args:
-        way: what it was: "input of", "output of", "loss", "scaled loss", "gradient at the output
-            of", "gradient of the weights of".
-        module: dotted name of the module, "" for none.
-        kind: class of the module.
-        place: the user's line that called it.
-    """
-
-    way: str
-    module: str
-    kind: str
-    place: Place
-
-
-@dataclass(slots=True)
-class Kinds:
-    """Dtypes of a module: of its weights, of what it gave, of gradients and of optimizer states.
-
-    `reduction` is that in which ranks add their gradients, or the hook that does it: as it is
-    configured, not as it was seen.
-    """
-
-    kind: str
-    parameter: str = ""
-    ran: str = ""
-    gradient: str = ""
-    state: str = ""
-    reduction: str = ""
+from amplint.runtime.sink import Misuse
 
 
 class _Flag(NamedTuple):
@@ -83,7 +49,7 @@ class Forwards:
         self.is_compiled = has_compiled()
         self._handles: list[Any] = []
         if not self.is_compiled:
-            self._handles.append(register_module_forward_hook(_as_hook(self._ran, fail)))
+            self._handles.append(register_module_forward_hook(as_hook(self._ran, fail)))
 
     def remove(self) -> None:
         """Take the hooks back, and let go of everything."""
@@ -114,7 +80,7 @@ class Forwards:
             kind = kind or str(tensor.dtype)
             if tensor.requires_grad and tensor.grad_fn is not None:
                 arrives = self._arrives(module, place)
-                self._handles.append(tensor.register_hook(_as_hook(arrives, self._fail)))
+                self._handles.append(tensor.register_hook(as_hook(arrives, self._fail)))
         self._modules.setdefault(id(module), (module, place, kind))
 
     def _arrives(self, module: Any, place: Place) -> Callable[[Any], None]:
@@ -222,15 +188,17 @@ def _is_traced() -> bool:
     return torch.jit.is_tracing() or (peek is not None and peek() is not None)
 
 
-def _as_hook(
+def as_hook(
     action: Callable[..., None], fail: Callable[[BaseException], None]
 ) -> Callable[..., None]:
-    """The same as a hook of torch's: never compiled, and it never raises."""
+    """The same as a hook of torch's: never compiled, and what it raises is only what was asked for."""
 
     def watched(*args: Any) -> None:
         callback = set_eval_frame(None)
         try:
             action(*args)
+        except Misuse:
+            raise
         except Exception as error:  # noqa: BLE001 - never the user's
             fail(error)
         finally:

@@ -68,7 +68,7 @@ class Hooks:
     def __init__(self, observer: Observer, switch: Switch) -> None:
         self._observer = observer
         self._switch = switch
-        observer.objects.fail = switch.fail
+        observer.objects.fail = observer.regions.fail = switch.fail
         self._patches = Patches()
         self._classes: set[type] = set()
         self._foreign: set[type] = set()
@@ -264,10 +264,15 @@ class Hooks:
             known = observer.objects.optimizer(token)
             known.is_saved = known.is_saved or known.steps > 0
 
+        def loaded(token: Any, _result: Any, raised: BaseException | None) -> None:
+            if raised is None:
+                observer.regions.loaded(token)
+
         self._wrap(Optimizer, "__init__", _first, made)
         self._wrap(Optimizer, "zero_grad", clearing, cleared)
         self._wrap(Optimizer, "state_dict", _first, saved)
         self._wrap(torch.nn.Module, "zero_grad", _first, module_cleared)
+        self._wrap(torch.nn.Module, "load_state_dict", _first, loaded)
 
         pre, post = observer.before_plain_step, observer.after_plain_step
         before, after = self._step_hook(pre), self._step_hook(post)
@@ -330,6 +335,10 @@ class Hooks:
         regions = self._observer.regions
         region_class = torch.amp.autocast_mode.autocast
 
+        def made(token: Any, _result: Any, raised: BaseException | None) -> None:
+            if raised is None:
+                regions.made(token)
+
         def entering(args: Arguments, _kwargs: Keywords) -> Any:
             regions.entering(args[0])
             return args[0]
@@ -341,6 +350,7 @@ class Hooks:
         def left(token: Any, _result: Any, _raised: BaseException | None) -> None:
             regions.left(token)
 
+        self._wrap(region_class, "__init__", _first, made)
         self._wrap(region_class, "__enter__", entering, entered)
         self._wrap(region_class, "__exit__", _first, left)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from amplint.runtime.places import Place
+
 #: Values of one tensor that shares are taken of.
 VALUES = 1024
 #: The smallest normal float16: what lies below has lost precision, or has become zero.
@@ -53,6 +55,40 @@ class Shares:
         self.still += other.still
         # A comparison with NaN is false: it has to win.
         self.top = self.top if self.top != self.top or self.top >= other.top else other.top
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the first value that is not finite arose.
+
+    Args:
+        way: what it was: "input of", "output of", "loss", "scaled loss", "gradient at the output
+            of", "gradient of the weights of".
+        module: dotted name of the module, "" for none.
+        kind: class of the module.
+        place: the user's line that called it.
+    """
+
+    way: str
+    module: str
+    kind: str
+    place: Place
+
+
+@dataclass(slots=True)
+class Kinds:
+    """Dtypes of a module: of its weights, of what it gave, of gradients and of optimizer states.
+
+    `reduction` is that in which ranks add their gradients, or the hook that does it: as it is
+    configured, not as it was seen.
+    """
+
+    kind: str
+    parameter: str = ""
+    ran: str = ""
+    gradient: str = ""
+    state: str = ""
+    reduction: str = ""
 
 
 class Pending:

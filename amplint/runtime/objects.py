@@ -156,7 +156,7 @@ class Objects:
 
     def __init__(self, place: Callable[[], Place]) -> None:
         self._place = place
-        self.fail: Callable[[BaseException], None] = _forgive
+        self.fail: Callable[[BaseException], None] = forgive
         self._scalers: dict[int, ScalerRecord] = {}
         self._by_number: dict[int, ScalerRecord] = {}
         self._optimizers: dict[int, OptimizerRecord] = {}
@@ -272,7 +272,7 @@ class Objects:
             self._holders[id(parameter)] = (weakref.ref(parameter), [*others, known.set])
 
 
-def _forgive(_error: BaseException) -> None:
+def forgive(_error: BaseException) -> None:
     """Nobody watches (any more)."""
 
 

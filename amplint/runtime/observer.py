@@ -88,7 +88,8 @@ class Observer:
         self.objects = Objects(self.place)
         self.marks = Marks()
         self.thread = _Thread()
-        self.regions = Regions(self.report, self.place, self.is_by_library)
+        here = user_place(territory.is_user)
+        self.regions = Regions(self.report, self.place, here, self.is_by_library)
         self._endings = Endings(self.report)
         self._tracker = Tracker()
         self._findings: dict[tuple[str, Place], Finding] = {}
@@ -321,7 +322,10 @@ class Observer:
         if kind == "step" and not raised:
             ran = known.ran or gradients.weight_version() != weight
             record.steps.append(None if _is_fused(known) else not ran)
-            known.steps += 1
+            if saved.gradient in ABSENT:
+                self._endings.stepped_without_gradients(known, place)
+            else:
+                known.steps += 1
             self.regions.stepped(gradients, place, record)
         elif not raised:
             self._endings.unscaled(record, known, place)

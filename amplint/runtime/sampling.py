@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from amplint.protocol import Event
-from amplint.runtime.forwards import Forwards, Kinds
-from amplint.runtime.measures import Pending, Shares, Weights, numbers, total_norm
+from amplint.runtime.forwards import Forwards
+from amplint.runtime.measures import Kinds, Pending, Shares, Weights, numbers, total_norm
 from amplint.runtime.objects import OptimizerRecord, ScalerRecord
 from amplint.runtime.observer import Feeding, Handed, Observer
 from amplint.runtime.places import Territory, user_place

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from amplint.runtime.forwards import Kinds, Origin
-from amplint.runtime.measures import Shares
+from amplint.runtime.measures import Kinds, Origin, Shares
 from amplint.runtime.objects import ScalerRecord
 from amplint.runtime.places import NOWHERE, Place
 

@@ -32,6 +32,7 @@ from amplint.runtime import (
     observer,
     places,
     regions,
+    reloads,
     sampling,
     sets,
 )
@@ -44,7 +45,7 @@ from amplint.runtime.sink import Finding
 _STEPS = 4
 MODULES = (
     *(observer, regions, sets, losses, objects, places, tracker, record, watching),
-    *(sampling, forwards, measures, endings),
+    *(sampling, forwards, measures, endings, reloads),
 )
 #: What runs before or after the training, or is no part of what is called for an event.
 _OTHER_TIMES = ("Hooks", "Switch", "Watch", "Options", "Patches")
@@ -60,6 +61,7 @@ def training() -> list[Any]:
     other = torch.optim.Adam([nn.Parameter(torch.ones(2))], 0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
     seen: list[Any] = []
+    torch.autocast("cpu", dtype=torch.float16)
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=bool(step % 2))
         with torch.autocast("cpu", dtype=torch.float16):
@@ -76,6 +78,7 @@ def training() -> list[Any]:
         optimizer.state_dict()
         net.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
+            net.load_state_dict(net.state_dict())
             net(torch.randn(4, 8)).float().mean().backward()
             optimizer.step()
         seen.extend((loss.item(), scaler.get_scale()))
