@@ -29,7 +29,7 @@ scaler = torch.amp.GradScaler("cpu")
 Nothing is executed: the rules ran, and the comment was not needed.
 
 ## Fix safety
-No fix is offered.
+No fix is offered: no fix takes a comment away, and the mistake may be that it stands on the wrong line.
 
 ## Known limits
 A comment is not judged when the rules that it names are not selected. A prefix such as `AMP1` is

@@ -52,7 +52,9 @@ optimizer.step()
 Executing the example raises the error above, on the CPU too.
 
 ## Fix safety
-No fix is offered.
+Safe: for matrix products the read becomes `fp32_precision == "tf32"`, which is what it asked for.
+Behind a setting for convolutions or recurrent layers alone there is no fix: the old switch asks about
+both.
 
 ## Known limits
 Both have to stand in one function, the new setting first, as a constant.
@@ -70,6 +72,8 @@ from amplint.amp import links
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.findings import Finding, Severity
+from amplint.fixing.statements import code_of
+from amplint.fixing.verbs import Repair, Write, safe
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -79,6 +83,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash",
     summary="TF32 set by `fp32_precision` and read by `allow_tf32`, which then raises",
+    fix="safe",
     unprobed="the switches are torch's own, and a run would leave them changed",
 )
 _MATMUL = "torch.backends.cuda.matmul.allow_tf32"
@@ -91,6 +96,9 @@ DISAGREES: Mapping[tuple[str, str], str] = {
     ("torch.backends.cudnn.conv.fp32_precision", "ieee"): _CUDNN,
     ("torch.backends.cudnn.rnn.fp32_precision", "ieee"): _CUDNN,
 }
+
+#: What needs no parentheses around a comparison in it.
+_APART = (ast.Call, ast.keyword, ast.Assign, ast.If, ast.Return)
 
 MESSAGE = "`{read}` raises `RuntimeError`: {row} sets TF32 by `fp32_precision`, and both must agree"
 HELP = "read `fp32_precision`, or use the old interface alone"
@@ -115,8 +123,17 @@ def check(view: FileView) -> Iterator[Finding]:
                     links.proved("value", setting, "says otherwise"),
                 )
                 step = view.step(setting, view.module, "the new interface sets TF32")
-                message = MESSAGE.format_map(words)
-                yield view.finding(RULE, node, message, HELP, path=(step,), links=rests)
+                message, fix = MESSAGE.format_map(words), _asked_anew(view, node)
+                yield view.finding(RULE, node, message, HELP, path=(step,), links=rests, fix=fix)
+
+
+def _asked_anew(view: FileView, read: ast.Attribute) -> Repair | None:
+    """The question in the words of the new interface, which has one answer for matrix products."""
+    if view.module.resolve(read) != _MATMUL:
+        return None
+    asked = f'{code_of(view, read.value)}.fp32_precision == "tf32"'
+    outer = view.module.scopes.parents.get(read)
+    return safe(Write(read, asked if isinstance(outer, _APART) else f"({asked})"))
 
 
 def _settings(view: FileView, function: Function) -> Iterator[tuple[ast.Assign, str]]:

@@ -63,7 +63,8 @@ place, and with a scaler on the CPU in the place of the one on CUDA the second m
 The probe does not load accelerate.
 
 ## Fix safety
-No fix is offered.
+Unsafe: the clip comes under `if accelerator.sync_gradients:`, so that each batch counts. There is no
+fix where the norm that the clip returns is used.
 
 ## Known limits
 Silent where `gradient_accumulation_steps` is left out, and where a test around the clip may depend
@@ -98,6 +99,7 @@ from amplint.code.module import CallSite
 from amplint.code.tree import walk
 from amplint.expectations import IN_A_LIBRARY
 from amplint.findings import Finding, Severity, Standing
+from amplint.fixing.verbs import Repair, Within, unsafe
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Firmness
@@ -110,6 +112,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="crash/silent",
     summary="gradients clipped on each micro-batch of `accelerator.accumulate`",
+    fix="unsafe",
     unprobed=IN_A_LIBRARY,
 )
 
@@ -154,8 +157,17 @@ def check(view: FileView) -> Iterator[Finding]:
             "accelerator": view.source_of(accelerator),
         }
         message = (STOPS if stops else SHORTENS).format_map(words)
-        path = path_of(view, setting, value)
-        yield view.finding(RULE, clip.node, message, HELP.format_map(words), path=path, links=rests)
+        help, path = HELP.format_map(words), path_of(view, setting, value)
+        fix = _once(clip, words["accelerator"])
+        yield view.finding(RULE, clip.node, message, help, path=path, links=rests, fix=fix)
+
+
+def _once(clip: CallSite, accelerator: str) -> Repair | None:
+    """The clip on the last micro-batch, where nothing reads what it returns."""
+    statement = layout_of(clip.function).statement(clip.node)
+    if not isinstance(statement, ast.Expr) or statement.value is not clip.node:
+        return None
+    return unsafe(Within(statement, f"if {accelerator}.sync_gradients:", statement))
 
 
 def _receiver(site: CallSite) -> ast.expr:
