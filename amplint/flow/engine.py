@@ -29,7 +29,7 @@ from amplint.flow.diagnosis import (
 from amplint.flow.entries import Entries
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
-from amplint.flow.feasibility import atoms_tested, focused, is_focused
+from amplint.flow.feasibility import accuses, atoms_tested, focused, is_focused
 from amplint.flow.heirs import completing, is_abstract
 from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
 from amplint.flow.leads import leading_functions, leading_words
@@ -216,10 +216,11 @@ class _Engine:
         groups: dict[tuple, list[Found]] = {}
         for item in found:
             groups.setdefault((item.entry, item.slug, item.site.node), []).append(item)
+        unfinished = frozenset(self.program.unfinished)  # more states would end there, too
         for (entry, *_), items in groups.items():
             runs = [item.run for item in items if item.run is not None]
             atoms = frozenset().union(*(run.atoms for run in runs))
-            if not atoms:
+            if not atoms or entry in unfinished or not any(map(accuses, items)):
                 yield from items
                 continue
             cuts = self.program.cuts

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from amplint.findings import Severity
 from amplint.flow.conditions import CONNECTIVES, Formula
+from amplint.flow.defects import Found
 from amplint.flow.reader import Reader
 from amplint.flow.state import FOCUS, State, Step
+from amplint.levels import level
 
 
 def focused(states: Iterable[State], atoms: frozenset[tuple]) -> tuple[State, ...]:
@@ -27,6 +30,11 @@ def focused(states: Iterable[State], atoms: frozenset[tuple]) -> tuple[State, ..
 def is_focused(states: Iterable[State]) -> bool:
     """Whether states are of such a run."""
     return any(FOCUS in state.typestate for state in states)
+
+
+def accuses(item: Found) -> bool:
+    """Whether a finding can be more than advice: what it rests on is not guessed."""
+    return level(Severity.ERROR, item.links) is not Severity.INFO
 
 
 def atoms_tested(steps: Iterable[Step], state: State, reader: Reader) -> Iterator[tuple]:
