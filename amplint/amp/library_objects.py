@@ -43,6 +43,19 @@ def imports_library(module: Module, row: LibraryClass) -> bool:
     return bool(packages & imported)
 
 
+def names_training(module: Module) -> bool:
+    """Whether a module makes, inherits or hands on a class of a library that trains.
+
+    What it only imports does nothing, and `transformers.AutoModel` is no trainer.
+    """
+    return any(
+        isinstance(node, (ast.Name, ast.Attribute))
+        and isinstance(node.ctx, ast.Load)
+        and class_row(module.resolve(node)) is not None
+        for node in module.nodes()
+    )
+
+
 def calls_on(objects: Objects, module: Module, row_name: str, *methods: str) -> Iterator[CallSite]:
     """Calls of these methods on instances of one library class."""
     for site in module.calls:

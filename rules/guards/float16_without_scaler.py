@@ -59,8 +59,8 @@ its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scal
 
 ## Known limits
 Only where the dtype is surely float16: given so, or left to CUDA's default. The loss is followed
-through plain assignments. Where a file that takes part builds a scaler, uses one, or imports a
-library that has one, nothing is said; a name that speaks of a scaler makes it `info`. Branches are
+through plain assignments. Where a file that takes part builds a scaler, uses one, or uses a
+class of a library that has one, nothing is said; a name that speaks of a scaler makes it `info`. Branches are
 compared within one function, and not under tests about AMP, precision or the device, or of a
 parameter that stays the same for the whole call.
 
@@ -77,8 +77,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from amplint.amp import links
-from amplint.amp.libraries import CLASSES
-from amplint.amp.library_objects import imports_library
+from amplint.amp.library_objects import names_training
 from amplint.amp.roles import Role, roles_of
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.uses import uses_of
@@ -378,7 +377,7 @@ def _scales(module: Module) -> Standing | None:
     """Whether a file has a scaler, or a library that does, or only names that speak of one."""
     if roles_of(module).constructions or module.once(uses_of).scalers:
         return Standing.CODE
-    if any(imports_library(module, row) for row in CLASSES):
+    if names_training(module):
         return Standing.CODE
     return Standing.GUESS if _speaks_of_scaling(module) else None
 
