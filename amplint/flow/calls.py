@@ -167,12 +167,13 @@ class Calls:
         if not any(item.reach for item in facts):
             if any(self.functions.may_use(item, call) for item in found.functions):
                 return self.events.havoc(call.state)
-            idle = bool(facts) and not found.unknown
-            idle = idle and not any(item.indirect or item.settles for item in facts)
+            idle = bool(facts) and not found.unknown and not any(item.indirect for item in facts)
             # Subclasses out of sight may complete what a class declares for its own objects.
-            if self._is_own(call) and any(map(is_stub, found.functions)):
+            if not idle or (self._is_own(call) and any(map(is_stub, found.functions))):
                 return None
-            return [(call.state, None)] if idle else None
+            settles = any(item.settles for item in facts)  # what tests ask is read where it is kept
+            value = self.reader.value(call.node, call.state, call.function) if settles else None
+            return [(call.state, value)]
         only = found.only
         # How often a loop finds it in its container is not known.
         if (

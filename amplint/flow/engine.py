@@ -187,7 +187,6 @@ class _Engine:
         body = self.module.body
         if self._may_go_wrong(body):
             found += self._judge(body, [state.copy() for state in self.entries.globals])
-        called = {name for facts in self.facts.values() for name in facts.callees}
         candidates = [
             function
             for function in self.module.functions
@@ -197,7 +196,7 @@ class _Engine:
             and not _is_context_manager(function)
         ]
         for function in sorted(candidates, key=self._is_handed_out):  # users come first
-            if function.name not in called and function not in self.inlined:
+            if function not in self.inlined and not self._is_called_here(function):
                 found += self._judge_entry(function)
         for function in self._callers_first(candidates):
             if function not in self.inlined and self._holds_a_protocol(function):
@@ -230,6 +229,17 @@ class _Engine:
             # A flag that only some of the paths pass does not decide: the merged state knows.
             told_alike = len({item.verdict.details.get("guard") for item in same}) < 2
             yield from same if told_alike and self.program.cuts == cuts else items
+
+    def _is_called_here(self, function: Function) -> bool:
+        """Whether a call of the file is known to run a function.
+
+        `self.model.train()` runs no `train` of the file.
+        """
+        return any(
+            function in self.program.targets(site.node, site.function).functions
+            for site in self.module.calls
+            if site.method == function.name
+        )
 
     def _callers_first(self, candidates: list[Function]) -> list[Function]:
         """Functions of the file behind those that surely call them, which decide about them."""
