@@ -535,7 +535,7 @@ class _Engine:
                 found.append(item)
 
         interpreter = interpreter_for(self.program, function, report, crowded)
-        interpreter.calls.events.parameters |= self.entries.owned
+        interpreter.calls.events.parameters |= self.entries.owned_in(entries)
         interpreter.calls.events.waits = waits
         if earlier is not None:
             interpreter.calls.functions.earlier = earlier.calls.functions.summaries

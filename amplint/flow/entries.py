@@ -9,6 +9,7 @@ callers in sight pass.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import first_parameter, parameters
@@ -199,6 +200,16 @@ class Entries:
             state.trail = None
         after = merge(after, self.slicer.lasting)
         return after if len(after) <= ENTRY_LIMIT else []
+
+    def owned_in(self, states: Iterable[State]) -> dict[str, frozenset[str]]:
+        """What the optimizers own that an entry's states hold: no other object's are in play."""
+        held = {
+            value[1]
+            for state in states
+            for value in state.values.values()
+            if value is not None and value[0] == "optimizer"
+        }
+        return {name: modules for name, modules in self.owned.items() if name in held}
 
     def _own_scalers(self, owner: Class) -> set[str]:
         """Scaler attributes that only this class can set: absent until the constructor does."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from amplint.amp.libraries import class_row
 from amplint.code.by_name import read_by_name
+from amplint.code.expressions import last_name
 from amplint.code.module import Function
 from amplint.flow.aliases import BOUND_EVENTS
 from amplint.flow.call import callee_name
@@ -28,6 +29,7 @@ from amplint.flow.values import (
     is_container,
     kind_of,
 )
+from amplint.values.wrappers import SAME_OBJECT
 
 #: Stable calls whose result is a bool; of any other the value itself is unknown.
 BOOLEAN_CALLS = frozenset(
@@ -244,7 +246,7 @@ class Reader(Truths):
                 return value
             if value is not None and value[0] == "scaler" and callee.attr == "scale":
                 return ("scaled", value[1])
-        copied = self._copy(node, state, function)
+        copied = self._copy(node, state, function) or self._moved(node, state, function)
         if copied is not None:
             return copied
         for argument in node.args:
@@ -286,6 +288,15 @@ class Reader(Truths):
             isinstance(item[1], bool) for _, item in chosen[2]
         )
         return None if is_flag else chosen
+
+    def _moved(self, node: ast.Call, state: State, function: Function) -> Value:
+        """The model of `model.to(device)`: what parameters are asked of gives back itself."""
+        callee = node.func
+        if not isinstance(callee, ast.Attribute) or callee.attr not in SAME_OBJECT:
+            return None
+        if last_name(callee.value) not in self.program.unit(function).slicer.models:
+            return None
+        return self.raw(callee.value, state, function)
 
     def _copy(self, node: ast.expr, state: State, function: Function) -> Value:
         """A copy of a place whose fields a path may know."""
