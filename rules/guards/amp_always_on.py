@@ -132,14 +132,17 @@ def check(view: FileView) -> Iterator[Finding]:
     scalers = [item for item in built if _is_for_cuda(view, item)]
     if not scalers:
         return
-    for region in regions:
-        choice = _other_device(view, region.function)
-        if choice is not None:
-            yield from _judge(view, region, scalers[0], choice)
-            return
+    choices = {item: _other_device(view, item.function) for item in regions}
+    wrong = [item for item in regions if choices[item] is not None]
+    if wrong:
+        yield from _judge(view, wrong, scalers, choices[wrong[0]])
 
 
-def _judge(view: FileView, region: Region, scaler: BuiltScaler, choice: Value) -> Iterator[Finding]:
+def _judge(
+    view: FileView, regions: list[Region], scalers: list[BuiltScaler], choice: Value
+) -> Iterator[Finding]:
+    """One finding for all of them, at the first region, with a fix for all."""
+    region, scaler = regions[0], scalers[0]
     devices, dtypes = region.cast.devices, region.cast.dtypes
     words = {"device": choice.content, "row": scaler.call.lineno}
     path = tuple(view.step(step.node, step.module, step.words) for step in choice.steps)
@@ -148,7 +151,7 @@ def _judge(view: FileView, region: Region, scaler: BuiltScaler, choice: Value) -
         region.link,
         Link("value", Standing.CODE, words["device"], "can be the device"),
     )
-    fix = _with_cuda(view, region, scaler)
+    fix = _with_cuda(view, regions, scalers)
     if devices == {"cuda"}:
         message = TURNS_OFF.format_map(words)
         slower = Link("damage", Standing.HARMLESS, words["device"], "trains on in float32")
@@ -160,29 +163,49 @@ def _judge(view: FileView, region: Region, scaler: BuiltScaler, choice: Value) -
         yield view.finding(RULE, region.opened, message, HELP, path=path, links=rests, fix=fix)
 
 
-def _with_cuda(view: FileView, region: Region, scaler: BuiltScaler) -> Repair | None:
-    """Switch both on only where the device is CUDA."""
-    call, torch = region.opened, torch_in(view)
-    if not isinstance(call, ast.Call) or torch is None or scaler.factory is not None:
+def _with_cuda(view: FileView, regions: list[Region], scalers: list[BuiltScaler]) -> Repair | None:
+    """Switch all of them on only where the device is CUDA."""
+    torch = torch_in(view)
+    if torch is None or any(scaler.factory is not None for scaler in scalers):
         return None
-    dotted, both = view.module.resolve(call.func), (call, scaler.call)
-    if dotted not in names.AUTOCASTS or any(len(one.args) > 1 for one in both):
+    opened = [region.opened for region in regions if isinstance(region.opened, ast.Call)]
+    calls = [*dict.fromkeys(opened), *(scaler.call for scaler in scalers)]
+    switches = {_switch(view, region, scalers, torch[0]) for region in regions}
+    if len(switches) > 1 or None in switches or any(map(_is_full, calls)):
         return None
-    if any(keyword_of(one, "enabled") or keyword_of(one, None) for one in both):
+    switch = str(switches.pop())
+    imports = torch[1] if switch.endswith("()") else ()
+    return unsafe(*(Add(call, switch, keyword="enabled") for call in calls), *imports)
+
+
+def _switch(view: FileView, region: Region, scalers: list[BuiltScaler], torch: str) -> str | None:
+    """What says that the device of a region is CUDA, there and where the scalers are built."""
+    device = _device_of(view, region.opened) if isinstance(region.opened, ast.Call) else None
+    if isinstance(device, ast.Constant):
+        return f"{torch}.cuda.is_available()"
+    if device is None or not all(
+        is_known_at(view, device, region.function, scaler.function, scaler.call)
+        for scaler in scalers
+    ):
+        return None
+    return f'{code_of(view, device)} == "cuda"'
+
+
+def _device_of(view: FileView, call: ast.Call) -> ast.expr | None:
+    """The device of an autocast; None where it is given in a way that cannot be told."""
+    dotted = view.module.resolve(call.func)
+    if dotted in names.DEVICE_AUTOCASTS:
+        return None if call.args else ast.Constant("cuda")
+    if dotted not in names.AUTOCASTS:
         return None
     named = keyword_of(call, "device_type")
-    device = named.value if named is not None else next(iter(call.args), None)
-    if dotted in names.DEVICE_AUTOCASTS or isinstance(device, ast.Constant):
-        if dotted in names.DEVICE_AUTOCASTS and call.args:
-            return None
-        switch, imports = f"{torch[0]}.cuda.is_available()", torch[1]
-    elif device is not None and is_known_at(
-        view, device, region.function, scaler.function, scaler.call
-    ):
-        switch, imports = f'{code_of(view, device)} == "cuda"', ()
-    else:
-        return None
-    return unsafe(*(Add(one, switch, keyword="enabled") for one in both), *imports)
+    return named.value if named is not None else next(iter(call.args), None)
+
+
+def _is_full(call: ast.Call) -> bool:
+    """Whether a call may have its switch already, or gets more than a device by position."""
+    named = keyword_of(call, "enabled") or keyword_of(call, None)
+    return named is not None or len(call.args) > 1
 
 
 def _is_for_cuda(view: FileView, built: BuiltScaler) -> bool:

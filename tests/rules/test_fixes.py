@@ -184,3 +184,46 @@ def test_long_code_is_written_in_full() -> None:
         f"            return {tensor}.masked_fill(mask, -1e9)\n"
     )
     assert f"torch.finfo({tensor}.dtype).min" in fixed("AMP503", text)
+
+
+ADVERSARY = (
+    HEAD
+    + """
+class Adversary:
+    def __init__(self, generator, judge):
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.generator, self.judge = generator.to(self.device), judge.to(self.device)
+        self.scaler_g = torch.amp.GradScaler("cuda")
+        self.scaler_d = torch.amp.GradScaler("cuda")
+
+    def step(self, noise, real):
+        noise, real = noise.to(self.device), real.to(self.device)
+        with torch.amp.autocast(device_type="cuda"):
+            loss = -self.judge(self.generator(noise)).mean()
+        self.scaler_g.scale(loss).backward()
+        with torch.amp.autocast("cuda"):  # the judge
+            loss = (self.judge(self.generator(noise).detach()) - self.judge(real)).mean()
+        self.scaler_d.scale(loss).backward()
+"""
+)
+
+
+def test_every_region_and_scaler_gets_the_same_switch() -> None:
+    after = fixed("AMP203", ADVERSARY)
+    assert after.count("enabled=torch.cuda.is_available()") == 4
+    assert after.replace(", enabled=torch.cuda.is_available()", "") == ADVERSARY
+    assert fixed("AMP203", after) == after
+
+
+@pytest.mark.parametrize(
+    ("right", "other"),
+    [
+        ('autocast("cuda")', "autocast(self.device.type, dtype=torch.float16)"),
+        ('autocast("cuda")', 'autocast("cuda", torch.float16)'),
+        ('GradScaler("cuda")\n\n', 'GradScaler("cuda", enabled=True)\n\n'),
+    ],
+)
+def test_a_switch_that_does_not_suit_all_is_given_to_none(right: str, other: str) -> None:
+    assert right in ADVERSARY
+    source = ADVERSARY.replace(right, other)
+    assert fixed("AMP203", source) == source
