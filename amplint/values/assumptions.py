@@ -100,12 +100,23 @@ class Assumptions:
         definition = definition_of(test, function) if name and depth else None
         if definition is not None:
             return self.decides(definition, function, depth - 1)
-        content = self._constant(test, function)
-        return None if content is ... else bool(content)
+        return self._decides_by_origin(test, function, depth)
 
-    def holds(self, conditions: Iterable[Condition]) -> bool | None:
+    def _decides_by_origin(self, test: ast.expr, function: Function, depth: int) -> bool | None:
+        """What is left of the values of a test where facts rule some of the ways out they come."""
+        possible = self.values.of(test, function)
+        ways = [
+            value
+            for value in possible.values
+            if not depth or self.holds(value.origin.conditions, 0) is not False
+        ]
+        truths = {bool(value.content) for value in ways}
+        return truths.pop() if possible.complete and len(truths) == 1 else None
+
+    def holds(self, conditions: Iterable[Condition], depth: int = _DEPTH) -> bool | None:
         """Whether all conditions hold under the facts; None where they do not decide it."""
-        answers = [self.decides(item.test, item.function) for item in conditions]
+        conditions = tuple(conditions)
+        answers = [self.decides(item.test, item.function, depth) for item in conditions]
         sides = [item.side for item in conditions]
         if any(answer is not None and answer is not side for answer, side in zip(answers, sides)):
             return False

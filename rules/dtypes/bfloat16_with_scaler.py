@@ -58,7 +58,7 @@ Executing both gives the same parameters: the scaler adds work and nothing else.
 Unsafe: losses are no longer scaled. The scaler gets `enabled=False`, and where the dtype is chosen at
 run time, `enabled=dtype == torch.float16`: a disabled scaler passes everything through. It is
 built behind the statement that chooses the dtype, where that follows in the same block. No fix where
-the dtype is not known where the scaler is built.
+the dtype is not known where the scaler is built, and where another region is float16.
 
 ## Known limits
 The dtype has to be given to autocast in the same file as the scaler's `scale` call. A dtype that
@@ -355,7 +355,10 @@ def _finding(view: FileView, use: ScalerUse, met: _Met) -> Finding:
         DROP if fixed or met.is_branch else COMPARE,
         path=_distinct(steps),
         links=_links(view, use, met),
-        fix=_disabled(view, use, region, dtype, fixed=fixed) if ours else None,
+        # Where another region is float16, the scaler is needed there.
+        fix=_disabled(view, use, region, dtype, fixed=fixed)
+        if ours and not met.is_branch
+        else None,
     )
 
 

@@ -1,10 +1,13 @@
-"""The fix of AMP402 where the dtype is chosen: the scaler is built behind that choice."""
+"""The fix of AMP402 where the dtype is chosen: the scaler is built behind that choice.
+
+And where region and switch are chosen together: what goes with bfloat16 decides.
+"""
 
 from __future__ import annotations
 
 from amplint.config import Settings
 from amplint.fixing.fixer import FixTask, fix
-from amplint.inspection import Task
+from amplint.inspection import Task, inspect
 from amplint.selection import Selection
 from amplint.source.reading import decode
 
@@ -47,3 +50,42 @@ def test_it_stays_where_it_is_read_before() -> None:
         "        dtype = torch.float16\n", "        log(scaler)\n        dtype = torch.float16\n"
     )
     assert fixed(text) == text
+
+
+TOGETHER = """\
+import torch
+
+def chosen(want):
+    if want == "bf16" and torch.cuda.is_bf16_supported():
+        return torch.autocast("cuda", dtype=torch.bfloat16), False
+    if want == "fp16":
+        return torch.autocast("cuda", dtype=torch.float16), True
+    return torch.autocast("cuda", enabled=False), False
+
+def train(model, optimizer, loader, args):
+    region, scales = chosen(args.precision)
+    scaler = torch.amp.GradScaler("cuda", enabled=scales)
+    for inputs in loader:
+        optimizer.zero_grad()
+        with region:
+            loss = model(inputs)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def rows(text: str) -> list[int]:
+    """Where AMP402 is found."""
+    found = inspect(Task(decode(text.encode(), "train.py"), EVERY)).findings
+    return [finding.span.start.row for finding in found if finding.code == "AMP402"]
+
+
+def test_a_switch_that_comes_with_the_region() -> None:
+    assert rows(TOGETHER) == []
+
+
+def test_a_wrong_switch_that_comes_with_the_region_is_told_and_left_to_a_person() -> None:
+    wrong = TOGETHER.replace("dtype=torch.bfloat16), False", "dtype=torch.bfloat16), True")
+    assert rows(wrong) == [12]
+    assert fixed(wrong) == wrong  # the float16 of the other one needs its scaler
