@@ -22,12 +22,12 @@ from amplint.code.module import Class, Function, walk
 from amplint.code.statements import assignments_of
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
-from amplint.flow.conditions import forget
+from amplint.flow.conditions import forget, is_under
 from amplint.flow.heirs import is_incomplete, may_inherit_scaler
 from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.merging import merge
 from amplint.flow.program import Program, Unit
-from amplint.flow.state import State
+from amplint.flow.state import State, parts_of
 from amplint.flow.values import NONE, UNBOUND, ZERO
 from amplint.values.kinds import Instance
 
@@ -299,30 +299,49 @@ class Entries:
     def _forget_mutable(
         self, owner: Class, constructor: Function, place: str, state: State
     ) -> None:
-        # A path on which no test of the constructor put anything in has nothing to train.
-        for attribute in self.program.facts(constructor).self_fills:
-            if state.values.get(f"{place}.{attribute}") == ZERO:
-                forget(f"{place}.{attribute}", state)
-        for attribute in self._mutable(owner, constructor) | self._set_by_others(owner):
-            location = f"{place}.{attribute}"
-            value = state.values.get(location)
-            if value is not None and value[0] == "scaler":
-                continue
-            forget(location, state)
+        """Forget, in place, what may be otherwise when a method begins, of objects held below, too."""
+        filled = self.program.facts(constructor).fills
+        held = objects_below(place, owner, state)
+        methods = self._later_methods(frozenset(held.values()))
+        every = [self.program.facts(method) for method in methods]
+        inner = {name for facts in every for name in facts.inner_stores | facts.self_fills}
+        for root, kind in held.items():
+            family = self._family(kind)
+            changed = self._set_by_others(kind) | {
+                name
+                for method in methods
+                if method.owner in family
+                for name in self._changed(method)
+            }
+            for name in changed:
+                _forget_unless_scaler(f"{root}.{name}", state)
+            for location in [each for each in state.values if is_under(each, root)]:
+                parts = parts_of(location[len(root) :])[1:]
+                # A path on which no test of the constructor put anything in has nothing to train.
+                empty = state.values.get(location) == ZERO and parts[-1] in filled
+                if empty or not inner.isdisjoint(parts):
+                    _forget_unless_scaler(location, state)
 
-    def _mutable(self, owner: Class, constructor: Function) -> set[str]:
-        """Attributes that a method other than the constructor and its helpers assigns."""
-        family = [*self.program.ancestry(owner), *subclasses_in(owner.module, owner)]
+    def _family(self, owner: Class) -> list[Class]:
+        return [*self.program.ancestry(owner), *subclasses_in(owner.module, owner)]
+
+    def _later_methods(self, owners: frozenset[Class]) -> list[Function]:
+        """Methods of some classes that may run when the constructors are over.
+
+        What only constructors call is part of these.
+        """
+        family = {item for owner in owners for item in self._family(owner)}
         methods = [method for item in family for method in item.methods.values()]
         others = [method for method in methods if method.name != "__init__"]
         called_later = {name for method in others for name in self.program.facts(method).callees}
-        helpers = self.program.facts(constructor).callees - called_later
-        return {
-            attribute
-            for method in others
-            if method.name not in helpers
-            for attribute in self._changed(method)
+        helpers = {
+            name
+            for owner in owners
+            for constructor in [self.program.find_method(owner, "__init__")]
+            if constructor is not None
+            for name in self.program.facts(constructor).callees - called_later
         }
+        return [method for method in others if method.name not in helpers]
 
     def _set_by_others(self, owner: Class) -> set[str]:
         """Attributes that the class only ever sets to None, and uses: others give them a value."""
@@ -338,6 +357,27 @@ class Entries:
     def _changed(self, method: Function) -> set[str]:
         facts = self.program.facts(method)
         return facts.self_stores | facts.self_fills
+
+
+def objects_below(place: str, owner: Class, state: State) -> dict[str, Class]:
+    """Where the fields of an object live, and those of the objects that it has: with their classes."""
+    found = {place: owner}
+    pending = [place]
+    while pending:
+        root = pending.pop()
+        for location, value in state.values.items():
+            if value is None or value[0] != "instance" or not is_under(location, root):
+                continue
+            if value[2] not in found:
+                found[value[2]] = value[1]
+                pending.append(value[2])
+    return found
+
+
+def _forget_unless_scaler(location: str, state: State) -> None:
+    value = state.values.get(location)
+    if value is None or value[0] != "scaler":
+        forget(location, state)
 
 
 def assignments_in(method: Function) -> list[tuple[ast.expr, ast.expr | None]]:

@@ -53,10 +53,13 @@ class FunctionFacts:
         reach: `words` plus those of every function of the file it may call, by name.
         callees: last names of the functions and methods it calls.
         self_stores: attributes of `self` that it assigns.
-        self_fills: attributes of `self` that it puts something into, or takes something out of.
+        inner_stores: attributes that it assigns of objects which `self` has: `on` of
+            `self.state.on = True`.
+        self_fills: attributes of `self`, and of objects which it has, that it puts something into,
+            or takes something out of.
         fills: these, and those of every function of the file it may call, by name.
-        settles: attributes of its parameters that it assigns, `self` included, or that a
-            function of the file which it may call assigns, by name.
+        settles: attributes that it assigns of its parameters, `self` included, and of what these
+            have, or that a function of the file which it may call assigns, by name.
         generator: whether it yields.
         asks: whether it asks which gradients exist, and reads no gradient otherwise.
         indirect: whether it calls what a variable or a container holds, or a function of the file
@@ -72,6 +75,7 @@ class FunctionFacts:
     generator: bool = False
     asks: bool = False
     indirect: bool = False
+    inner_stores: frozenset[str] = frozenset()
     self_fills: set[str] = field(default_factory=set)
     fills: set[str] = field(default_factory=set)
 
@@ -156,6 +160,7 @@ class _Told(NamedTuple):
     locals: frozenset[str]
     words: frozenset[str]
     stores: frozenset[str]
+    inner_stores: frozenset[str]
     settles: frozenset[str]
     generator: bool
     asks: bool
@@ -167,6 +172,7 @@ def _facts_of(function: Function) -> FunctionFacts:
     return FunctionFacts(
         *(told.locals, set(told.words), set(), set(), set(told.stores), set(told.settles)),
         *(told.generator, told.asks),
+        inner_stores=told.inner_stores,
     )
 
 
@@ -175,6 +181,7 @@ def _told_by(function: Function) -> _Told:
     names = set(own)
     outer: set[str] = set()
     stores: set[str] = set()
+    inner: set[str] = set()
     settles: set[str] = set()
     words: set[str] = set()
     generator = False
@@ -192,16 +199,24 @@ def _told_by(function: Function) -> _Told:
         elif isinstance(node, ast.ExceptHandler) and node.name:
             names.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id == "self":
-                stores.add(node.attr)
-            if isinstance(node.value, ast.Name) and node.value.id in own:
+            root = _root_name(node.value)
+            if root == "self":
+                (stores if isinstance(node.value, ast.Name) else inner).add(node.attr)
+            if root in own:
                 settles.add(node.attr)
             if node.attr == "grad":
                 words.add(ZERO_GRAD)
     own_names = frozenset(names - outer)
     asks = asks_for_gradients(function.nodes)
-    sets = (own_names, frozenset(words), frozenset(stores), frozenset(settles | stores))
+    sets = (own_names, *map(frozenset, (words, stores, inner, settles | stores)))
     return _Told(*sets, generator, asks)
+
+
+def _root_name(place: ast.expr) -> str:
+    """`a` of `a.b[c].d`; "" if there is no name at the root."""
+    while isinstance(place, (ast.Attribute, ast.Subscript)):
+        place = place.value
+    return place.id if isinstance(place, ast.Name) else ""
 
 
 def asks_for_gradients(nodes: Iterable[ast.AST]) -> bool:
@@ -254,12 +269,12 @@ def _is_torchs(site: CallSite, roles: Roles) -> bool:
 
 
 def _own_attribute(place: ast.expr | None) -> str:
-    """`table` of `self.table`, `self.table[name]`, `self.table.setdefault(name, [])`; else ""."""
-    while isinstance(place, (ast.Attribute, ast.Subscript, ast.Call)):
-        if isinstance(place, ast.Attribute) and path_text(place.value) == "self":
-            return place.attr
-        place = place.func if isinstance(place, ast.Call) else place.value
-    return ""
+    """`table` of `self.table`, `self.table[name]`, `self.kept.table.setdefault(name, [])`; else ""."""
+    while isinstance(place, (ast.Subscript, ast.Call)):
+        receiver = place.func if isinstance(place, ast.Call) else place
+        place = receiver.value if isinstance(receiver, (ast.Attribute, ast.Subscript)) else None
+    own = isinstance(place, ast.Attribute) and _root_name(place) == "self"
+    return place.attr if own else ""  # type: ignore[union-attr]
 
 
 def _is_variable(callee: ast.expr, function: Function, found: FunctionFacts) -> bool:
