@@ -58,6 +58,12 @@ CUDA_SILENT = [
     "memory_summary",
 ]
 
+#: What `torch.accelerator` answers. Optimizers and loaders ask it, too: a torch that was built for
+#: CUDA says that there is one, because `torch.cuda` does, and then asks the driver for its stream.
+ACCELERATOR_ANSWERS = {"is_available": False, "current_accelerator": None, "device_count": 0}
+
+ACCELERATOR_SILENT = ["synchronize", "set_device_index", "set_device_idx", "set_stream"]
+
 
 class _Silent:
     """An object of `torch.cuda` that does nothing: a stream, an event, a graph."""
@@ -103,6 +109,8 @@ def install() -> None:
         setattr(cuda, name, _fact(name, options))
     for name in CUDA_SILENT:
         setattr(cuda, name, nothing)
+    if sys.modules.get("torch.accelerator"):  # since torch 2.6
+        _no_accelerator()
     for name in ("Event", "Stream", "CUDAGraph"):
         setattr(cuda, name, _Silent)
     replace(cuda, "nvtx", _Silent())
@@ -118,6 +126,15 @@ def install() -> None:
     replace(torch, "set_default_device", nothing)
     replace(torch, "set_default_tensor_type", nothing)
     _virtual_autocast()
+
+
+def _no_accelerator() -> None:
+    """Let `torch.accelerator` answer in every build as in one for the CPU, and do nothing."""
+    for name, answer in ACCELERATOR_ANSWERS.items():
+        replace(torch.accelerator, name, always(answer))
+    for name in ACCELERATOR_SILENT:
+        replace(torch.accelerator, name, nothing)
+    replace(torch.accelerator, "current_stream", _Silent)
 
 
 def _fact(name: str, options: tuple[Any, ...]) -> Any:

@@ -684,6 +684,23 @@ def train(inputs, loader):
     assert result.status == "returned", result
 
 
+def test_no_driver_is_asked_for_the_accelerator(probe_source: Probe) -> None:
+    """Adam asks for its stream in a torch that was built for CUDA; so may the code itself."""
+    source = """
+import torch
+def train(inputs):
+    model = torch.nn.Linear(3, 1).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.zeros(2, 3).cuda()).sum().backward()
+    optimizer.step()
+    torch.accelerator.synchronize()
+    with torch.accelerator.current_stream():
+        optimizer.step()
+"""
+    result = probe_source(source)
+    assert result.status == "returned", result
+
+
 def test_dimensions_are_as_many_as_asked_for(probe_source: Probe) -> None:
     source = """
 def train(model, loader):
