@@ -315,8 +315,12 @@ class Entries:
             }
             for name in changed:
                 _forget_unless_scaler(f"{root}.{name}", state)
-            for location in [each for each in state.values if is_under(each, root)]:
-                parts = parts_of(location[len(root) :])[1:]
+            below = [each for each in state.values if is_under(each, root)]
+            for location in below:
+                rest = location[len(root) :]
+                if not rest or ":" in rest:  # the object itself, locals of its methods
+                    continue
+                parts = parts_of(rest)
                 # A path on which no test of the constructor put anything in has nothing to train.
                 empty = state.values.get(location) == ZERO and parts[-1] in filled
                 if empty or not inner.isdisjoint(parts):
@@ -328,7 +332,7 @@ class Entries:
     def _later_methods(self, owners: frozenset[Class]) -> list[Function]:
         """Methods of some classes that may run when the constructors are over.
 
-        What only constructors call is part of these.
+        Not those that only constructors call: what they do, these have done.
         """
         family = {item for owner in owners for item in self._family(owner)}
         methods = [method for item in family for method in item.methods.values()]
