@@ -102,7 +102,7 @@ class Pending:
         self.parameters = [each for each in parameters if is_plain(each.grad)]
         gradients = [each.grad.detach() for each in self.parameters]
         self._lengths = [min(VALUES, each.numel()) for each in gradients]
-        self._tops = sizes(gradients, float("inf"))
+        self._tops = _tops(gradients)
         self._counts = _counts([picked(each) for each in gradients])
         self.norm = total_norm(gradients)
 
@@ -141,13 +141,13 @@ def picked(tensor: Any) -> torch.Tensor:
     return flat[:: max(1, -(-flat.numel() // VALUES))][:VALUES]
 
 
-def sizes(tensors: Sequence[torch.Tensor], order: float) -> list[torch.Tensor]:
+def sizes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The norm of each, in float32 at least: a square of a float16 overflows at 256."""
     if tensors and all(each.dtype is torch.float32 for each in tensors):
-        return list(torch._foreach_norm(list(tensors), order))
+        return list(torch._foreach_norm(list(tensors), 2.0))
     wide = {torch.float64: torch.float64}
     return [
-        torch.linalg.vector_norm(each, order, dtype=wide.get(each.dtype, torch.float32))
+        torch.linalg.vector_norm(each, 2.0, dtype=wide.get(each.dtype, torch.float32))
         for each in tensors
     ]
 
@@ -155,7 +155,7 @@ def sizes(tensors: Sequence[torch.Tensor], order: float) -> list[torch.Tensor]:
 def total_norm(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The norm of all together, one number for each device."""
     by_device: dict[torch.device, list[torch.Tensor]] = {}
-    for each in sizes(gradients, 2.0):
+    for each in sizes(gradients):
         by_device.setdefault(each.device, []).append(each.float())
     return [torch.linalg.vector_norm(torch.stack(each)) for each in by_device.values()]
 
@@ -172,7 +172,26 @@ def largest(tensor: Any) -> torch.Tensor | None:
     """The largest value by size, without a copy of the tensor; None where that cannot be asked."""
     if not is_plain(tensor):
         return None
-    return torch.linalg.vector_norm(tensor.detach(), float("inf"))
+    return _top(tensor.detach())
+
+
+def _tops(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The largest value by size of each; on a device few kernels count, and one is for many."""
+    is_one = len({(each.device, each.dtype) for each in tensors}) == 1
+    if is_one and not tensors[0].is_cpu:
+        return list(torch._foreach_norm(list(tensors), float("inf")))
+    return [_top(each) for each in tensors]
+
+
+def _top(tensor: torch.Tensor) -> torch.Tensor:
+    """The largest value by size; NaN where there is one.
+
+    On a CPU torch's infinity norm takes 670 microseconds for 512 * 512 values, this 59.
+    """
+    if not tensor.is_cpu:
+        return torch.linalg.vector_norm(tensor, float("inf"))
+    low, high = torch.aminmax(tensor)
+    return torch.maximum(high, -low)
 
 
 def is_captured(tensor: torch.Tensor) -> bool:

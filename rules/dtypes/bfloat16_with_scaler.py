@@ -82,7 +82,7 @@ from amplint.amp import links, names
 from amplint.amp.dtypes import dtype_meant
 from amplint.amp.roles import Role
 from amplint.amp.scaling import ScalerUse, evaluates, scaler_uses, without_gradient
-from amplint.code.dataflow import bindings_of
+from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, enclosing_class
@@ -386,7 +386,7 @@ def _disabled(
     if given is None:
         add = Add(call, switch, keyword="enabled")
         return unsafe(add, *later, *imports) if len(call.args) < 2 else None
-    both = switch if fixed else f"({{}}) and {switch}"
+    both = switch if fixed or constant_of(given.value) is True else f"({{}}) and {switch}"
     return unsafe(Write(given.value, both), *later, *imports)
 
 

@@ -45,6 +45,11 @@ def test_the_scaler_moves_behind_the_choice() -> None:
     assert fixed(BEFORE) == f"{head}{SWITCHED}    for inputs{tail}"
 
 
+def test_a_switch_that_says_nothing_goes() -> None:
+    text = BEFORE.replace('GradScaler("cuda")', 'GradScaler("cuda", enabled=True)')
+    assert fixed(text) == fixed(BEFORE)
+
+
 def test_it_stays_where_it_is_read_before() -> None:
     text = BEFORE.replace(
         "        dtype = torch.float16\n", "        log(scaler)\n        dtype = torch.float16\n"
