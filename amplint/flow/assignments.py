@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amplint.code.expressions import last_name
 from amplint.code.module import Function
 from amplint.flow.call import Frame, callee_name
 from amplint.flow.conditions import advanced, forget
@@ -63,8 +64,9 @@ class Assignments(Expressions):
         return normal
 
     def _note_some(self, target: ast.expr, state: State, frame: Frame) -> None:
-        """Note, in place, that what was assigned is not None."""
-        location = self.reader.locate(target, state, frame.function)
+        """Note, in place, that what was assigned is not None, where a test may ask for it."""
+        asked = last_name(target) in self.program.slice(frame.function).guards.names
+        location = self.reader.locate(target, state, frame.function) if asked else None
         if location is not None:
             state.facts["some", location] = True
 

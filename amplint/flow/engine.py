@@ -222,13 +222,21 @@ class _Engine:
             if not atoms or entry in unfinished or not any(map(accuses, items)):
                 yield from items
                 continue
-            cuts = self.program.cuts
-            with self.program.beside():
-                again, _ = self._attempt(entry, focused(runs[0].entries, atoms), runs[0].crowded)
-            same = [item for item in again if items[0].is_same(item)]
+            same = self._found_again(items, focused(runs[0].entries, atoms), runs[0].crowded)
             # A flag that only some of the paths pass does not decide: the merged state knows.
             told_alike = len({item.verdict.details.get("guard") for item in same}) < 2
-            yield from same if told_alike and self.program.cuts == cuts else items
+            yield from same if told_alike else items
+
+    def _found_again(
+        self, items: list[Found], entries: tuple[State, ...], crowded: frozenset[int | None]
+    ) -> list[Found]:
+        """What a run from other states finds of one misuse; all of it if that run does not end."""
+        try:
+            with self.program.beside():
+                again, _ = self._attempt(items[0].entry, entries, crowded)
+        except BudgetExceeded:
+            return items
+        return [item for item in again if items[0].is_same(item)]
 
     def _is_called_here(self, function: Function) -> bool:
         """Whether a call of the file is known to run a function.
@@ -551,6 +559,8 @@ class _Engine:
             if function is self.module.body and not is_focused(entries):
                 self.entries.leave_module(after)
         except BudgetExceeded:
+            if is_focused(entries):
+                raise  # the run before came to its end, and stands
             # What was found until here stands; silence about the rest means nothing.
             self.program.leave(function)
         except SeveralOptimizers:
