@@ -184,6 +184,17 @@ def test_regions_that_are_made_for_something(program: Callable[[], None]) -> Non
     assert told.slugs == set()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_a_region_of_a_script_is_compiled_as_before() -> None:
+    with watching():
+        assert torch.jit.script(_multiplied)(torch.ones(2, 2)).dtype is torch.bfloat16
+
+
+def _multiplied(matrix: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.mm(matrix, matrix)
+
+
 def test_a_generator_that_leaves_its_region_open_is_told_where_it_harms() -> None:
     def batches() -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
