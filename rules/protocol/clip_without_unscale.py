@@ -88,7 +88,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
-from amplint.fixing.statements import beside, calls_on, is_unconditional, own_statement
+from amplint.fixing.statements import beside, calls_on, code_of, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
 from amplint.fixing.windows import PLAIN, at_the_step, under
 from amplint.rule import Misuse, Rule
@@ -134,7 +134,7 @@ def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:
         return at_the_step(view, misuse, statement)
     if statement is None or not optimizer or misuse.optimizer not in ("", optimizer):
         return None
-    guards = _guards(misuse, steps[0])
+    guards = _guards(view, misuse, steps[0])
     if guards is None:
         return at_the_step(view, misuse, statement)
     late = [site for site in calls_on(view, misuse, "unscale_") if _first(site.node) == optimizer]
@@ -154,7 +154,7 @@ def _first(call: ast.Call) -> str:
     return next(map(ast.unparse, arguments(call)), "")
 
 
-def _guards(misuse: Misuse, step: ast.Call) -> list[str] | None:
+def _guards(view: FileView, misuse: Misuse, step: ast.Call) -> list[str] | None:
     """Tests that only the step behind the clip is under; None where it is not behind it.
 
     A test that is computed, or may have changed, stands for an accumulation window or more: there
@@ -173,7 +173,7 @@ def _guards(misuse: Misuse, step: ast.Call) -> list[str] | None:
         paths = {path_text(node) for node in ast.walk(test)} & {*_bound_between(misuse, step)}
         if paths:
             return None
-    return [ast.unparse(test) for test in found]
+    return [code_of(view, test) for test in found]
 
 
 def _bound_between(misuse: Misuse, step: ast.Call) -> set[str]:

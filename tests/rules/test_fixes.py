@@ -49,6 +49,33 @@ def test_a_scale_of_a_loss_gets_its_backward() -> None:
 
 
 CASES = {
+    "a guard of the step, in its own quotes": (
+        "AMP110",
+        (
+            "def train(net, optimizer, batches, device):\n"
+            '    scaler = torch.amp.GradScaler("cuda") if device.type == "cuda" else None\n'
+            "    for batch in batches:\n        loss = net(batch).mean()\n"
+            '        if device.type == "cuda" and scaler is not None:\n'
+            "            scaler.scale(loss).backward()\n        else:\n            loss.backward()\n"
+            "        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n"
+            '        if device.type == "cuda" and scaler is not None:\n'
+            "            scaler.step(optimizer)\n            scaler.update()\n"
+            "        else:\n            optimizer.step()\n        optimizer.zero_grad()\n"
+        ),
+        (
+            "def train(net, optimizer, batches, device):\n"
+            '    scaler = torch.amp.GradScaler("cuda") if device.type == "cuda" else None\n'
+            "    for batch in batches:\n        loss = net(batch).mean()\n"
+            '        if device.type == "cuda" and scaler is not None:\n'
+            "            scaler.scale(loss).backward()\n        else:\n            loss.backward()\n"
+            '        if device.type == "cuda" and scaler is not None:\n'
+            "            scaler.unscale_(optimizer)\n"
+            "        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n"
+            '        if device.type == "cuda" and scaler is not None:\n'
+            "            scaler.step(optimizer)\n            scaler.update()\n"
+            "        else:\n            optimizer.step()\n        optimizer.zero_grad()\n"
+        ),
+    ),
     "a device where the old scaler takes its scale": (
         "AMP209",
         'scaler = torch.cuda.amp.GradScaler("cuda", enabled=True)  # fast\n',
