@@ -71,6 +71,7 @@ something else, and where other files or `__all__` need it. The fix is unsafe
   defaults, the old ones do not;
 - for a scaler, where the project asks objects for the older class (`isinstance`): the newer one is its
   base, so that the answer would be no;
+- for `autocast(device_type=...)`, which the older class does not take (AMP209) and the newer one does;
 - for an import in a `try`, where nobody says which torch the code runs on: an older torch would go on
   without AMP, and nobody would see why.
 
@@ -380,7 +381,7 @@ class _Interface:
         call = self._scopes.parents.get(use.node)
         if not isinstance(call, ast.Call) or call.func is not use.node:
             return short
-        if self._verbs(use) is None:
+        if self._verbs(use) is None or _is_newer_form(call, use.old):
             return short
         words = [code_of(self._view, item) for item in (*call.args, *call.keywords)]
         if use.old.name == "autocast":
@@ -399,7 +400,12 @@ class _Interface:
             use.old.name == "GradScaler" and not _is_type_only(use.node, self._scopes)
             for use in uses
         )
-        is_safe = sure and not (makes and self._is_class_asked_for)
+        raises = any(
+            isinstance(call := self._scopes.parents.get(use.node), ast.Call)
+            and _is_newer_form(call, use.old)
+            for use in uses
+        )
+        is_safe = sure and not raises and not (makes and self._is_class_asked_for)
         return Repair(self._applicability if is_safe else "unsafe", tuple(verbs))
 
     @cached_property
@@ -489,6 +495,8 @@ class _Interface:
         """
         if not _is_in_order(call):
             return None
+        if not skip and _is_newer_form(call, old):
+            return ()
         positional = call.args[skip:]
         words = [item.arg for item in call.keywords]
         if old.name == "GradScaler":
@@ -555,6 +563,13 @@ def _is_in_order(call: ast.Call) -> bool:
         for argument in call.args
         for item in call.keywords
     )
+
+
+def _is_newer_form(call: ast.Call, old: Old) -> bool:
+    """Whether `autocast` is called as only the newer one can be: the older one raises."""
+    words = [item.arg for item in call.keywords]
+    is_known = {*words} <= {"device_type", *_AUTOCAST_PARAMETERS}
+    return old.name == "autocast" and "device_type" in words and not call.args and is_known
 
 
 def _is_text(arguments: list[ast.expr]) -> bool:

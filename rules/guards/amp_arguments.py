@@ -70,7 +70,7 @@ Executing the line raises the exception that the message quotes.
 Unsafe: training goes on where it stopped. A switch or a dtype gets its name, a `torch.device` its
 `.type`, a class its call, and a call without a device gets "cuda", which is what autocast is for nearly
 everywhere. A device that the old `GradScaler` takes for its scale goes. No fix for unknown devices
-and parameters.
+and parameters; the `device_type` of an older `autocast` is right once AMP801 has fixed its import.
 
 ## Known limits
 A name is judged by its definitions in the file, without them only as a bool and by its words

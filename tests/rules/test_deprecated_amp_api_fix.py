@@ -16,11 +16,11 @@ from amplint.source.reading import decode
 EVERY = Selection(Settings()).codes
 
 
-def fixed(source: str, target: str = "2.4", path: str = "") -> str:
-    """The text after all safe fixes."""
+def fixed(source: str, target: str = "2.4", path: str = "", *, unsafe: bool = False) -> str:
+    """The text after all safe fixes, or after all."""
     data = source.encode()
     task = Task(decode(data, path or "train.py"), EVERY, path=path, target_torch=target or None)
-    return fix(FixTask(task, EVERY, False, data)).text
+    return fix(FixTask(task, EVERY, unsafe, data)).text
 
 
 CALLS = {
@@ -267,6 +267,18 @@ def test_torch_tells_the_older_scaler_from_the_newer() -> None:
         warnings.simplefilter("ignore")
         assert isinstance(torch.cuda.amp.GradScaler(), torch.amp.GradScaler)
         assert not isinstance(torch.amp.GradScaler("cpu"), torch.cuda.amp.GradScaler)
+
+
+def test_a_call_that_only_the_newer_class_takes_makes_it_unsafe() -> None:
+    call = "with autocast(device_type=str(device)):  # where it is"
+    text = (
+        f"from torch.cuda.amp import autocast\n\ndef f(x, device):\n    {call}\n        return x\n"
+    )
+    assert fixed(text) == text
+    after = text.replace("torch.cuda.amp", "torch.amp")
+    assert fixed(text, unsafe=True) == after == fixed(after, unsafe=True)
+    odd = text.replace("device_type=", "device=")
+    assert fixed(odd, unsafe=True) == odd
 
 
 def test_a_type_that_is_compared_makes_it_unsafe() -> None:
