@@ -723,8 +723,9 @@ def train(inputs, scaler):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler.scale(other(torch.ones(2, 3)).sum()).backward()
     scaler.step(optimizer)
+    scaler.update()  # the next call's optimizer may lie where this one did
 """
-    result = probe_source(source, plan={"slice_rows": (6, 7)}, repair=repair)
+    result = probe_source(source, plan={"slice_rows": (6, 7, 8)}, repair=repair)
     assert (result.raised is None) == repair
     assert (Note("connected", "the loss") in result.notes) == repair
 
