@@ -20,7 +20,10 @@ def unpacked(frame: FrameType | None) -> int | None:
 
 @functools.cache
 def _unpackings(code: CodeType) -> dict[int, int]:
-    """Offsets of unpacking instructions, which are two bytes each, and what they unpack."""
+    """Offsets of unpacking instructions, which are two bytes each, and what they unpack.
+
+    Up to 3.10 a frame stands at the extension of an argument, from 3.11 on behind it.
+    """
     counts = {}
     high = 0
     instructions = code.co_code
@@ -30,5 +33,7 @@ def _unpackings(code: CodeType) -> dict[int, int]:
             counts[offset] = argument
         elif operation == STARRED:  # the values behind the star stand in the high byte
             counts[offset] = argument + high + 1
+            if high:
+                counts[offset - 2] = counts[offset]
         high = argument if operation == EXTENDED else 0
     return counts
