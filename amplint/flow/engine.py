@@ -28,10 +28,10 @@ from amplint.flow.diagnosis import (
 )
 from amplint.flow.entries import Entries
 from amplint.flow.events import Site
-from amplint.flow.facts import BACKWARD, CLIP, PLAIN_STEP, SCALE, STEP, UNSCALE, UPDATE
-from amplint.flow.feasibility import accuses, atoms_tested, focused, is_focused
+from amplint.flow.facts import BACKWARD, PLAIN_STEP, SCALE, STEP, UPDATE
+from amplint.flow.feasibility import atoms_tested, feasible, is_focused
 from amplint.flow.heirs import completing, is_abstract
-from amplint.flow.interpreter import Interpreter, interpreter_for, silent_interpreter
+from amplint.flow.interpreter import Interpreter, interpreter_for
 from amplint.flow.leads import leading_functions, leading_words
 from amplint.flow.links import absence, links_of, scaler_and_optimizer
 from amplint.flow.machine import is_impossible
@@ -39,9 +39,10 @@ from amplint.flow.presence import never_done
 from amplint.flow.program import Program, Unit
 from amplint.flow.protocol_calls import SeveralOptimizers
 from amplint.flow.repetition import is_called_per_batch, next_call
-from amplint.flow.state import EVERY, State, Step
+from amplint.flow.split_classes import split_steppers
+from amplint.flow.state import State, Step
 from amplint.flow.witness import PlaceOf, relevant_steps, steps_of
-from amplint.protocol import Event, Gradient
+from amplint.protocol import Event
 from amplint.rule import Misuse
 
 
@@ -206,37 +207,20 @@ class _Engine:
         found = [item for item in found if self._is_wanted(item)]
         found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
         found = [item for item in found if not self._callers_refute(item)]
-        found = list(self._feasible(found))
+        unfinished = frozenset(self.program.unfinished)  # more states would end there, too
+        found = list(feasible(found, unfinished, self._attempt_apart))
         found += self._never_done({item.site.node for item in found})
         return [item for item in found if self._is_wanted(item)]
 
-    def _feasible(self, found: list[Found]) -> Iterator[Found]:
-        """The findings that are found again where what decides about them is told apart."""
-        groups: dict[tuple, list[Found]] = {}
-        for item in found:
-            groups.setdefault((item.entry, item.slug, item.site.node), []).append(item)
-        unfinished = frozenset(self.program.unfinished)  # more states would end there, too
-        for (entry, *_), items in groups.items():
-            runs = [item.run for item in items if item.run is not None]
-            atoms = frozenset().union(*(run.atoms for run in runs))
-            if not atoms or entry in unfinished or not any(map(accuses, items)):
-                yield from items
-                continue
-            same = self._found_again(items, focused(runs[0].entries, atoms), runs[0].crowded)
-            # A flag that only some of the paths pass does not decide: the merged state knows.
-            told_alike = len({item.verdict.details.get("guard") for item in same}) < 2
-            yield from same if told_alike else items
-
-    def _found_again(
-        self, items: list[Found], entries: tuple[State, ...], crowded: frozenset[int | None]
-    ) -> list[Found]:
-        """What a run from other states finds of one misuse; all of it if that run does not end."""
+    def _attempt_apart(
+        self, function: Function, entries: Sequence[State], crowded: frozenset[int | None]
+    ) -> list[Found] | None:
+        """What is found from states that are told apart; None if that does not end."""
         try:
             with self.program.beside():
-                again, _ = self._attempt(items[0].entry, entries, crowded)
+                return self._attempt(function, entries, crowded)[0]
         except BudgetExceeded:
-            return items
-        return [item for item in again if items[0].is_same(item)]
+            return None
 
     def _is_called_here(self, function: Function) -> bool:
         """Whether a call of the file is known to run a function.
@@ -424,53 +408,14 @@ class _Engine:
     # -- classes whose callers run the backward ----------------------------------------------
 
     def _judge_split_classes(self) -> list[Found]:
-        """Methods that step what a sibling method scaled: callers backward what it returns.
-
-        Only a clip of the scaled gradients is reported: everything else may be done by the
-        callers between the two methods.
-        """
-        found: list[Found] = []
-        for owner in self.module.classes.values():
-            words = [self.facts[method].words for method in owner.methods.values()]
-            reach = set().union(*words) if words else set()
-            if not {SCALE, STEP, CLIP} <= reach or reach & {BACKWARD, UNSCALE}:
-                continue
-            for method in owner.methods.values():
-                if {STEP, CLIP} <= self.facts[method].words and self._leads(method):
-                    found += self._judge_stepper(owner, method)
-        return found
-
-    def _judge_stepper(self, owner: Class, method: Function) -> list[Found]:
-        scalers = self._scaled_by_returns(owner)
-        entries = self.entries.states(method)
-        for state in entries:
-            state.typestate[("gradient", EVERY)] = (Gradient.SCALED, scalers)
-        if not scalers:
-            return []
-        found, _ = self._attempt(method, entries, frozenset())
-        return [item for item in found if item.slug == "clip-of-scaled"]
-
-    def _scaled_by_returns(self, owner: Class) -> frozenset[str]:
-        """Scalers of the object whose scaled losses some method of the class returns."""
-        scalers: set[str] = set()
-        for method in owner.methods.values():
-            if SCALE not in self.facts[method].words:
-                continue
-            interpreter = silent_interpreter(self.program, method)
-            frame = Frame(method, active=(method,))
-            try:
-                outcome = interpreter.run(frame, self.entries.states(method))
-            except BudgetExceeded:
-                self.program.leave(method)
-                continue
-            for _, value in outcome.returns:
-                if (
-                    value is not None
-                    and value[0] == "scaled"
-                    and value[1].startswith(f"{owner.label}.")
-                ):
-                    scalers.add(value[1])
-        return frozenset(scalers)
+        """Clips in methods that step what a sibling method scaled."""
+        return [
+            item
+            for method, states in split_steppers(self.unit, self.program, self.entries)
+            if self._leads(method)
+            for item in self._attempt(method, states, frozenset())[0]
+            if item.slug == "clip-of-scaled"
+        ]
 
     def _holds_a_protocol(self, function: Function) -> bool:
         return _is_protocol(self.program.facts(function).reach) and _is_protocol(

@@ -9,14 +9,42 @@ Jha, Lu and Veith, CAV 2000).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from amplint.code.module import Function
 from amplint.findings import Severity
 from amplint.flow.conditions import CONNECTIVES, Formula
 from amplint.flow.defects import Found
 from amplint.flow.reader import Reader
 from amplint.flow.state import FOCUS, State, Step
 from amplint.levels import level
+
+#: Follows an entry from states that are told apart; None if that does not come to its end.
+Follow = Callable[[Function, Sequence[State], frozenset[int | None]], list[Found] | None]
+
+
+def feasible(
+    found: Iterable[Found], unfinished: Collection[Function], follow: Follow
+) -> Iterator[Found]:
+    """The findings that are found again where what decides about them is told apart.
+
+    Args:
+        unfinished: entries that were left half-way. Their findings stand.
+    """
+    groups: dict[tuple, list[Found]] = {}
+    for item in found:
+        groups.setdefault((item.entry, item.slug, item.site.node), []).append(item)
+    for (entry, *_), items in groups.items():
+        runs = [item.run for item in items if item.run is not None]
+        atoms = frozenset().union(*(run.atoms for run in runs))
+        if not atoms or entry in unfinished or not any(map(_accuses, items)):
+            yield from items
+            continue
+        again = follow(entry, focused(runs[0].entries, atoms), runs[0].crowded)
+        same = items if again is None else [item for item in again if items[0].is_same(item)]
+        # A flag that only some of the paths pass does not decide: the merged state knows.
+        told_alike = len({item.verdict.details.get("guard") for item in same}) < 2
+        yield from same if told_alike else items
 
 
 def focused(states: Iterable[State], atoms: frozenset[tuple]) -> tuple[State, ...]:
@@ -32,7 +60,7 @@ def is_focused(states: Iterable[State]) -> bool:
     return any(FOCUS in state.typestate for state in states)
 
 
-def accuses(item: Found) -> bool:
+def _accuses(item: Found) -> bool:
     """Whether a finding can be more than advice: what it rests on is not guessed."""
     return level(Severity.ERROR, item.links) is not Severity.INFO
 
