@@ -205,10 +205,10 @@ class _Engine:
         found += self._judge_inherited()
         found += self._judge_split_classes()
         found = [item for item in found if self._is_wanted(item)]
-        found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
-        found = [item for item in found if not self._callers_refute(item)]
         unfinished = frozenset(self.program.unfinished)  # more states would end there, too
         found = list(feasible(found, unfinished, self._attempt_apart))
+        found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
+        found = [item for item in found if not self._callers_refute(item)]
         found += self._never_done({item.site.node for item in found})
         return [item for item in found if self._is_wanted(item)]
 

@@ -49,7 +49,7 @@ _PROTOCOL_WORDS = re.compile(
     r"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
 )
 #: Callers and subclasses are looked for in this many files that mention the name.
-CALLER_LIMIT = 20
+CALLER_LIMIT = 12
 #: Names of classes that hold options.
 CONFIGURATION = re.compile(r"config|cfg|arg|option|setting|param|^opts?$", re.IGNORECASE)
 
@@ -458,7 +458,7 @@ class Program:
     def callers(self, function: Function) -> Iterator[Unit]:
         """Units of other files that may call a function, or a method through a subclass."""
         if function.owner is None:
-            modules = list(self._project.users(function))
+            modules = list(self._project.users(function))[:CALLER_LIMIT]
         else:
             classes = [function.owner, *self.subclasses(function.owner)]
             found = (self._project.mentioning(function.module, item.name) for item in classes)
