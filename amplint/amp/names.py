@@ -54,3 +54,13 @@ CLIP_FUNCTIONS = frozenset(
     for module in ("torch.nn.utils", "torch.nn.utils.clip_grad")
     for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
 )
+
+
+def is_optimizer_class(dotted: str) -> bool:
+    """Whether a dotted name is a class of torch's optimizers: `torch.optim` also holds others.
+
+    Schedules (`lr_scheduler`, `swa_utils.SWALR`) and averages (`swa_utils.AveragedModel`).
+    """
+    if not dotted.startswith("torch.optim.") or not dotted.rpartition(".")[2][:1].isupper():
+        return False
+    return ".lr_scheduler." not in dotted and ".swa_utils." not in dotted

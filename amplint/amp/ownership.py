@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.connected import connected_files
+from amplint.amp.names import is_optimizer_class
 from amplint.amp.reached_calls import as_caller_writes
 from amplint.amp.view import AmpView
 from amplint.code.arguments import bind
@@ -121,7 +122,7 @@ def is_optimizer_call(view: AmpView, origin: Origin) -> bool:
 def _is_optimizer_class(callee: ast.expr, function: Function) -> bool:
     dotted = function.module.resolve(callee) or ""
     if dotted.startswith("torch.optim."):
-        return ".lr_scheduler" not in dotted and ".swa_utils" not in dotted
+        return is_optimizer_class(dotted)
     return bool(_OPTIMIZER_CLASS.match(last_name(callee)))
 
 

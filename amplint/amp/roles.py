@@ -225,9 +225,9 @@ class Roles:
         last = dotted.rpartition(".")[2]
         if last in ("GradScaler", "ShardedGradScaler"):
             return Role.SCALER
-        if ".lr_scheduler." in dotted:
+        if ".lr_scheduler." in dotted or dotted == "torch.optim.swa_utils.SWALR":
             return Role.SCHEDULER
-        if dotted.startswith("torch.optim.") and last[:1].isupper():
+        if names.is_optimizer_class(dotted):
             return Role.OPTIMIZER
         if last[:1].isupper() and last.endswith("Scaler"):
             return Role.OTHER
@@ -242,7 +242,7 @@ class Roles:
                     dotted in names.GRAD_SCALERS or dotted in names.SHARDED_GRAD_SCALERS
                 ):
                     return Role.SCALER
-                if dotted and dotted.startswith("torch.optim.") and ".lr_scheduler." not in dotted:
+                if dotted and names.is_optimizer_class(dotted):
                     return Role.OPTIMIZER
         return Role.OTHER
 

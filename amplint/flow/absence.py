@@ -16,7 +16,7 @@ from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite, Class, Function, enclosing_class
 from amplint.flow.call import given_to
 from amplint.flow.conditions import Formula, mentions
 from amplint.flow.events import Site
@@ -116,6 +116,36 @@ def _counted_apart(steps: list[Step]) -> tuple[str, ...]:
     asked = [step for step in steps if step[0] == "assume"]
     found = [test for _, test, function, _ in asked if _asks_a_moved_count(test, function)]
     return tuple(dict.fromkeys(_text(test) for test in (*found, asked[-1][1]))) if found else ()
+
+
+def asks_one_object_twice(program: Program, steps: list[Step]) -> bool:
+    """Whether a path asks several methods of one object, one of which changes what is asked.
+
+    `window.begins()` and `window.ends()` count together: how is not followed.
+    """
+    asked: dict[tuple[Class | None, str], dict[str, bool]] = {}
+    for _, test, function, _ in (step for step in steps if step[0] == "assume"):
+        call = _asked_call(test, function)
+        callee = call.func if call is not None else None
+        place = path_text(callee.value) if isinstance(callee, ast.Attribute) else None
+        if call is None or place is None:
+            continue
+        found = program.targets(call, function).functions
+        if found and not any(program.facts(item).reach for item in found):
+            settles = any(program.facts(item).settles for item in found)
+            methods = asked.setdefault((enclosing_class(function), place), {})
+            methods[_text(call)] = settles or methods.get(_text(call), False)
+    return any(len(item) > 1 and any(item.values()) for item in asked.values())
+
+
+def _asked_call(test: ast.expr, function: Function) -> ast.Call | None:
+    """The call that a test is, or whose result a name of it holds; a negation asks the same."""
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    if isinstance(test, ast.Name):
+        bound = [item.value for item in bindings_of(function).get(test.id, ())]
+        test = bound[0] if len(bound) == 1 and bound[0] is not None else test
+    return test if isinstance(test, ast.Call) else None
 
 
 def _asks_a_moved_count(test: ast.expr, function: Function) -> bool:

@@ -16,7 +16,7 @@ from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters, values_read
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class, walk
 from amplint.code.unbound import is_cut_off
-from amplint.flow.absence import leaves_each_out, unproved
+from amplint.flow.absence import asks_one_object_twice, leaves_each_out, unproved
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, Run, distinct, misuse_of
@@ -464,6 +464,7 @@ class _Engine:
                 is_cut_off(place.node, place.function)
                 or is_impossible(self.program, state, place, passed)
                 or leaves_each_out(self.program, reader, slug, state, every)
+                or asks_one_object_twice(self.program, every)
             ):
                 return
             steps = relevant_steps(state.trail, slug, place)

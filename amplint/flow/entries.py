@@ -9,7 +9,7 @@ callers in sight pass.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import first_parameter, parameters
@@ -70,12 +70,18 @@ class Entries:
         return state
 
     def leave_module(self, states: list[State]) -> None:
-        """Keep what the module body leaves behind."""
+        """Keep what the module body leaves behind.
+
+        Not of names that it deletes: functions that read them run before.
+        """
         kept = []
         prefix = f"{self.module.body.label}:"
+        deleted = {f"{prefix}{name}" for name in _deleted(self.module.body)}
         for state in states:
             values = {
-                place: value for place, value in state.values.items() if place.startswith(prefix)
+                place: value
+                for place, value in state.values.items()
+                if place.startswith(prefix) and place not in deleted
             }
             kept.append(State({}, values, dict(state.facts)))
         kept = merge(kept, self.slicer.lasting)
@@ -397,3 +403,10 @@ def _own_method_called(node: ast.AST, own: str) -> str | None:
     callee = node.value.func
     is_own = isinstance(callee, ast.Attribute) and path_text(callee.value) == own
     return callee.attr if is_own else None  # type: ignore[union-attr]
+
+
+def _deleted(function: Function) -> Iterator[str]:
+    """The names that `del` takes away."""
+    for node in layout_of(function).nodes:
+        for target in node.targets if isinstance(node, ast.Delete) else ():
+            yield from (part.id for part in walk(target) if isinstance(part, ast.Name))

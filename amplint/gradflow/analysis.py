@@ -14,6 +14,7 @@ from amplint.code.module import Function, walk
 from amplint.findings import Link, Standing
 from amplint.gradflow.interpreter import Backward, Interpreter
 from amplint.gradflow.values import ANYTHING, LEAF, Block, Flow
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
 
 _BACKWARDS = frozenset(("backward", "manual_backward"))
@@ -65,7 +66,7 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
             if interpreter.gave_up or _reach_all(function, interpreter):
                 break
         else:
-            yield from _of_function(function, interpreter)
+            yield from _of_function(view, function, interpreter)
 
 
 def _made_for(view: AmpView, function: Function, roots: list[str]) -> dict[str, Flow]:
@@ -117,8 +118,8 @@ def _reach_all(function: Function, interpreter: Interpreter) -> bool:
     }
 
 
-def _of_function(function: Function, interpreter: Interpreter) -> Iterator[CutOff]:
-    backwards = interpreter.backwards
+def _of_function(view: AmpView, function: Function, interpreter: Interpreter) -> Iterator[CutOff]:
+    backwards = [item for item in interpreter.backwards if _may_run(view, item)]
     reported: set[ast.AST] = set()
     for backward in backwards:
         block = backward.loss.blocked.get(ANYTHING)
@@ -135,3 +136,9 @@ def _of_function(function: Function, interpreter: Interpreter) -> Iterator[CutOf
         first = next(blocked, None)
         if first is not None and root not in connected:
             yield CutOff(function, first, first.loss.blocked[root], root)
+
+
+def _may_run(view: AmpView, backward: Backward) -> bool:
+    """Whether no test around a backward is known to fail: `if phase == "train":`, called to validate."""
+    tests = conditions_at(backward.node, backward.function)
+    return all(test.side in view.values.truth(test.test, backward.function) for test in tests)

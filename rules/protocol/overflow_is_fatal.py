@@ -82,14 +82,16 @@ from collections.abc import Iterable, Iterator
 from amplint.amp import links
 from amplint.amp.accelerators import FABRIC, settings_of
 from amplint.amp.clips import torch_clips
+from amplint.amp.gradients import FINITENESS, words_of
 from amplint.amp.library_objects import calls_on
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite, Function, walk
 from amplint.findings import Finding, Link, Severity
 from amplint.rule import Rule
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Firmness
 from amplint.view import FileView
 
@@ -126,10 +128,29 @@ def _raising_clips(view: FileView) -> Iterator[Finding]:
     for clip in torch_clips(view.module):
         unscaled = _unscaled_before(view, clip.node, clip.function)
         link = _asked_to_raise(view, clip)
-        if unscaled is None or link is None or _is_caught(clip):
+        if unscaled is None or link is None or _is_caught(clip) or _runs_if_finite(view, clip):
             continue
         words = {"clip": view.source_of(clip.node.func), "scaler": _scaler(view, unscaled)}
         yield _finding(view, clip.node, RAISES.format_map(words), unscaled, (link,))
+
+
+def _runs_if_finite(view: FileView, clip: CallSite) -> bool:
+    """Whether a test around a clip, or what it asks, looks for values that are not finite."""
+    bound = bindings_of(clip.function)
+    for condition in conditions_at(clip.node, clip.function):
+        asked = [item.value for name in names_in(condition.test) for item in bound.get(name, ())]
+        for source in (condition.test, *asked):
+            if source is not None and _looks_for_overflow(view, source, clip.function):
+                return True
+    return False
+
+
+def _looks_for_overflow(view: FileView, source: ast.expr, function: Function) -> bool:
+    calls = [node for node in walk(source) if isinstance(node, ast.Call)]
+    callees = (view.objects.callee(call, function) for call in calls)
+    return any(last_name(call.func) in FINITENESS for call in calls) or any(
+        callee is not None and words_of(layout_of(callee).nodes) & FINITENESS for callee in callees
+    )
 
 
 def _asked_to_raise(view: FileView, clip: CallSite) -> Link | None:
