@@ -248,8 +248,27 @@ def layout_of(function: Function) -> Layout:
 
 
 def loop_header(loop: ast.AST) -> str:
-    """The words of a loop's first line: its test, or its target and what it runs over."""
+    """The words of a loop's first line: its target and what it runs over, or its test.
+
+    Of `config.epochs` or `config["epochs"]` the last word: whose option it is says nothing about
+    the passes.
+    """
     if isinstance(loop, ast.While):
-        return ast.unparse(loop.test)
+        return " ".join(_last_words(loop.test))
     assert isinstance(loop, (ast.For, ast.AsyncFor))
-    return f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"
+    return " ".join((ast.unparse(loop.target), *_last_words(loop.iter)))
+
+
+def _last_words(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Attribute):
+        yield node.attr
+        if isinstance(node.value, ast.Call):
+            yield from _last_words(node.value)
+        return
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        yield str(node.slice.value)
+        return
+    if isinstance(node, ast.Name):
+        yield node.id
+    for part in ast.iter_child_nodes(node):
+        yield from _last_words(part)
