@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from amplint.amp.roles import Role, Roles
 from amplint.code.arguments import bind, signature
-from amplint.code.by_name import read_by_name, written_by_name
+from amplint.code.by_name import matching, read_by_name, written_by_name
 from amplint.code.module import Function, Module, walk
 from amplint.flow.call import callee_name
 from amplint.flow.facts import protocol_words
@@ -109,7 +109,10 @@ class _Collector:
 
     def collect(self) -> Aliases:
         told = self.told
-        self.direct = {name: set(others) for name, others in told.direct.items()}
+        self.direct = {
+            name: {found for other in others for found in self._looked_up(other)}
+            for name, others in told.direct.items()
+        }
         for name, closure, function in told.closures:
             self._note_lambda(name, closure, function)
         for name, part, function in told.events:
@@ -135,6 +138,10 @@ class _Collector:
             if len(found) == 1 and found[0] is not None
         }
         return Aliases(targets, words, frozenset(choices), lambdas)
+
+    def _looked_up(self, name: str) -> Iterable[str]:
+        """A name, or all names that one with a `*` in it may be."""
+        return matching(name, self.callables) if "*" in name else (name,)
 
     def _note_lambda(self, name: str, value: ast.Lambda, function: Function) -> None:
         """What calling a lambda does, under the name that it gets."""

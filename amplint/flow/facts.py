@@ -16,7 +16,7 @@ from typing import NamedTuple
 from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
 from amplint.code.arguments import is_decorated, parameters
-from amplint.code.by_name import written_by_name
+from amplint.code.by_name import matching, read_by_name, written_by_name
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Function, Module, walk_function
 from amplint.flow.call import callee_name
@@ -120,6 +120,10 @@ def collect_facts(
     for function, found in facts.items():
         for site in sites.get(function, ()):
             _read_call(site, found, roles)
+        patterns = [name for name in found.callees if "*" in name]
+        if patterns:
+            callables = {*imported, *(item.name for item in module.functions[1:])}
+            found.callees.update(*(matching(name, callables) for name in patterns))
         for name in found.callees:
             found.reach |= imported.get(name, frozenset())
     for found in facts.values():
@@ -242,6 +246,9 @@ def _read_call(site: CallSite, found: FunctionFacts, roles: Roles) -> None:
     words = protocol_words(site.node, site.method, site.function, roles)
     if site.method and not (words and _is_torchs(site, roles)):
         found.callees.add(site.method)
+    looked_up = read_by_name(site.node.func)
+    if looked_up is not None:
+        found.callees.add(looked_up[1])
     if _is_variable(site.node.func, site.function, found):
         found.indirect = True
     if site.method in _CHANGES:

@@ -1,4 +1,4 @@
-"""What functions without a word of AMP do to what they are given: participants, and functions.
+"""What functions that no name in sight tells do: given participants, given functions, looked up.
 
 `def finish(first, second): first.step(second)`: no name and no annotation tells what `first` is;
 the call does. `def told(listener, owner): listener(owner.optimizer)` runs whatever it is given.
@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from amplint.code.arguments import bind
+from amplint.code.by_name import matching, pattern_of
 from amplint.code.module import Function
 from amplint.flow.call import callee_name
+from amplint.flow.facts import EVENT_WORDS
 from amplint.flow.program import Program
 from amplint.flow.slice import is_for_effect
 
@@ -82,3 +84,14 @@ def _hands_on(
         if may_use(program, target, inner, depth - 1):
             return True
     return False
+
+
+def may_look_up(program: Program, whole: ast.expr, name: ast.expr, function: Function) -> bool:
+    """Whether `getattr(whole, name)` may give a function of the project with events.
+
+    The name is not known, or not all of it: `f"on_{moment}"`.
+    """
+    if isinstance(name, ast.Constant) or function.module.resolve(whole) is not None:
+        return False
+    reach = program.unit(function).reach
+    return any(EVENT_WORDS & reach[found] for found in matching(pattern_of(name), reach))

@@ -72,13 +72,19 @@ def _is_handed_in(expression: ast.expr, function: Function) -> bool:
 def _between_calls(program: Program, path: Iterable[Step], sites: Iterable[Site]) -> Iterator[Link]:
     """That nobody updates a scaler between two calls of a function that never does.
 
-    Whoever hands it in may, where no such caller is in sight.
+    Whoever hands it in may, to the function or to the constructor of its object, where no such
+    caller is in sight.
     """
     repeated = {step[1]: step[2] for step in path if step[0] == "again"}.values()
     for function in repeated:
         if UPDATE in program.reach_of(function):
             continue
-        given = {f"{function.label}:{name}": name for name in parameters(function)}
+        made = function.owner and program.find_method(function.owner, "__init__")
+        given = {
+            f"{item.label}:{name}": name
+            for item in (function, *([made] if made else []))
+            for name in parameters(item)
+        }
         for name in dict.fromkeys(given[site.scaler] for site in sites if site.scaler in given):
             yield Link("reach", Standing.GUESS, name, "is not updated between two calls")
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
+from amplint.code.arguments import parameters
 from amplint.code.classes import method_of
 from amplint.code.keyed import registered_under, requested, table_of
 from amplint.code.module import Class, Function, Module, as_function, names_read
@@ -26,7 +27,7 @@ from amplint.code.tables import Table
 from amplint.code.tree import NESTED
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
 from amplint.flow.budget import Budget
-from amplint.flow.call import callee_name
+from amplint.flow.call import callee_name, given_to
 from amplint.flow.facts import (
     SCALER_METHODS,
     FunctionFacts,
@@ -46,7 +47,8 @@ from amplint.values.values import Values
 
 #: An imported file without one of these words cannot take part in the protocol.
 _PROTOCOL_WORDS = re.compile(
-    r"backward|\.step\(|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
+    r"backward|\.step\b|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
+    r"|\.update\(\)|\.scale\("
 )
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 12
@@ -103,6 +105,7 @@ class Program:
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}
         self._lambdas: dict[ast.Lambda, Function] = {}
+        self._hands: dict[Function, bool] = {}
         self._methods: dict[ast.Attribute, Function | None] = {}
         self._reaches: dict[Module, dict[str, frozenset[str]]] = {}
         self._symbols: dict[Module, list[tuple[str, str, Function | Class]]] = {}
@@ -410,8 +413,29 @@ class Program:
         return known
 
     def _partakes(self, found: Function | Class) -> bool:
-        """Whether the module of a symbol can take part in the protocol."""
-        return found.module in self._units or found.module.once(_has_protocol_words)
+        """Whether a symbol can take part in the protocol.
+
+        A word of it stands in the module, or a function hands what it is given to one that can.
+        """
+        if found.module in self._units or found.module.once(_has_protocol_words):
+            return True
+        if isinstance(found, Class):
+            return False
+        if found not in self._hands:
+            self._hands[found] = False  # while its own calls are asked
+            self._hands[found] = self._hands_on(found)
+        return self._hands[found]
+
+    def _hands_on(self, function: Function) -> bool:
+        given = parameters(function)
+        calls = (node for node in function.nodes if isinstance(node, ast.Call))
+        for call in calls:
+            if not any(isinstance(item, ast.Name) and item.id in given for item in given_to(call)):
+                continue
+            found = self._project.named(call.func, function)
+            if found not in (None, function) and self._partakes(found):
+                return True
+        return False
 
     def mentions_amp(self, module: Module) -> bool:
         """Whether an analysis starts in a module, too."""

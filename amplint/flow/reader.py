@@ -17,12 +17,14 @@ from amplint.flow.cases import cases, cases_under, dtype_named, with_default
 from amplint.flow.conditions import evaluate, negate
 from amplint.flow.copies import NOTHING, copied_by, displayed
 from amplint.flow.footprints import spoken_of
+from amplint.flow.handed import may_look_up
 from amplint.flow.places import is_place, item_location
 from amplint.flow.properties import is_property, only_return
 from amplint.flow.state import State
 from amplint.flow.truths import Truths, is_conversion
 from amplint.flow.values import (
     CALLABLE_KINDS,
+    HOOK,
     OPAQUE,
     ZERO,
     Value,
@@ -239,6 +241,8 @@ class Reader(Truths):
             known = state.values.get(location) if location else None
             if known is None and isinstance(node.args[1], ast.Constant):
                 known = self.program.find_callable(node, function)
+            elif known is None and may_look_up(self.program, *node.args[:2], function):
+                known = HOOK  # that it is there is what asking for it is for
             return known or (("path", location) if location else None)
         if isinstance(callee, ast.Attribute):
             value = self.value(callee.value, state, function)

@@ -27,6 +27,7 @@ from amplint.flow.cases import (
 )
 from amplint.flow.conditions import Formula, conjoin, disjoin, mentions, negate
 from amplint.flow.enumerators import Enumerator, enumerator
+from amplint.flow.handed import may_look_up
 from amplint.flow.kinship import is_instance, is_torch_scaler, lacks
 from amplint.flow.places import COUNTING_CALLS, is_place
 from amplint.flow.properties import is_property, only_return
@@ -140,6 +141,8 @@ class Truths(Windows):
             if known is not None:
                 return known
         if name == "hasattr" and len(node.args) == 2:
+            if may_look_up(self.program, *node.args, function):
+                return True  # see `amplint.flow.values.HOOK`
             return self._has(node.args[0], literal_of(node.args[1]), state, function)
         if name == "len" and len(node.args) == 1:
             return self._is_filled(node, state, function)

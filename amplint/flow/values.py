@@ -26,6 +26,7 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("library", class, id)    an object of a training library's class, by its dotted name
     ("foreign",)              what a library has taken over: it scales and steps by itself
     ("keeper",)               an object of unknown code that was given a scaler: it may use it
+    ("hook",)                 what is looked up under a name that is not known: it may do anything
     ("autocast",), ("null",)  an autocast object; a null context
     ("tuple", values)         a tuple or list display
 """
@@ -42,6 +43,7 @@ POSITIVE: Value = ("positive",)
 OPAQUE: Value = ("opaque",)
 FOREIGN: Value = ("foreign",)
 KEEPER: Value = ("keeper",)
+HOOK: Value = ("hook",)
 UNBOUND: Value = ("unbound",)
 #: Under which name a path notes, beside a place, of what it holds a copy; and that there are any.
 ORIGINAL = ".<original>"
@@ -81,7 +83,7 @@ def is_truthy(value: Value) -> bool | None:
     if kind == "const":
         # An enumerator is known by its name only; its value may be falsy.
         return None if str(value[1]).startswith("<") else bool(value[1])
-    if kind in CALLABLE_KINDS or kind in ("scaler", "optimizer", "autocast", "positive"):
+    if kind in CALLABLE_KINDS or kind in ("scaler", "optimizer", "autocast", "positive", "hook"):
         return True
     if kind == "tuple":
         return bool(value[1])

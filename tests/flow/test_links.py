@@ -521,3 +521,32 @@ def test_that_a_count_of_another_function_goes_along_with_a_loop_is_guessed(
 ) -> None:
     found = check(COUNTED.format(moved=moved, call=call, flush=flush), head="")
     assert [(item.code, item.severity) for item in found] == [("AMP103", severity)]
+
+
+@pytest.mark.parametrize(
+    ("given", "held", "severity"),
+    [
+        ("keeper", "keeper", Severity.INFO),  # whoever made it has it, too
+        ("", 'torch.amp.GradScaler("cuda")', Severity.ERROR),
+    ],
+)
+def test_whoever_hands_a_scaler_to_a_constructor_may_update_it(
+    given: str, held: str, severity: Severity
+) -> None:
+    body = f"""
+        class Strategy:
+            def __init__(self, {given}):
+                self.first = {held}
+
+            def learn(self, optimizer, model, inputs):
+                optimizer.zero_grad()
+                self.first.scale(model(inputs).mean()).backward()
+                self.first.step(optimizer)
+
+
+        def run(strategy, optimizer, model, batches):
+            for inputs in batches:
+                strategy.learn(optimizer, model, inputs)
+    """
+    (finding,) = check("import torch\n\n" + textwrap.dedent(body), head="")
+    assert (finding.code, finding.severity) == ("AMP105", severity)
