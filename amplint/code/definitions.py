@@ -1,10 +1,10 @@
-"""What the text of a class or a function defines: fields, returned values, annotations."""
+"""What the text of a class or a function defines: fields, returned values, annotations, stubs."""
 
 from __future__ import annotations
 
 import ast
 
-from amplint.code.arguments import parameters
+from amplint.code.arguments import is_decorated, parameters
 from amplint.code.dataflow import Binding
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
@@ -73,3 +73,39 @@ def plain_annotation(annotation: ast.expr) -> ast.expr:
 
 def _is_none(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
+
+
+def is_stub(function: Function) -> bool:
+    """Whether a body does nothing, or only refuses: subclasses are meant to replace it.
+
+    Nothing but a docstring, `pass`, `...`, a message, and a `raise` or `assert False`.
+    """
+    told = [item for item in function.body if not _is_idle(item)]
+    if not told:
+        return True
+    messages = all(isinstance(item, ast.Assign) for item in told[:-1])
+    return messages and _refuses(told[-1])
+
+
+def is_optional(stub: Function) -> bool:
+    """Whether a stub may stay as it is: a hook that does nothing unless a subclass replaces it."""
+    if is_decorated(stub, "abstractmethod"):
+        return False
+    return not any(_refuses(item) or _is_ellipsis(item) for item in stub.body)
+
+
+def _is_ellipsis(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and value.value is ...
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Pass)
+
+
+def _refuses(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assert):
+        return isinstance(statement.test, ast.Constant) and not statement.test.value
+    return isinstance(statement, ast.Raise)

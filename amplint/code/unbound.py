@@ -21,14 +21,17 @@ _MAY_SKIP = (
 )
 #: What may take the error of what stands inside: the function then goes on behind it.
 _TAKES = (ast.With, ast.AsyncWith)
-#: Where names are bound by more than the statements that bindings are read from, or unbound.
-_OTHERWISE = (ast.Global, ast.Nonlocal, ast.Delete, *filter(None, (getattr(ast, "Match", None),)))
+#: Where names are bound by more than the statements that bindings are read from.
+_OTHERWISE = (ast.Global, ast.Nonlocal, *filter(None, (getattr(ast, "Match", None),)))
 
 
 def is_cut_off(node: ast.AST, function: Function) -> bool:
-    """Whether each way to a node of a function reads a local that nothing has bound by then."""
+    """Whether each way to a node of a function, or through it, reads a local that nothing has bound."""
     reads = function.once(_unbound_reads)
-    return bool(reads) and any(_is_behind(layout_of(function), node, read) for read in reads)
+    layout = layout_of(function) if reads else None
+    return layout is not None and any(
+        layout.holds(node, read) or _is_behind(layout, node, read) for read in reads
+    )
 
 
 def _unbound_reads(function: Function) -> tuple[ast.Name, ...]:
@@ -50,9 +53,17 @@ def _find_reads(function: Function) -> Iterator[ast.Name]:
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
         later = bound.get(node.id, ())
-        is_first = all(item in layout and _is_behind(layout, item, node) for item in later)
-        if later and is_first and _always_runs(layout, node):
+        is_first = all(item in layout and _runs_later(layout, item, node) for item in later)
+        if later and is_first and always_runs(layout, node):
             yield node
+
+
+def _runs_later(layout: Layout, statement: ast.AST, read: ast.Name) -> bool:
+    """Whether a statement runs behind a read only, or not at all: no loop gets there before it."""
+    if _is_behind(layout, statement, read):
+        return True
+    repeated = {*layout.loops(statement)}
+    return layout.before(read, statement) and repeated.isdisjoint(layout.loops(read))
 
 
 def _is_behind(layout: Layout, node: ast.AST, read: ast.Name) -> bool:
@@ -62,6 +73,6 @@ def _is_behind(layout: Layout, node: ast.AST, read: ast.Name) -> bool:
     )
 
 
-def _always_runs(layout: Layout, read: ast.Name) -> bool:
-    """Whether a read runs with its statement."""
-    return not any(isinstance(outer, _MAY_SKIP) for outer in layout.ancestors(read))
+def always_runs(layout: Layout, node: ast.expr) -> bool:
+    """Whether an expression runs with its statement."""
+    return not any(isinstance(outer, _MAY_SKIP) for outer in layout.ancestors(node))

@@ -14,6 +14,7 @@ from dataclasses import replace
 from amplint.amp import names
 from amplint.amp.roles import Role
 from amplint.code.arguments import is_decorated, parameters
+from amplint.code.definitions import is_stub
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.layout import layout_of
 from amplint.code.looking import only_looks
@@ -22,7 +23,7 @@ from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import CLIP_NAMES, EDITS, is_gradient, is_stub
+from amplint.flow.facts import CLIP_NAMES, EDITS, is_gradient
 from amplint.flow.functions import Functions, Runner
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls

@@ -20,6 +20,7 @@ from amplint.flow.absence import asks_one_object_twice, leaves_each_out, unprove
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, Run, distinct, misuse_of
+from amplint.flow.denials import uses_what_it_denies
 from amplint.flow.diagnosis import (
     Diagnostician,
     Verdict,
@@ -465,6 +466,7 @@ class _Engine:
                 or is_impossible(self.program, state, place, passed)
                 or leaves_each_out(self.program, reader, slug, state, every)
                 or asks_one_object_twice(self.program, every)
+                or uses_what_it_denies(reader, every, place, state)
             ):
                 return
             steps = relevant_steps(state.trail, slug, place)

@@ -24,7 +24,7 @@ from amplint.flow.conditions import (
 )
 from amplint.flow.copies import assign_field, is_part_of_copy, place_copy
 from amplint.flow.events import Transitions
-from amplint.flow.facts import asks_for_gradients
+from amplint.flow.facts import asks_for_gradients, asks_for_graph
 from amplint.flow.functions import Runner
 from amplint.flow.loops import LoopReader
 from amplint.flow.reader import Reader
@@ -236,11 +236,15 @@ class Expressions:
             named = (bound.get(part.id, ()) for part in walk(test) if isinstance(part, ast.Name))
             values = [item.value for found in named for item in found if item.value is not None]
             nodes = [part for value in (test, *values) for part in walk(value)]
-            known = self._asking[id(test)] = asks_for_gradients(nodes) or any(
-                self.program.facts(callee).asks
-                for part in nodes
-                if isinstance(part, ast.Call)
-                for callee in self.program.targets(part, function).functions
+            known = self._asking[id(test)] = (
+                asks_for_gradients(nodes)
+                or asks_for_graph(nodes, function)
+                or any(
+                    self.program.facts(callee).asks
+                    for part in nodes
+                    if isinstance(part, ast.Call)
+                    for callee in self.program.targets(part, function).functions
+                )
             )
         return known
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
-from amplint.code.arguments import is_decorated, parameters
+from amplint.code.arguments import parameters
 from amplint.code.by_name import matching, read_by_name, written_by_name
+from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite, Function, Module, walk_function
 from amplint.flow.call import callee_name
@@ -238,6 +239,27 @@ def asks_for_gradients(nodes: Iterable[ast.AST]) -> bool:
     return reads <= compared
 
 
+#: What a tensor is asked for its graph by.
+_GRAPH = frozenset({"requires_grad", "grad_fn"})
+
+
+def asks_for_graph(nodes: Iterable[ast.AST], function: Function) -> bool:
+    """Whether some code asks a value if a backward can start from it: `loss.requires_grad`.
+
+    What a loop goes through are parameters, which are asked something else: whether they train.
+    """
+    bound, given = bindings_of(function), parameters(function)
+    for node in nodes:
+        if not isinstance(node, ast.Attribute) or node.attr not in _GRAPH:
+            continue
+        root = _root_name(node.value)
+        made = [item.statement for item in bound.get(root, ())]
+        looped = any(isinstance(item, (ast.For, ast.AsyncFor)) for item in made)
+        if isinstance(node.ctx, ast.Load) and not looped and (made or root in given):
+            return True
+    return False
+
+
 #: Methods that change a container.
 _CHANGES = frozenset({"append", "insert", "extend", "add", "remove", "pop", "clear"})
 
@@ -341,42 +363,6 @@ def is_gradient(place: ast.expr) -> bool:
     if isinstance(place, ast.Attribute) and place.attr == "data":
         place = place.value
     return isinstance(place, ast.Attribute) and place.attr == "grad"
-
-
-def is_stub(function: Function) -> bool:
-    """Whether a body does nothing, or only refuses: subclasses are meant to replace it.
-
-    Nothing but a docstring, `pass`, `...`, a message, and a `raise` or `assert False`.
-    """
-    told = [item for item in function.body if not _is_idle(item)]
-    if not told:
-        return True
-    messages = all(isinstance(item, ast.Assign) for item in told[:-1])
-    return messages and _refuses(told[-1])
-
-
-def is_optional(stub: Function) -> bool:
-    """Whether a stub may stay as it is: a hook that does nothing unless a subclass replaces it."""
-    if is_decorated(stub, "abstractmethod"):
-        return False
-    return not any(_refuses(item) or _is_ellipsis(item) for item in stub.body)
-
-
-def _is_ellipsis(statement: ast.stmt) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and value.value is ...
-
-
-def _is_idle(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
-    return isinstance(statement, ast.Pass)
-
-
-def _refuses(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assert):
-        return isinstance(statement.test, ast.Constant) and not statement.test.value
-    return isinstance(statement, ast.Raise)
 
 
 def close_over_calls(

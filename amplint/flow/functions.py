@@ -12,6 +12,7 @@ from amplint.amp.roles import Role
 from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
 from amplint.code.classes import method_of
 from amplint.code.dataflow import bindings_of, fills_of
+from amplint.code.definitions import is_stub
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
@@ -21,7 +22,7 @@ from amplint.flow.call import Call, Frame, given_to
 from amplint.flow.conditions import forget, known_at, mentions, settled
 from amplint.flow.copies import as_copy, place_copy
 from amplint.flow.events import Transitions
-from amplint.flow.facts import FunctionFacts, is_stub
+from amplint.flow.facts import FunctionFacts
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import CALLED, USES, may_use
 from amplint.flow.merging import merge

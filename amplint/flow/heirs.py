@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from amplint.code.definitions import class_fields
+from amplint.code.definitions import class_fields, is_optional, is_stub
 from amplint.code.module import Class, Function
-from amplint.flow.facts import is_optional, is_stub
 from amplint.flow.program import Program
 
 #: Bases that add nothing to a class; and those that bring methods along, and no scaler.

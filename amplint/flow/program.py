@@ -18,6 +18,7 @@ from amplint.amp.roles import Role, Roles, build_roles, factory_role, roles_of
 from amplint.amp.value_roles import ValueRoles
 from amplint.code.arguments import parameters
 from amplint.code.classes import method_of
+from amplint.code.definitions import is_stub
 from amplint.code.keyed import registered_under, requested, table_of
 from amplint.code.module import Class, Function, Module, as_function, names_read
 from amplint.code.project import Project
@@ -34,7 +35,6 @@ from amplint.flow.facts import (
     close_over_calls,
     collect_facts,
     facts_of_lambda,
-    is_stub,
     joined,
     reach_by_name,
 )

@@ -13,7 +13,7 @@ from amplint.code.module import Function, walk
 from amplint.flow.call import Call, callee_name, keeps_zeros
 from amplint.flow.conditions import assume, evaluate, is_under
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import SCALE, SCALER_METHODS, STEP
+from amplint.flow.facts import SCALE, SCALER_METHODS, STEP, ZERO_GRAD
 from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, SWITCH, State
@@ -137,7 +137,22 @@ class ProtocolCalls:
             self.transitions.quiet_step(call.state, site)
         else:
             self.transitions.step(call.state, site)
+            if self._may_clear(target, call.function):
+                self.transitions.doubt_gradients(call.state, site.optimizer)
         return [(call.state, None)]
+
+    def _may_clear(self, optimizer: ast.expr, function: Function) -> bool:
+        """Whether an optimizer is of a class of the project whose `step` does more than to step.
+
+        Torch's leave the gradients; what another one does with them is its own.
+        """
+        program = self.reader.program
+        owner = program.objects.class_of(optimizer, function)
+        step = program.find_method(owner, "step") if owner is not None else None
+        if step is None:
+            return False
+        facts = program.facts(step)
+        return ZERO_GRAD in facts.reach or bool(facts.callees - {"step"})
 
     def _update(self, call: Call, scaler: str) -> Valued:
         if not self._is_disabled(scaler, call.state):
@@ -331,6 +346,8 @@ class ProtocolCalls:
         text = call.receiver_text
         site = Site(call.node, call.function, optimizer=optimizer, optimizer_text=text)
         self.transitions.optimizer_step(state, site)
+        if self._may_clear(call.place, call.function):
+            self.transitions.doubt_gradients(state, optimizer)
         return [(state, None)]
 
     def zero_grad(self, call: Call) -> Valued:

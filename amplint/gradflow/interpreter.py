@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from amplint.code.arguments import Bound, Kind, parameters
 from amplint.code.dataflow import arguments, changed_elsewhere, root_of
+from amplint.code.definitions import is_stub
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, walk
 from amplint.gradflow.bearing import (
@@ -390,7 +391,7 @@ class Interpreter:
         if isinstance(receiver, Root):
             return self._module_call(node, receiver, given, frame)
         callee = self.objects.callee(node, frame.function)
-        if callee is not None and callee.name != "__init__":
+        if callee is not None and callee.name != "__init__" and not is_stub(callee):
             return self._known(callee, node, receiver, given, frame)
         return self._unknown(node, dotted, receiver, given, frame)
 
