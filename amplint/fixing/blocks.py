@@ -1,16 +1,17 @@
-"""Ending a `with autocast` block earlier, or in each round of the loop in it."""
+"""Letting a `with autocast` block hold what autocast may change, and no backward and no step."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from amplint.code.expressions import last_name
-from amplint.code.layout import layout_of
+from amplint.code.layout import Layout, layout_of
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Move, Repair, Unwrap, Within, unsafe
 from amplint.regions.regions import Inside, Region
-from amplint.regions.training import is_forward
+from amplint.regions.training import backwards, is_forward, steps
 from amplint.view import FileView
 
 _PRODUCTS = frozenset(
@@ -18,61 +19,92 @@ _PRODUCTS = frozenset(
 )
 
 
-def end_before(view: FileView, region: Region, item: Inside) -> Repair | None:
-    """Let a block end before the statement with a call in it; what follows in it leaves, too.
+def narrowed(view: FileView, region: Region) -> Repair | None:
+    """Let backward passes and steps leave a block, with what follows them up to the next forward.
 
-    None where the block is no `with` of its own, or where what would leave runs a forward, which
-    needs autocast.
+    That one, and a forward beside them in a branch or a loop, gets a block of its own. None where
+    the block is no `with` statement of its own, or one statement runs both.
     """
     block = _block(view, region)
-    if block is None:
+    parts = _Parts.of(view, region)
+    runs = parts.runs(block.body) if block is not None else None
+    if block is None or runs is None:
         return None
-    layout = layout_of(region.function)
-    call = item.trail[0][0] if item.trail else item.call
-    index = next((i for i, each in enumerate(block.body) if layout.holds(each, call)), None)
-    leaving = block.body[index:] if index is not None else []
-    if not leaving or any(True for _ in _products(view, region, leaving)):
-        return None
-    if index == 0:
-        return unsafe(Unwrap(block))
-    return unsafe(*(Move(statement, block, after=True) for statement in leaving))
-
-
-def into_the_loop(view: FileView, region: Region, loop: ast.AST | None) -> Repair | None:
-    """Put the block around what runs under autocast in each round of the one loop in it.
-
-    None where a forward, or what else autocast may change, runs behind the first backward.
-    """
-    block = _block(view, region)
-    if block is None or block.body != [loop] or not isinstance(loop, (ast.For, ast.While)):
-        return None
+    first, *others = runs
+    later = [run for run in map(parts.trimmed, others) if run]
+    if first and not later:
+        leaving = block.body[len(first) :]
+        return unsafe(*(Move(statement, block, after=True) for statement in leaving))
     (item,) = block.items
-    layout = layout_of(region.function)
-    backwards = (
-        index
-        for index, statement in enumerate(loop.body)
-        if any(getattr(node, "attr", "") == "backward" for node in layout.inside(statement))
-    )
-    end = next(backwards, 0)
-    inside = [
-        each for each in loop.body[:end] if any(True for _ in _products(view, region, [each]))
-    ]
-    leaving = [*loop.body[end:], *loop.orelse]
-    if not inside or item.optional_vars or any(True for _ in _products(view, region, leaving)):
+    if item.optional_vars is not None:
         return None
-    # What a loss is computed from its outputs by stays inside, as it was.
-    last = next(each for each in reversed(loop.body[:end]) if not _clears(each))
     header = f"with {code_of(view, item.context_expr)}:"
-    return unsafe(Unwrap(block), Within(inside[0], header, last))
+    again = [run for run in (parts.trimmed(first), *later) if run]
+    return unsafe(Unwrap(block), *(Within(run[0], header, run[-1]) for run in again))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What of a region needs autocast, and what has to leave it.
+
+    Args:
+        needs: what autocast may change.
+        ends: backward passes and steps.
+    """
+
+    layout: Layout
+    needs: frozenset[ast.AST]
+    ends: frozenset[ast.AST]
+
+    @classmethod
+    def of(cls, view: FileView, region: Region) -> _Parts:
+        """The parts of a region."""
+        found = (*backwards(view.regions, region), *steps(view.regions, region))
+        ends = frozenset(map(_entry, found))
+        return cls(layout_of(region.function), frozenset(_products(view, region)), ends)
+
+    def runs(self, body: list[ast.stmt]) -> list[list[ast.stmt]] | None:
+        """The statements between those that leave; None where one would have to do both."""
+        found: list[list[ast.stmt]] = [[]]
+        for statement in body:
+            nodes = self.layout.inside(statement)
+            if self.ends.isdisjoint(nodes):
+                found[-1].append(statement)
+                continue
+            inner = [] if self.needs.isdisjoint(nodes) else self._inner(statement)
+            if inner is None:
+                return None
+            found += [*inner, []]
+        return found
+
+    def _inner(self, statement: ast.stmt) -> list[list[ast.stmt]] | None:
+        """The same of the branches of a statement, or of a loop's body."""
+        if not isinstance(statement, (ast.If, ast.For, ast.While)):
+            return None
+        if any(self.layout.statement(node) is statement for node in self.needs | self.ends):
+            return None
+        body, other = self.runs(statement.body), self.runs(statement.orelse)
+        return None if body is None or other is None else body + other
+
+    def trimmed(self, run: list[ast.stmt]) -> list[ast.stmt]:
+        """A run from what needs autocast; what a loss is computed by behind it stays inside."""
+        start = next((i for i, each in enumerate(run) if self._needs(each)), len(run))
+        ends = [i for i, each in enumerate(run) if not _clears(each)]
+        return run[start : ends[-1] + 1] if ends else []
+
+    def _needs(self, statement: ast.stmt) -> bool:
+        return not self.needs.isdisjoint(self.layout.inside(statement))
+
+
+def _entry(item: Inside) -> ast.Call:
+    """The call of the region's own function that leads to a call in it."""
+    return item.trail[0][0] if item.trail else item.call
 
 
 def _clears(statement: ast.stmt) -> bool:
     """Whether a statement only drops gradients."""
-    return isinstance(statement, ast.Expr) and last_name(_called(statement)) == "zero_grad"
-
-
-def _called(statement: ast.Expr) -> ast.expr:
-    return statement.value.func if isinstance(statement.value, ast.Call) else statement.value
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and last_name(call.func) == "zero_grad"
 
 
 def _block(view: FileView, region: Region) -> ast.With | None:
@@ -86,16 +118,15 @@ def _block(view: FileView, region: Region) -> ast.With | None:
     return block if block in layout_of(region.function) else None
 
 
-def _products(view: FileView, region: Region, leaving: list[ast.stmt]) -> Iterator[ast.AST]:
-    """What autocast may change in the statements that leave a region."""
+def _products(view: FileView, region: Region) -> Iterator[ast.AST]:
+    """What autocast may change in a region, in its own function."""
     layout = layout_of(region.function)
     for item in view.regions.inside(region):
-        first = item.trail[0][0] if item.trail else item.call
-        is_used = bool(item.trail) or not isinstance(layout.parents[first], ast.Expr)
-        leaves = any(layout.holds(each, first) for each in leaving)
-        if leaves and is_used and is_forward(view.regions, item):
-            yield item.call
-    for node in (node for each in leaving for node in layout.inside(each)):
+        entry = _entry(item)
+        is_used = bool(item.trail) or not isinstance(layout.parents[entry], ast.Expr)
+        if is_used and is_forward(view.regions, item):
+            yield entry
+    for node in (node for part in region.parts for node in layout.inside(part)):
         dotted = view.module.resolve(node.func) if isinstance(node, ast.Call) else None
         is_product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
         if is_product or dotted in _PRODUCTS or (dotted or "").startswith("torch.nn.functional."):

@@ -50,9 +50,13 @@ def calls_on(view: FileView, misuse: Misuse, *methods: str) -> Iterator[CallSite
 
 
 def code_of(view: FileView, node: ast.AST) -> str:
-    """The code of an expression, for what a fix writes: as in the file where that is one line."""
+    """The code of an expression, for what a fix writes: as in the file, but in one line."""
     text = ast.get_source_segment(view.module.source, node) or ""
-    return text if text and len(text.splitlines()) == 1 else ast.unparse(node)
+    if len(text.splitlines()) == 1:
+        return text
+    code = ast.unparse(node)
+    is_double = '"' in text and "'" not in text and '"' not in code
+    return code.replace("'", '"') if is_double else code
 
 
 def keyword_of(call: ast.Call, name: str | None) -> ast.keyword | None:

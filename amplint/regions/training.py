@@ -14,6 +14,7 @@ from amplint.amp.view import AmpView
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
+from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, Module
 from amplint.findings import Link, PathStep
 from amplint.regions.cached_weights import clears_cache, keeps_weights
@@ -30,7 +31,7 @@ from amplint.values.wrappers import SAME_OBJECT
 _NO_FORWARDS = SAME_OBJECT | frozenset(
     ("parameters", "named_parameters", "state_dict", "load_state_dict", "append", "zero_grad")
     + ("modules", "named_modules", "no_sync", "item", "scale", "detach", "mean", "sum", "view")
-    + ("reshape", "backward", "next", "iter", "len", "range", "isinstance", "print", "update")
+    + ("reshape", "backward", "next", "filter", "update")
 )
 #: Packages that have no autograd functions of their own, beside the standard library.
 _PLAIN = sys.stdlib_module_names | {"torch", "numpy", "einops"}
@@ -177,20 +178,33 @@ def _loops(region: Region, item: Inside) -> list[ast.AST]:
 
 def is_forward(regions: Regions, item: Inside) -> bool:
     """Whether a call runs a module, or may: by its definition, or in what the loss comes from."""
-    name = last_name(item.call.func)
-    dotted = item.function.module.resolve(item.call.func) or ""
-    if name in _NO_FORWARDS or dotted.startswith("torch.") or is_backward(regions, item):
+    callee = item.call.func
+    dotted = item.function.module.resolve(callee) or ""
+    if last_name(callee) in _NO_FORWARDS or dotted.startswith("torch."):
+        return False
+    if is_backward(regions, item) or _is_of_gradient(callee):
+        return False
+    if only_looks(item.call, item.function):
         return False
     if stepped_optimizer(regions, item) is not None:
         return False
     known = regions.objects.callee(item.call, item.function)
     if known is not None:
         return known.name == "forward"
-    if keeps_weights(regions, item.call.func, item.function):
+    if keeps_weights(regions, callee, item.function):
         return True
     if not item.call.args and not item.call.keywords:
         return False  # what is out of sight, and given no data, is no forward
-    return path_text(item.call.func) is not None and item.call in _loss_calls(item.function)
+    return path_text(callee) is not None and item.call in _loss_calls(item.function)
+
+
+def _is_of_gradient(callee: ast.expr) -> bool:
+    """Whether a method is called on a gradient (`weight.grad.norm`), which is a tensor."""
+    while isinstance(callee, ast.Attribute):
+        callee = callee.value
+        if isinstance(callee, ast.Attribute) and callee.attr == "grad":
+            return True
+    return False
 
 
 @lru_cache(maxsize=64)

@@ -67,8 +67,10 @@ gradients of layers whose forward ran in float32 differ from those of a backward
 
 ## Fix safety
 Unsafe: what autocast has computed in half precision then changes. The backward leaves the block with
-all that follows in it, where none of this runs a forward or multiplies matrices, and where the block
-opens autocast and nothing else. Elsewhere the right end of the block is not in sight.
+what follows it, up to the next forward (a call of a model, a product of matrices, a function of
+torch). That one gets a block of its own, and so does a forward beside the backward in a branch or a
+loop of the block; what stands in front of it there leaves the block, too. No fix where one statement
+runs both, and where the block opens more than autocast.
 
 ## Known limits
 One finding for each region, at its first backward. Callees that cannot be resolved are not looked
@@ -87,7 +89,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
-from amplint.fixing.blocks import end_before
+from amplint.fixing.blocks import narrowed
 from amplint.regions.islands import Island, island_of
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import anchor, backwards, ending_words, path_to
@@ -145,7 +147,7 @@ def _finding(view: FileView, region: Region, items: list[Inside]) -> Finding:
         message,
         ending_words(view, region, node, first),
         path=_path(view, region, items, island),
-        fix=end_before(view, region, first),
+        fix=narrowed(view, region),
         links=(
             region.link,
             links.proved("object", first.call.func, "runs the backward pass"),

@@ -68,10 +68,9 @@ Executing the step: `torch.is_autocast_enabled` is true for the device while the
 runs.
 
 ## Fix safety
-Unsafe: what autocast has computed in half precision then changes. The step leaves the block with all
-that follows in it, where none of this runs a forward or multiplies matrices, and where the block opens
-autocast and nothing else; a block that begins with the step is dissolved. Elsewhere the right end of
-the block is not in sight.
+Unsafe: what autocast has computed in half precision then changes. The step leaves the block with
+what follows it, up to the next forward, which gets a block of its own; a block that begins with the
+step is dissolved. No fix where one statement runs both, and where the block opens more than autocast.
 
 ## Known limits
 Silent where the region also holds a backward pass (AMP501 reports the region) or a later forward that
@@ -91,7 +90,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.expectations import STEPS, measured
 from amplint.findings import Finding, Severity
-from amplint.fixing.blocks import end_before
+from amplint.fixing.blocks import narrowed
 from amplint.regions.training import (
     Stale,
     anchor,
@@ -150,7 +149,7 @@ def check(view: FileView) -> Iterator[Finding]:
                 optimizer_link(view, regions, fresh[0]),
                 links.proved("effect", fresh[0].call, "runs inside"),
             ),
-            fix=end_before(view, region, fresh[0]),
+            fix=narrowed(view, region),
         )
 
 
@@ -163,7 +162,7 @@ def _stale(view: FileView, stale: Stale) -> Finding:
     module = stale.forward.function.module
     again = view.step(stale.forward.call, module, "this forward runs in the same region again")
     help = ending_words(view, stale.region, node, stale.step)
-    fix = end_before(view, stale.region, stale.step)
+    fix = narrowed(view, stale.region)
     rests = (
         stale.region.link,
         optimizer_link(view, view.regions, stale.step),

@@ -55,10 +55,10 @@ Executing two steps on one batch: the loss before and after the first step is bi
 the parameters have moved.
 
 ## Fix safety
-Unsafe: every step then trains the weights as they are. The block goes into the loop, around the
-forward and the loss, and ends before the first `backward`. It is offered where the block holds nothing
-but that loop, binds no name, and where no forward, no product and no function of torch follows behind
-the backward.
+Unsafe: every step then trains the weights as they are. Each forward of the block, with its loss, gets
+a block of its own, which ends before the backward and the step: in the loop, or once for each model.
+No fix where one statement runs a forward and a backward, and where the block opens more than autocast
+or binds a name.
 
 ## Known limits
 Without a loop, the optimizer has to be built with `model.parameters()` of the model that is called
@@ -82,7 +82,7 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.expectations import STEPS, measured
 from amplint.findings import Finding, PathStep, Severity
-from amplint.fixing.blocks import into_the_loop
+from amplint.fixing.blocks import narrowed
 from amplint.regions.training import Stale, anchor, optimizer_link, path_to
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -122,7 +122,7 @@ def check(view: FileView) -> Iterator[Finding]:
             message.format_map(words),
             HELP,
             path=_path(view, stale),
-            fix=into_the_loop(view, stale.region, stale.loop),
+            fix=narrowed(view, stale.region),
             links=(
                 stale.region.link,
                 optimizer_link(view, view.regions, stale.step),
