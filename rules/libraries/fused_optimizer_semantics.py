@@ -81,15 +81,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 from amplint.amp import links
 from amplint.amp.libraries import supports_amp_scaling
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.authoring import Candidate, Pattern, m
 from amplint.code.dataflow import receiver
 from amplint.code.expressions import path_text
 from amplint.code.module import CallSite
-from amplint.findings import Finding, Link, Severity
+from amplint.findings import Link, Severity
 from amplint.rule import Rule
 from amplint.values.provenance import Origin
 from amplint.view import FileView
@@ -105,25 +108,19 @@ RULE = Rule(
 )
 HOOKS = frozenset(("register_step_pre_hook", "register_step_post_hook"))
 
-MESSAGES = {
-    "register_step_pre_hook": (
-        "`{optimizer}` is fused: this hook sees gradients that are still scaled"
-    ),
-    "register_step_post_hook": (
-        "`{optimizer}` is fused: this hook also counts the steps that are skipped"
-    ),
-}
+SCALED = "`{optimizer}` is fused: this hook sees gradients that are still scaled"
+COUNTED = "`{optimizer}` is fused: this hook also counts the steps that are skipped"
 HELP = (
     "build the optimizer without `fused=True`, or do the work of the hook after `{scaler}.update()`"
 )
 
 
-def check(view: FileView) -> Iterator[Finding]:
-    """Report each hook of a fused optimizer that a scaler steps."""
+def hooks(view: FileView) -> Iterator[Candidate]:
+    """The hooks of fused optimizers that a scaler steps."""
     if "found_inf" in view.module.source:
         return
     stepped = {
-        path_text(site.node.args[0]): receiver(site.node)
+        path_text(site.node.args[0]): receiver(site.node) or "scaler"
         for site in scaler_calls(view, "step")
         if site.node.args
     }
@@ -133,14 +130,12 @@ def check(view: FileView) -> Iterator[Finding]:
         optimizer = path_text(site.node.func.value)
         fused = _fused(view, site) if optimizer in stepped else None
         if fused is not None:
-            message = MESSAGES[site.method].format(optimizer=optimizer)
-            help = HELP.format(scaler=stepped[optimizer])
             rests = (
                 links.participant(view, site.node.func.value, site.function, Role.OPTIMIZER),
                 links.proved("effect", site.node, "is called for skipped steps, too"),
                 *fused,
             )
-            yield view.finding(RULE, site.node, message, help, links=rests)
+            yield Candidate(site.node, words={"scaler": stepped[optimizer]}, links=rests)
 
 
 def _fused(view: FileView, site: CallSite) -> tuple[Link, ...] | None:
@@ -166,3 +161,15 @@ def _asked(view: FileView, origin: Origin) -> Link | None:
     if {item.content for item in values} != {True} or not supports_amp_scaling(dotted, fused=True):
         return None
     return links.held(values[0].firmness, ast.unparse(given), "makes it fused")
+
+
+def registers(method: str, _: Candidate) -> Any:
+    """`optimizer.<method>(...)`."""
+    optimizer = m.SaveMatchedNode(m.DoNotCare(), "optimizer")
+    return m.Call(func=m.Attribute(optimizer, m.Name(method)))
+
+
+PATTERNS = (
+    Pattern(partial(registers, "register_step_pre_hook"), SCALED, HELP, candidates=hooks),
+    Pattern(partial(registers, "register_step_post_hook"), COUNTED, HELP, candidates=hooks),
+)
