@@ -1,14 +1,17 @@
 """What modules do in one sampled step: dtypes they ran in, and where inf or NaN first arose.
 
-Forward hooks of all modules are there for that step only. Each keeps the largest value of what went
-in and came out, on its device; the gradients that arrive at an output are looked at by a hook on
-that tensor. Nothing that was compiled is seen: hooks would make its graphs other ones.
+Forward hooks of all modules are there for that step only. Each keeps the extremes of what went in and
+came out, on its device; the gradients that arrive at an output are looked at by a hook on that tensor.
+What one module gave and the next one took is looked at once. Nothing that was compiled is seen: hooks
+would make its graphs other ones.
 """
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -16,18 +19,39 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from amplint.runtime.dynamo import has_compiled, keep_from_dynamo, set_eval_frame
-from amplint.runtime.measures import Kinds, Origin, largest, numbers
+from amplint.runtime.measures import Extremes, Kinds, Origin, extremes, is_plain, largest
 from amplint.runtime.places import Place
 from amplint.runtime.sink import Misuse
 
 
 class _Flag(NamedTuple):
-    """The largest value of a tensor that was seen."""
+    """The extremes of a tensor that was seen."""
 
     way: str
     module: Any
     place: Place
-    value: torch.Tensor
+    extremes: Extremes
+
+
+class _Seen:
+    """Tensors that were met, as they were then; none is kept alive."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+
+    def is_new(self, tensor: torch.Tensor) -> bool:
+        """Whether it is met for the first time, or was changed in place since."""
+        if tensor.is_inference():
+            return True  # it has no version
+        version, known = tensor._version, self._versions.get(id(tensor))
+        if known is not None and known[1] == version and known[0]() is tensor:
+            return False
+        self._versions[id(tensor)] = weakref.ref(tensor), version
+        return True
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._versions.clear()
 
 
 class Forwards:
@@ -46,6 +70,8 @@ class Forwards:
         self._flags: list[_Flag] = []
         self._backward: list[_Flag] = []
         self._modules: dict[int, tuple[Any, Place, str]] = {}
+        self._looked, self._hooked = _Seen(), _Seen()
+        self._arrives = as_hook(self._arrived, fail)
         self.is_compiled = has_compiled()
         self._handles: list[Any] = []
         if not self.is_compiled:
@@ -59,6 +85,8 @@ class Forwards:
         self._flags.clear()
         self._backward.clear()
         self._modules.clear()
+        self._looked.clear()
+        self._hooked.clear()
 
     def losses(self, way: str, tensors: Iterable[Any]) -> None:
         """Look at what goes backwards."""
@@ -71,31 +99,27 @@ class Forwards:
         if get_ident() != self._thread or not torch.is_grad_enabled() or _is_traced():
             return
         place = self._find_place()
-        if next(module.children(), None) is None:
+        if not _has_children(module):
             for tensor in _tensors(given):
                 self._look("input of", module, place, tensor)
         kind = ""
         for tensor in _tensors(result):
             self._look("output of", module, place, tensor)
             kind = kind or str(tensor.dtype)
-            if tensor.requires_grad and tensor.grad_fn is not None:
-                arrives = self._arrives(module, place)
-                self._handles.append(tensor.register_hook(as_hook(arrives, self._fail)))
+            if tensor.requires_grad and tensor.grad_fn is not None and self._hooked.is_new(tensor):
+                arrives = partial(self._arrives, module, place)
+                self._handles.append(tensor.register_hook(arrives))
         self._modules.setdefault(id(module), (module, place, kind))
 
-    def _arrives(self, module: Any, place: Place) -> Callable[[Any], None]:
-        def hook(gradient: Any) -> None:
-            value = largest(gradient)
-            if value is not None and self._handles:
-                way = "gradient at the output of"
-                self._backward.append(_Flag(way, module, place, value))
-
-        return hook
+    def _arrived(self, module: Any, place: Place, gradient: Any) -> None:
+        """A gradient has arrived at what a module gave."""
+        if self._handles and is_plain(gradient):
+            way = "gradient at the output of"
+            self._backward.append(_Flag(way, module, place, extremes(gradient)))
 
     def _look(self, way: str, module: Any, place: Place, tensor: Any) -> None:
-        value = largest(tensor)
-        if value is not None:
-            self._flags.append(_Flag(way, module, place, value))
+        if is_plain(tensor) and self._looked.is_new(tensor):
+            self._flags.append(_Flag(way, module, place, extremes(tensor)))
 
     # -- what came of it
 
@@ -113,8 +137,8 @@ class Forwards:
         found = {}
         reductions = self._reductions()
         for key, (module, _, ran) in self._modules.items():
-            weight = next(module.parameters(recurse=False), None)
-            if weight is None and next(module.children(), None) is not None:
+            weight = next(own_parameters(module), None)
+            if weight is None and _has_children(module):
                 continue
             dtype = "" if weight is None else str(weight.dtype)
             reduction = (reductions[key] or dtype) if key in reductions else ""
@@ -139,7 +163,7 @@ class Forwards:
             gradients: the largest gradient of each module's weights, by name.
         """
         flags = [*self._flags, *self._backward]
-        values = numbers([each.value for each in flags])
+        values = largest([each.extremes for each in flags])
         for flag, value in zip(flags, values):
             if not math.isfinite(value):
                 name = names.get(id(flag.module), ("", None))[0]
@@ -151,6 +175,15 @@ class Forwards:
             if not math.isfinite(gradients.get(name, 0.0)):
                 return Origin("gradient of the weights of", name, type(module).__name__, place)
         return None
+
+
+def own_parameters(module: Any) -> Iterator[Any]:
+    """The parameters of a module itself, at a tenth of what torch's generators of all take."""
+    return (each for each in module._parameters.values() if each is not None)
+
+
+def _has_children(module: Any) -> bool:
+    return any(each is not None for each in module._modules.values())
 
 
 def _reduction(module: Any) -> str | None:

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
 
 from amplint.runtime.places import Place
 
+#: The lowest and the highest value of a tensor, both NaN where one is.
+Extremes = tuple[torch.Tensor, torch.Tensor]
 #: Values of one tensor that shares are taken of.
 VALUES = 1024
 #: The smallest normal float16: what lies below has lost precision, or has become zero.
 TINY = 2.0**-14
+#: The largest float32 that is zero, tiny, finite.
+_BOUNDS = ((0.0,), (TINY * (1 - 2.0**-24),), (torch.finfo(torch.float32).max,))
 _HALVES = (torch.float16, torch.bfloat16)
+#: Those that torch can order and add up; float8 it cannot.
+_MEASURED = frozenset((*_HALVES, torch.float32, torch.float64))
 
 
 @dataclass(slots=True)
@@ -101,18 +107,20 @@ class Pending:
     def __init__(self, parameters: Iterable[Any]) -> None:
         self.parameters = [each for each in parameters if is_plain(each.grad)]
         gradients = [each.grad.detach() for each in self.parameters]
-        self._lengths = [min(VALUES, each.numel()) for each in gradients]
-        self._tops = _tops(gradients)
-        self._counts = _counts([picked(each) for each in gradients])
+        values = [picked(each) for each in gradients]
+        self._lengths = [each.numel() for each in values]
+        self._extremes = _all_extremes(gradients)
+        self._counts = _counts(values)
         self.norm = total_norm(gradients)
 
     def read(self) -> list[Shares]:
         """The shares of each parameter; waits for the device."""
-        tops, counts = numbers(self._tops), [each.tolist() for each in self._counts]
-        rows = [row for each in counts for row in zip(*each)]
+        rows = [row for each in self._counts for row in _differences(each.tolist())]
         return [
-            Shares(length, int(zero), int(tiny), int(bad), top)
-            for length, (zero, tiny, bad), top in zip(self._lengths, rows, tops)
+            Shares(length, zeros, small - zeros, length - finite, top)
+            for length, (zeros, small, finite), top in zip(
+                self._lengths, rows, largest(self._extremes)
+            )
         ]
 
 
@@ -137,8 +145,9 @@ class Weights:
 
 def picked(tensor: Any) -> torch.Tensor:
     """At most `VALUES` values, evenly spread."""
+    count = tensor.numel()
     flat = tensor.view(-1) if tensor.is_contiguous() else tensor.reshape(-1)
-    return flat[:: max(1, -(-flat.numel() // VALUES))][:VALUES]
+    return flat if count <= VALUES else flat[:: -(-count // VALUES)]
 
 
 def sizes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -153,45 +162,51 @@ def sizes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def total_norm(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The norm of all together, one number for each device."""
-    by_device: dict[torch.device, list[torch.Tensor]] = {}
-    for each in sizes(gradients):
-        by_device.setdefault(each.device, []).append(each.float())
-    return [torch.linalg.vector_norm(torch.stack(each)) for each in by_device.values()]
+    """The norm of all together, one number for each device and dtype that norms have."""
+    norms = sizes(gradients)
+    parts = [torch.stack([norms[index] for index in group]) for group in _alike(norms)]
+    return [torch.linalg.vector_norm(each) for each in parts]
 
 
 def numbers(tensors: Sequence[torch.Tensor]) -> list[float]:
-    """What tensors of one value hold; waits once for each device."""
-    devices = {each.device for each in tensors}
-    if len(devices) == 1:
-        return [float(each) for each in torch.stack([t.float() for t in tensors]).tolist()]
-    return [float(each) for each in tensors]
+    """What tensors of one value hold; waits once for each device and dtype."""
+    found = [0.0] * len(tensors)
+    for group in _alike(tensors):
+        values = torch.stack([tensors[index] for index in group]).tolist()
+        for index, value in zip(group, values):
+            found[index] = float(value)
+    return found
 
 
-def largest(tensor: Any) -> torch.Tensor | None:
-    """The largest value by size, without a copy of the tensor; None where that cannot be asked."""
-    if not is_plain(tensor):
-        return None
-    return _top(tensor.detach())
+def _alike(tensors: Sequence[torch.Tensor]) -> Iterable[list[int]]:
+    """The indices of tensors of one device and dtype, together."""
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for index, each in enumerate(tensors):
+        groups.setdefault((each.device, each.dtype), []).append(index)
+    return groups.values()
 
 
-def _tops(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The largest value by size of each; on a device few kernels count, and one is for many."""
+def extremes(tensor: torch.Tensor) -> Extremes:
+    """The lowest and the highest value of a plain tensor, on their device."""
+    return torch.aminmax(tensor.detach())
+
+
+def largest(pairs: Sequence[Extremes]) -> list[float]:
+    """The largest value by size of each tensor; waits for the device."""
+    lows, highs = (numbers(each) for each in zip(*pairs)) if pairs else ([], [])
+    # A NaN is both of them, and `max` gives back the first of what it cannot compare.
+    return [max(high, -low) for low, high in zip(lows, highs)]
+
+
+def _all_extremes(tensors: Sequence[torch.Tensor]) -> list[Extremes]:
+    """Those of each; on a device few kernels count, and there is one for many, of their sizes.
+
+    On a CPU that kernel takes 670 microseconds for 512 * 512 values, the other one 59.
+    """
     is_one = len({(each.device, each.dtype) for each in tensors}) == 1
     if is_one and not tensors[0].is_cpu:
-        return list(torch._foreach_norm(list(tensors), float("inf")))
-    return [_top(each) for each in tensors]
-
-
-def _top(tensor: torch.Tensor) -> torch.Tensor:
-    """The largest value by size; NaN where there is one.
-
-    On a CPU torch's infinity norm takes 670 microseconds for 512 * 512 values, this 59.
-    """
-    if not tensor.is_cpu:
-        return torch.linalg.vector_norm(tensor, float("inf"))
-    low, high = torch.aminmax(tensor)
-    return torch.maximum(high, -low)
+        return [(each, each) for each in torch._foreach_norm(list(tensors), float("inf"))]
+    return [torch.aminmax(each) for each in tensors]
 
 
 def is_captured(tensor: torch.Tensor) -> bool:
@@ -203,7 +218,7 @@ def is_plain(tensor: Any) -> bool:
     """Whether a tensor is one of plain numbers, at hand, of which there are some."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.is_floating_point()
+        and tensor.dtype in _MEASURED
         and tensor.layout is torch.strided
         and tensor.numel() > 0
         and not is_captured(tensor)
@@ -211,20 +226,22 @@ def is_plain(tensor: Any) -> bool:
 
 
 def _counts(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """For each run of tensors of one device, three rows: zeros, tiny ones, bad ones."""
-    runs: list[list[torch.Tensor]] = []
-    for each in values:
-        if runs and runs[-1][0].device == each.device:
-            runs[-1].append(each)
-        else:
-            runs.append([each])
-    return [_counts_of(run) for run in runs]
+    """For each run of tensors of one device what `_counts_of` says of it."""
+    runs = groupby(values, key=lambda each: each.device)
+    return [_counts_of(list(run)) for _, run in runs]
 
 
 def _counts_of(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    flat = torch.cat([each.float() for each in values])
-    ends = torch.tensor(list(accumulate(map(len, values))), device=flat.device) - 1
-    size = flat.abs()
-    masks = torch.stack([size == 0, (size > 0) & (size < TINY), ~torch.isfinite(flat)])
-    sums = masks.cumsum(1, dtype=torch.int64)[:, ends]
-    return torch.diff(sums, dim=1, prepend=sums.new_zeros(3, 1))
+    """How many values up to the end of each tensor are at most as large as each bound.
+
+    Three rows: those that are zero, those that are zero or tiny, those that are finite.
+    """
+    sizes = torch.cat(list(values)).float().abs_()
+    ends = torch.tensor(list(accumulate(map(len, values))), device=sizes.device) - 1
+    bounds = torch.tensor(_BOUNDS, device=sizes.device)
+    return (sizes <= bounds).cumsum(1, dtype=torch.int64)[:, ends]
+
+
+def _differences(rows: list[list[int]]) -> Iterable[tuple[int, ...]]:
+    """The steps of numbers that were summed up, of all rows together."""
+    return zip(*([now - before for before, now in zip([0, *row], row)] for row in rows))

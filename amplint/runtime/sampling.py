@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from amplint.protocol import Event
-from amplint.runtime.forwards import Forwards
+from amplint.runtime.forwards import Forwards, own_parameters
 from amplint.runtime.measures import Kinds, Pending, Shares, Weights, numbers, total_norm
 from amplint.runtime.objects import OptimizerRecord, ScalerRecord
 from amplint.runtime.observer import Feeding, Handed, Observer
@@ -181,9 +181,7 @@ class _Step:
         """All of it, read from the devices."""
         names = self.forwards.names()
         owners = {
-            id(weight): name
-            for name, module in names.values()
-            for weight in module.parameters(recurse=False)
+            id(weight): name for name, module in names.values() for weight in own_parameters(module)
         }
         shares: dict[str, Shares] = {}
         kinds = self.forwards.kinds(names)
