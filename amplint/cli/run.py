@@ -161,6 +161,8 @@ def report(
 
     seen = read_run(folder)
     if other is not None:
+        if as_json or html or metrics or trace or tensorboard or wandb or fail_on != _NEVER:
+            raise UsageError("two runs are compared as text alone, without any option")
         write_lines(map(printable, writer.comparison(seen, read_run(other))))
         return
     if html is not None:

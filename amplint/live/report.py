@@ -96,29 +96,43 @@ def ranks(who: Sequence[str]) -> str:
 
 def comparison(first: Run, second: Run) -> Iterator[str]:
     """Where two runs differ: findings, and the first update that went another way."""
-    names = [{(f.slug, f.file, f.row): f for f in run.findings} for run in (first, second)]
-    for here, other, run in ((names[0], names[1], first), (names[1], names[0], second)):
-        for key in here.keys() - other.keys():
-            found = here[key]
+    alone = [*_only_in(first, second), *_only_in(second, first)]
+    yield from alone or ["no finding is in one of the two alone"]
+    here, there = _histories(first), _histories(second)
+    for key in dict.fromkeys((*here, *there)):
+        rank, restart, scaler = key
+        name = "process" if rank is None else f"rank {rank}"
+        name += (f", restart {restart}" if restart else "") + (
+            f", scaler {scaler}" if scaler else ""
+        )
+        if key not in here or key not in there:
+            yield f"{name}: only in {(first if key in here else second).folder}"
+        elif scaler:
+            rounds, others = here[key].rounds[scaler], there[key].rounds[scaler]
+            yield f"{name}: {_first_difference(rounds, others)}"
+        else:
+            steps = _count(here[key].steps, "step")
+            yield f"{name}: {steps} without a scaler, and {there[key].steps}"
+
+
+def _only_in(run: Run, other: Run) -> Iterator[str]:
+    theirs = {_identity(found) for found in other.findings}
+    for found in run.findings:
+        if _identity(found) not in theirs:
             yield f"only in {run.folder}: {place(found.file, found.row)}: {found.code}: {found.words}"
-    theirs = {_key(process, number): rounds for process, number, rounds in _all_rounds(second)}
-    for process, number, rounds in _all_rounds(first):
-        others = theirs.get(_key(process, number))
-        name = f"{process.name if process.rank is not None else 'process'}, scaler {number}"
-        if others is None:
-            yield f"{name}: only in {first.folder}"
-            continue
-        yield f"{name}: {_first_difference(rounds, others)}"
 
 
-def _all_rounds(run: Run) -> Iterator[tuple[Process, int, list[Round]]]:
-    for process in run.processes:
-        for number, rounds in sorted(process.rounds.items()):
-            yield process, number, rounds
+def _identity(found: Seen) -> tuple[str, str, int]:
+    return found.slug, found.file, found.row
 
 
-def _key(process: Process, scaler: int) -> tuple[int | None, int, int]:
-    return process.rank, process.restart, scaler
+def _histories(run: Run) -> dict[tuple[int | None, int, int], Process]:
+    """By rank, restart and number of a scaler, 0 for none: who has it."""
+    return {
+        (process.rank, process.restart, number): process
+        for process in run.processes
+        for number in sorted(process.rounds) or [0]
+    }
 
 
 def _first_difference(first: Sequence[Round], second: Sequence[Round]) -> str:

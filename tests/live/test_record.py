@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from amplint.rules import TABLE
+from click.testing import CliRunner
 
+from amplint.cli.main import cli
 from amplint.live import curve, report
 from amplint.live.catalogue import ENTRIES, words
 from amplint.live.merge import Process, Round, Run, Seen, read_run
@@ -175,6 +177,29 @@ def test_two_runs_beside_each_other() -> None:
     assert lines[1:] == [
         "rank 0, scaler 1: differ from update 2 on: scale 8, step taken, and scale 4, step skipped"
     ]
+
+
+def test_what_only_one_of_two_runs_has_is_said_of_either() -> None:
+    alike, plain_one = process(0, 8.0), process(1)
+    plain_one.rounds.clear()
+    plain_one.steps = 5
+    first, second = run(alike, plain_one), run(alike, plain_one, process(2, 8.0))
+    common = [
+        "no finding is in one of the two alone",
+        "rank 0, scaler 1: alike in all 1 update",
+        "rank 1: 5 steps without a scaler, and 5",
+    ]
+    assert list(report.comparison(first, first)) == common
+    only = "rank 2, scaler 1: only in record"
+    assert list(report.comparison(first, second)) == [*common, only]
+    assert list(report.comparison(second, first)) == [*common, only]
+
+
+def test_options_that_a_comparison_does_not_have(tmp_path: Path) -> None:
+    """They are refused, not passed over."""
+    told = CliRunner().invoke(cli, ["report", str(tmp_path), str(tmp_path), "--json"])
+    assert told.exit_code == 2
+    assert "compared as text alone" in told.output
 
 
 def test_a_long_curve_keeps_its_spikes() -> None:
