@@ -18,7 +18,7 @@ from amplint import files
 from amplint.code.index import forget
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
-from amplint.findings import FileError, Finding, Incomplete
+from amplint.findings import FileError, Finding, Incomplete, Remark
 from amplint.inspection import OUT_OF_MEMORY, FileResult, Task, inspect, place, unreadable
 from amplint.selection import Selection
 from amplint.source.discovery import NOTEBOOK, STDIN, Discovered, discover
@@ -118,7 +118,7 @@ def check_paths(
     if progress is not None and results:
         progress(len(results), len(results))
     report = _report(results, preparation.errors, time.perf_counter() - started)
-    return replace(report, notes=tuple(preparation.notes))
+    return replace(report, notes=tuple(dict.fromkeys(preparation.notes)))
 
 
 def check_source(filename: str, data: bytes, settings: Settings) -> FileResult:
@@ -168,6 +168,8 @@ class _Preparation:
         for item in discover(paths, self._settings):
             if isinstance(item, FileError):
                 self.errors.append(item)
+            elif isinstance(item, Remark):
+                self.notes.append(f"{item.filename}:{item.row}: {item.message}")
             else:
                 found.append(item)
         self.files = len(found)

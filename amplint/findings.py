@@ -203,6 +203,19 @@ class Incomplete:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """What the person who started a run should know of a file, and no error.
+
+    Args:
+        row: from 1.
+    """
+
+    filename: str
+    row: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class FileError:
     """A file that could not be analysed (AMP000): it makes the run exit with 2."""
 

@@ -204,8 +204,15 @@ def test_patterns_take_no_exponential_time(folder: Path) -> None:
 
 def test_a_malformed_pattern_costs_its_line(folder: Path) -> None:
     (folder / "b.py").write_text("scaler = (")
-    (folder / ".gitignore").write_text("a[z-a]\n[\nx\\\nb.py\n")
-    assert check()[0] == 0
+    (folder / ".gitignore").write_text("# ours\na[z-a]\n[\nx\\\nb.py\n")
+    status, output = check()
+    assert (status, "b.py" in output) == (0, False)  # the other lines count
+    words = "malformed pattern, this line is ignored: `a[z-a]` has the empty range z-a (and 2 more)"
+    assert f"note: .gitignore:2: {words}\n" in output
+    (folder / ".gitignore").write_text("b.py\n[\x1b[2J" + "a" * 100_000)
+    status, output = check()
+    assert (status, "\x1b" in output, len(output) < 1_000) == (0, False, True)
+    assert "note: .gitignore:2: malformed pattern" in output
     status, output = check(".", "--exclude", "a[z-a]")
     assert (status, "malformed pattern: `a[z-a]` has the empty range z-a" in output) == (2, True)
     (folder / "amplint.toml").write_text('extend-exclude = ["b", "a[z-a]"]')

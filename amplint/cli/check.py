@@ -237,11 +237,11 @@ def _show_files(paths: Sequence[str], settings: Settings) -> int:
     from amplint.cli.terminal import write_lines
     from amplint.findings import FileError
     from amplint.report.text import printable
-    from amplint.source.discovery import discover
+    from amplint.source.discovery import Discovered, discover
 
     found = list(discover(paths, settings))
     errors = [item for item in found if isinstance(item, FileError)]
-    names = sorted(item.filename for item in found if not isinstance(item, FileError))
+    names = sorted(item.filename for item in found if isinstance(item, Discovered))
     write_lines(map(printable, names))
     for error in errors:
         tell(f"error: {error.filename}: {error.message}")

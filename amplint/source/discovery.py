@@ -11,11 +11,11 @@ import functools
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amplint.config import Settings
 from amplint.files import reason
-from amplint.findings import FileError
+from amplint.findings import FileError, Remark
 from amplint.source.ignores import IgnoreFiles, Patterns
 
 SUFFIXES = (".py", ".pyi")
@@ -42,7 +42,10 @@ class Discovered:
     folder: str = ""
 
 
-def discover(paths: Sequence[str], settings: Settings) -> Iterator[Discovered | FileError]:
+Found = Discovered | FileError | Remark
+
+
+def discover(paths: Sequence[str], settings: Settings) -> Iterator[Found]:
     """Find the files to check, each file once, however often and by whatever link reached.
 
     Args:
@@ -83,7 +86,7 @@ def relative(path: str) -> str:
     return shown.replace(os.sep, "/")
 
 
-def _expand(path: str, settings: Settings, excluded: Patterns) -> Iterator[Discovered | FileError]:
+def _expand(path: str, settings: Settings, excluded: Patterns) -> Iterator[Found]:
     if path == STDIN:
         name = settings.stdin_filename
         if name and name.endswith(".ipynb"):
@@ -112,7 +115,7 @@ def _missing(error: OSError | ValueError) -> str:
     return f"cannot be read: {reason(error) if isinstance(error, OSError) else error}"
 
 
-def _walk(top: str, settings: Settings, excluded: Patterns) -> Iterator[Discovered | FileError]:
+def _walk(top: str, settings: Settings, excluded: Patterns) -> Iterator[Found]:
     ignores = IgnoreFiles(top) if settings.respect_gitignore else None
     pending = [(top, True)]
     while pending:
@@ -122,9 +125,9 @@ def _walk(top: str, settings: Settings, excluded: Patterns) -> Iterator[Discover
             continue
         if ignores is not None:
             ignores.enter(path)
-            for error in ignores.errors:
-                yield FileError(relative(error.filename), error.message)
-            ignores.errors.clear()
+            for item in ignores.said:
+                yield replace(item, filename=relative(item.filename))
+            ignores.said.clear()
         try:
             with os.scandir(path) as listing:
                 entries = [entry for entry in listing if _is_candidate(entry)]

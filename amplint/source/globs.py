@@ -14,6 +14,8 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
+#: Characters of a malformed line that a message quotes.
+_MOST_QUOTED = 60
 _CLASSES = {
     "alpha": str.isalpha,
     "digit": str.isdigit,
@@ -100,13 +102,15 @@ class Globs:
 
     Attributes:
         names_only: whether the last part of a path is all that counts.
+        malformed: lines that match nothing, each with its number from 1 and the reason.
 
     Raises:
-        Malformed: one of the lines, with its number from 1.
+        Malformed: one of the lines, where `strict`.
     """
 
     def __init__(self, lines: Iterable[str], *, strict: bool = False) -> None:
-        self._globs = list(_parsed(lines, strict))
+        self.malformed: list[tuple[int, str]] = []
+        self._globs = list(self._parsed(lines, strict))
         self.names_only = not any(glob.anchored for glob in self._globs)
         #: Where the plain names stand, the last of each: most lines are no more than that.
         self._plain: dict[str, int] = {}
@@ -134,17 +138,17 @@ class Globs:
                 break
         return None if best < 0 else not self._globs[best].negated
 
-
-def _parsed(lines: Iterable[str], strict: bool) -> Iterator[Glob]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            glob = parse(line, strict=strict)
-        except Malformed as error:
-            if strict:
-                raise Malformed(f"{error} (pattern {number})") from error
-            continue
-        if glob is not None:
-            yield glob
+    def _parsed(self, lines: Iterable[str], strict: bool) -> Iterator[Glob]:
+        for number, line in enumerate(lines, start=1):
+            try:
+                glob = parse(line, strict=strict)
+            except Malformed as error:
+                if strict:
+                    raise Malformed(f"{error} (pattern {number})") from error
+                self.malformed.append((number, str(error)))
+                continue
+            if glob is not None:
+                yield glob
 
 
 def _plain_name(glob: Glob) -> str | None:
@@ -157,7 +161,8 @@ def parse(line: str, *, strict: bool = True) -> Glob | None:
     """The pattern of a line; None for a blank line or a comment.
 
     Args:
-        strict: whether a range without members is an error; git takes it for a class of none.
+        strict: whether any range without members is an error; else it has no members, as in git,
+            and is an error where nothing else stands in its brackets.
 
     Raises:
         Malformed: it is no pattern.
@@ -174,7 +179,7 @@ def parse(line: str, *, strict: bool = True) -> Glob | None:
     anchored = "/" in text
     text = text.removeprefix("/")
     if not text:
-        raise Malformed(f"`{line}` names nothing")
+        raise Malformed(f"`{_quoted(line)}` names nothing")
     names = list(_names(text, strict))
     if not anchored:
         return Glob((_name(names[0]),), False, folders_only, negated)
@@ -224,7 +229,7 @@ def _token(text: str, position: int) -> tuple[_Token, int]:
         return _class(text, position + 1, strict=False)
     if char == "\\":
         if position + 1 == len(text):
-            raise Malformed(f"`{text}` ends with a backslash")
+            raise Malformed(f"`{_quoted(text)}` ends with a backslash")
         return text[position + 1], position + 2
     return char, position + 1
 
@@ -234,6 +239,7 @@ def _class(text: str, position: int, strict: bool) -> tuple[_Test, int]:
     negated = text[position : position + 1] in ("!", "^")
     start = position = position + negated
     tests: list[_Test] = []
+    empty = ""
     while text[position : position + 1] != "]" or position == start:
         named = re.compile(r"\[:(\w+):\]").match(text, position)
         if named and named[1] in _CLASSES:
@@ -244,17 +250,24 @@ def _class(text: str, position: int, strict: bool) -> tuple[_Test, int]:
         high = low
         if text[position : position + 1] == "-" and text[position + 1 : position + 2] not in "]":
             high, position = _member(text, position + 1)
-        if strict and high < low:
-            raise Malformed(f"`{text}` has the empty range {low}-{high}")
-        tests.append(lambda char, low=low, high=high: low <= char <= high)  # type: ignore[misc]
+        if high < low:
+            empty = f"{low}-{high}"
+        else:
+            tests.append(lambda char, low=low, high=high: low <= char <= high)  # type: ignore[misc]
+    if empty and (strict or not tests and not negated):
+        raise Malformed(f"`{_quoted(text)}` has the empty range {empty}")
     return (lambda char: any(test(char) for test in tests) is not negated), position + 1
 
 
 def _member(text: str, position: int) -> tuple[str, int]:
     position += text[position : position + 1] == "\\"
     if position >= len(text):
-        raise Malformed(f"`{text}` has a bracket that is not closed")
+        raise Malformed(f"`{_quoted(text)}` has a bracket that is not closed")
     return text[position], position + 1
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
 
 
 def _fits(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from amplint import files
 from amplint.errors import ConfigError, UnreadableFile
-from amplint.findings import FileError
+from amplint.findings import FileError, Remark
 from amplint.source.globs import Globs, Malformed
 
 
@@ -69,12 +69,13 @@ class IgnoreFiles:
             repository; without one only the walked folder's own files do.
 
     Attributes:
-        errors: of files that are none: pipes, devices, or too large ones.
+        said: errors of files that are none: pipes, devices, or too large ones; and remarks on
+            malformed lines, which are ignored, as by git.
     """
 
     def __init__(self, top: str) -> None:
         self._top = os.path.abspath(top)
-        self.errors: list[FileError] = []
+        self.said: list[FileError | Remark] = []
         #: folder -> its patterns; only folders that have a .gitignore.
         self._globs: dict[str, Globs] = {}
         for folder in _parents_in_repository(self._top):
@@ -110,14 +111,24 @@ class IgnoreFiles:
             return
         except UnreadableFile as error:
             if not os.path.isdir(path):
-                self.errors.append(FileError(path, error.message))
+                self.said.append(FileError(path, error.message))
             return
         lines = text.removeprefix("\ufeff").splitlines()
         if asked_for is not None:
             # A folder that the user names is checked; what ignores it does not count.
             below = os.path.relpath(asked_for, folder).replace(os.sep, "/")
-            lines = [line for line in lines if not _ignores(line, below)]
-        self._globs[folder] = Globs(lines)
+            lines = ["" if _ignores(line, below) else line for line in lines]
+        globs = self._globs[folder] = Globs(lines)
+        if globs.malformed:
+            self.said.append(_on_lines(path, globs.malformed))
+
+
+def _on_lines(path: str, malformed: Sequence[tuple[int, str]]) -> Remark:
+    (row, why), *others = malformed
+    words = f"malformed pattern, this line is ignored: {why}"
+    if others:
+        words += f" (and {len(others)} more)"
+    return Remark(path, row, words)
 
 
 def _ignores(line: str, below: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from amplint.config import Settings
 from amplint.errors import ConfigError
-from amplint.findings import FileError
+from amplint.findings import FileError, Remark
 from amplint.source import discovery
 from amplint.source.discovery import discover
 
@@ -31,7 +31,7 @@ def found(*paths: str, **settings: object) -> list[str]:
     """Names of the files; fails on errors."""
     items = list(discover(paths or ["."], Settings(**settings)))  # type: ignore[arg-type]
     assert not [item for item in items if isinstance(item, FileError)]
-    return [item.filename for item in items]
+    return [item.filename for item in items if not isinstance(item, Remark)]
 
 
 def errors(*paths: str, **settings: object) -> list[tuple[str, str]]:
@@ -209,6 +209,20 @@ def test_gitignore_as_git_does(ignore_files: dict[str, str], left: list[str]) ->
         Path(name).write_text(text, encoding="utf-8", newline="")
     assert found() == left
     assert _known_to_git() == left
+
+
+def test_malformed_lines_of_ignore_files_are_told() -> None:
+    """The asked folder is named in its parent's file: rows stay those of the file."""
+    write("s/a.py")
+    Path(".git").mkdir()
+    Path(".gitignore").write_text("s\n[b-a]\n[\n")
+    Path("s/.gitignore").write_text("x\\\n")
+    remarks = [item for item in discover(["s"], Settings()) if isinstance(item, Remark)]
+    start = "malformed pattern, this line is ignored: "
+    assert remarks == [
+        Remark(".gitignore", 2, f"{start}`[b-a]` has the empty range b-a (and 1 more)"),
+        Remark("s/.gitignore", 1, f"{start}`x\\` ends with a backslash"),
+    ]
 
 
 def _known_to_git() -> list[str]:

@@ -59,7 +59,9 @@ def _is_ignored(path: str, globs: Globs) -> bool:
 def test_what_is_no_pattern(line: str) -> None:
     with pytest.raises(Malformed):
         parse(line)
-    assert Globs([line, "x"]).decide("x", is_folder=False)
+    globs = Globs([line, "x"])
+    assert globs.decide("x", is_folder=False)
+    assert [number for number, _ in globs.malformed] == [1]
     with pytest.raises(Malformed, match="pattern 2"):
         Globs(["x", line], strict=True)
 
@@ -67,3 +69,12 @@ def test_what_is_no_pattern(line: str) -> None:
 @pytest.mark.parametrize("line", ["", "   ", "# a", "#"])
 def test_what_says_nothing(line: str) -> None:
     assert parse(line) is None
+
+
+@pytest.mark.parametrize("line", ["[z-ab]", "[!z-a]", "[[:alpha:]z-a]"])
+def test_a_range_without_members_among_others(line: str) -> None:
+    """Git matches the rest of it, so that the line is not without effect."""
+    globs = Globs([line])
+    assert (globs.decide("b", is_folder=False), globs.malformed) == (True, [])
+    with pytest.raises(Malformed, match="empty range z-a"):
+        Globs([line], strict=True)
