@@ -57,6 +57,7 @@ TABLE: dict[str, str] = {
     "AMP128": "private_scaler_state",
     "AMP129": "overflow_is_fatal",
     "AMP130": "missing_step",
+    "AMP131": "overflow_keeps_scale",
     "AMP201": "guard_mismatch",
     "AMP202": "missing_mixed_precision_guard",
     "AMP203": "amp_always_on",

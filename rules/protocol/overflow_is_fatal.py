@@ -77,13 +77,14 @@ is not reported, nor is one of NaN alone.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.accelerators import FABRIC, settings_of
 from amplint.amp.clips import torch_clips
 from amplint.amp.gradients import FINITENESS, words_of
 from amplint.amp.library_objects import calls_on
+from amplint.amp.overflows import at_overflow
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import bindings_of, names_in
 from amplint.code.expressions import last_name
@@ -106,7 +107,6 @@ RULE = Rule(
 #: With these a Fabric scales losses, on CUDA.
 _SCALED = (16, "16", "16-mixed")
 _EXITS = frozenset(("exit", "_exit", "quit", "abort"))
-_TESTS = frozenset(("isfinite", "isinf"))
 
 RAISES = "`{clip}` raises at the first overflow, which `{scaler}` would skip"
 ENDS = "the program ends at the first overflow of the gradients, which `{scaler}` would skip"
@@ -191,11 +191,9 @@ def _is_caught(clip: CallSite) -> bool:
 
 def _fatal_norms(view: FileView) -> Iterator[Finding]:
     """Tests of a norm that end the program where it is not finite."""
-    clips = torch_clips(view.module)
-    for function in {clip.function: None for clip in clips}:
-        norms = _norms(function, clips)
+    for function in {clip.function: None for clip in torch_clips(view.module)}:
         for node in layout_of(function).nodes:
-            ending = _ending(node, norms)
+            ending = _ending(view, node, function)
             if ending is None or _in_handler(function, node):
                 continue
             unscaled = _unscaled_before(view, node, function)
@@ -204,51 +202,25 @@ def _fatal_norms(view: FileView) -> Iterator[Finding]:
                 yield _finding(view, ending, message, unscaled, ())
 
 
-def _norms(function: Function, clips: Iterable[CallSite]) -> set[str]:
-    """The names that are bound to nothing but norms that clips return."""
-    calls = {clip.node for clip in clips if clip.function is function}
-    return {
-        path
-        for path, found in bindings_of(function).items()
-        if all(item.value in calls for item in found)
-    }
-
-
-def _ending(node: ast.AST, norms: set[str]) -> ast.AST | None:
-    """The statement that ends the program where one of the norms is not finite."""
+def _ending(view: FileView, node: ast.AST, function: Function) -> ast.AST | None:
+    """The statement that ends the program where gradients are not finite."""
     if isinstance(node, ast.Assert):
-        return node if _finite_if(node.test, norms) is True else None
+        return node if at_overflow(view, node.test, function) is False else None
     if not isinstance(node, ast.If):
         return None
-    finite = _finite_if(node.test, norms)
-    if finite is None:
+    endings = {
+        side: next((each for each in branch if isinstance(each, ast.Raise) or _exits(each)), None)
+        for side, branch in ((True, node.body), (False, node.orelse))
+    }
+    if not any(endings.values()):
         return None
-    for statement in node.orelse if finite else node.body:
-        if isinstance(statement, ast.Raise) or _exits(statement):
-            return statement
-    return None
+    outcome = at_overflow(view, node.test, function)
+    return None if outcome is None else endings[outcome]
 
 
 def _exits(statement: ast.stmt) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(call, ast.Call) and last_name(call.func) in _EXITS
-
-
-def _finite_if(test: ast.expr, norms: set[str]) -> bool | None:
-    """Which outcome of a test means that a norm is finite; None where it says something else."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _finite_if(test.operand, norms)
-        return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
-        sides = [_finite_if(item, norms) for item in test.values]
-        return False if False in sides else None
-    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
-        if test.func.attr in ("item", "any", "all") and not test.args:
-            return _finite_if(test.func.value, norms)
-        given = [*test.args, *([] if test.args else [test.func.value])]
-        if test.func.attr in _TESTS and given and names_in(given[0]) & norms:
-            return test.func.attr == "isfinite"
-    return None
 
 
 def _in_handler(function: Function, node: ast.AST) -> bool:

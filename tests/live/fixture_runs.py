@@ -308,6 +308,7 @@ WHY_NOT = {
     "AMP122": "the exception that is swallowed does not come here",
     "AMP126": "what a program concludes from the loss scale is no event",
     "AMP128": "reading and writing attributes of a scaler is no event",
+    "AMP131": "what a program does with a norm or a gradient is no event",
     "AMP201": "the guards agree as they are set here",
     "AMP202": "the guard is set as the code needs it here",
     "AMP203": "a switch of the program",
