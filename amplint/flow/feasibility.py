@@ -10,9 +10,10 @@ Jha, Lu and Veith, CAV 2000).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from amplint.code.module import Function
-from amplint.findings import Severity
+from amplint.findings import Link, Severity, Standing
 from amplint.flow.conditions import CONNECTIVES, Formula
 from amplint.flow.defects import Found
 from amplint.flow.reader import Reader
@@ -29,7 +30,8 @@ def feasible(
     """The findings that are found again where what decides about them is told apart.
 
     Args:
-        unfinished: entries that were left half-way. Their findings stand.
+        unfinished: entries that were left half-way. Their findings stand, on a path that was not
+            looked at so closely.
     """
     groups: dict[tuple, list[Found]] = {}
     for item in found:
@@ -37,7 +39,10 @@ def feasible(
     for (entry, *_), items in groups.items():
         runs = [item.run for item in items if item.run is not None]
         atoms = frozenset().union(*(run.atoms for run in runs))
-        if not atoms or entry in unfinished or not any(map(_accuses, items)):
+        if atoms and entry in unfinished:
+            yield from (_half_seen(item) for item in items)
+            continue
+        if not atoms or not any(map(_accuses, items)):
             yield from items
             continue
         again = follow(entry, focused(runs[0].entries, atoms), runs[0].crowded)
@@ -58,6 +63,12 @@ def focused(states: Iterable[State], atoms: frozenset[tuple]) -> tuple[State, ..
 def is_focused(states: Iterable[State]) -> bool:
     """Whether states are of such a run."""
     return any(FOCUS in state.typestate for state in states)
+
+
+def _half_seen(item: Found) -> Found:
+    """The same finding, where nothing shows that the tests on its path go together."""
+    link = Link("reach", Standing.OPEN, item.entry.name, "was followed in part")
+    return replace(item, links=(*item.links, link))
 
 
 def _accuses(item: Found) -> bool:

@@ -142,8 +142,10 @@ def reaching(
             continue
         around = layout.loops(place)
         if layout.before(place, use) or layout.holds(place, use):
-            if not layout.exclusive(place, use) or set(loops) & set(around):
+            if not layout.exclusive(place, use):
                 earlier.append(item)
+            elif set(loops) & set(around):
+                later.append(item)
             every_round = bool(loops) and loops[0] in around
             renewed = renewed or (every_round and not conditions_at(place, scope, use))
         elif set(loops) & set(around):

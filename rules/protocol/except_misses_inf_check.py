@@ -119,7 +119,7 @@ UPDATE_CALLS = frozenset(
         "warning",
     )
 )
-LEAVES = (ast.Raise, ast.Return, ast.Break)
+LEAVES = (ast.Raise, ast.Assert, ast.Return, ast.Break)
 #: What a handler calls is followed through this many functions.
 DEPTH = 3
 STOPS = frozenset({"exit", "_exit", "quit", "abort", "fail", "GradScaler", "load_state_dict"})
