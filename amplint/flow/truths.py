@@ -152,6 +152,8 @@ class Truths(Windows):
         if self._is_get(node):
             location = self.locate(node, state, function)
             return self._truth_at(location, state) if location else None
+        if name == "is_bf16_supported" and not (node.args or node.keywords):
+            node = _is_there(node)
         text = self.text(node, state, function)
         if text and name in COUNTING_CALLS:
             return _above(text, 0, frozenset(self.mentioned(node, state, function)))
@@ -515,6 +517,17 @@ def is_conversion(node: ast.expr) -> TypeGuard[ast.Call]:
         and node.func.id in _KINDS
         and len(node.args) == 1
     )
+
+
+def _is_there(node: ast.Call) -> ast.Call:
+    """`torch.cuda.is_available()` for a question that it answers: every GPU emulates bfloat16.
+
+    torch/cuda/__init__.py, `is_bf16_supported(including_emulation=True)`.
+    """
+    if not isinstance(node.func, ast.Attribute):
+        return node
+    callee = ast.copy_location(ast.Attribute(node.func.value, "is_available", ast.Load()), node)
+    return ast.copy_location(ast.Call(callee, [], []), node)
 
 
 class _Replaced(ast.NodeTransformer):
