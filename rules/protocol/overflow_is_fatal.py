@@ -67,11 +67,12 @@ No fix is offered: somebody wanted to know.
 
 ## Known limits
 Clip, test and `unscale_` have to stand in one function. A test that counts, such as "ten in a row",
-is not reported, nor is one of NaN alone.
+is not reported, nor is one of NaN alone. A Fabric that may shard its model (FSDP) is left out: its
+strategy clips by a function of its own, which does not ask.
 
 ## References
 - `torch/nn/utils/clip_grad.py`: `clip_grad_norm_`; `torch/amp/grad_scaler.py`: `GradScaler.step`
-- lightning, `fabric/fabric.py`: `Fabric.clip_gradients`
+- lightning, `fabric/fabric.py`: `Fabric.clip_gradients`; `fabric/strategies/fsdp.py`: `clip_gradients_norm`
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ RULE = Rule(
     summary="the program ends at gradients that are not finite, which the scaler would skip",
     unprobed="whether gradients overflow depends on your model and data",
 )
+#: How the names of strategies end that shard a model.
+_SHARDS = ("fsdp", "fsdp_cpu_offload")
 #: With these a Fabric scales losses, on CUDA.
 _SCALED = (16, "16", "16-mixed")
 _EXITS = frozenset(("exit", "_exit", "quit", "abort"))
@@ -246,7 +249,7 @@ def _fabrics(view: FileView) -> Iterator[Finding]:
             continue
         fabric = clip.node.func.value
         link = _scales(view, fabric, clip.function)
-        if link is not None:
+        if link is not None and not _clips_by_itself(view, fabric, clip.function):
             words = {"clip": view.source_of(clip.node.func), "scaler": "its scaler"}
             message = RAISES.format_map(words).replace("`its scaler`", "its scaler")
             rests = (
@@ -266,6 +269,24 @@ def _scales(view: FileView, fabric: ast.expr, function: Function) -> Link | None
                     text = f"{text} == {value.content!r}"
                 return links.held(value.firmness, text, "makes the Fabric scale")
     return None
+
+
+def _clips_by_itself(view: FileView, fabric: ast.expr, function: Function) -> bool:
+    """Whether a Fabric may be one whose strategy clips without asking whether the norm is finite.
+
+    lightning, `fabric/strategies/{fsdp,xla_fsdp}.py`: `clip_gradients_norm`.
+    """
+    for item in settings_of(view, fabric, function, "strategy", 1, FABRIC):
+        if item.given is None:
+            continue
+        if any(str(value.content).endswith(_SHARDS) for value in item.possible.values):
+            return True
+        origins = view.values.origins.of(item.given, item.built.function).origins
+        made = [origin.expression for origin in origins]
+        calls = [node for node in made if isinstance(node, ast.Call)]
+        if any(last_name(call.func).endswith("FSDPStrategy") for call in calls):
+            return True
+    return False
 
 
 def _scaler(view: FileView, unscaled: CallSite) -> str:
