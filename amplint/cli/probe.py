@@ -184,12 +184,14 @@ def probe(
     report = replace(report, findings=tuple(chosen))
     found = _probe(report, settings, options)
     report = replace(report, findings=tuple(probed.finding for probed in found))
-    silent = options["quiet"] or (elsewhere and not chosen)
+    nothing_there = bool(function) and not chosen and not report.errors
+    silent = options["quiet"] or nothing_there
     write_lines(_render(report, settings, color=color_for("auto", None), quiet=silent))
-    if elsewhere and not chosen and not options["quiet"]:
-        write_lines(
-            [printable(f"No finding in `{function}`, but {elsewhere} elsewhere in {path}.")]
-        )
+    if nothing_there and not options["quiet"]:
+        others = f"but {elsewhere}" if elsewhere else "nor"
+        words = f"No finding in `{function}`, {others} elsewhere in {path}"
+        # What the function calls may stand in any file, and only this one was asked.
+        write_lines([printable(f"{words}; no other file was checked.")])
     if explain is not None:
         for probed in found:
             write_lines(map(printable, timeline(probed.verdict, probed.finding)))

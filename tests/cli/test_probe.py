@@ -66,7 +66,20 @@ def test_a_function_without_findings(run: Callable[..., Any], train: Path) -> No
     done = run("probe", "train.py::other")
     assert (done.exit_code, done.stdout) == (
         0,
-        "No finding in `other`, but 1 elsewhere in train.py.\n",
+        "No finding in `other`, but 1 elsewhere in train.py; no other file was checked.\n",
+    )
+
+
+def test_a_function_whose_findings_are_in_another_file(
+    run: Callable[..., Any], train: Path
+) -> None:
+    """Nobody may read that all is well."""
+    calling = "from train import train\ndef main(*args):\n    train(*args)\n"
+    train.with_name("main.py").write_text(calling)
+    done = run("probe", "main.py::main")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "No finding in `main`, nor elsewhere in main.py; no other file was checked.\n",
     )
 
 
