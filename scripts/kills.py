@@ -8,9 +8,10 @@ Copies the Python files of a folder, and kills runs of amplint over the copy at 
 signal is SIGTERM, SIGHUP or SIGKILL; after the first two, no file may be left beside the sources
 that was not there.
 
-After each kill, within `--grace` seconds, no process of the run may be left; each source must hold what
-it held before or what the fix writes; and a check with the cache that the killed run has left must
-find what a check without one finds.
+After each kill, within `--grace` seconds, no process of the run may be left, unless it waits for a
+processor and has not had its `SHARE` since (such kills are counted); each source must hold what it held
+before or what the fix writes; and a check with the cache that the killed run has left must find what a
+check without one finds.
 
 Each kill is written to `--rows` as a line of JSON when it is over. A run that was ended goes on
 behind the rows that are there: what is drawn for a kill depends on the seed and its number alone.
@@ -51,6 +52,10 @@ WAYS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fix": (("--fix", "--jobs", "2"),),
     "two runs, one cache": (("--jobs", "2"), ("--jobs", "1")),
 }
+#: Seconds of processor time within which a run ends that was asked to; 0.1 are usual.
+SHARE = 0.5
+#: Seconds of a clock in which a process gets that much, however busy the machine is.
+STARVED = 60.0
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 
 
@@ -85,6 +90,7 @@ class Outcome:
         delay: seconds from the start of the run to the kill.
         late: the run had ended by then; such a kill does not count.
         problems: what is wrong afterwards.
+        starved: a process was there after the grace, because it had had no processor.
     """
 
     number: int
@@ -93,6 +99,7 @@ class Outcome:
     delay: float
     late: bool
     problems: tuple[str, ...] = ()
+    starved: bool = False
 
     def __str__(self) -> str:
         what = "; ".join(self.problems) or ("had ended" if self.late else "nothing left")
@@ -149,6 +156,7 @@ def _told(outcomes: Iterable[Outcome]) -> int:
     failures = [f"{one}" for one in outcomes if one.problems]
     done = Counter(f"{one.way} {one.signal}" for one in met)
     done["ended before"] = len(outcomes) - len(met)
+    done["waited for a processor"] = sum(one.starved for one in met)
     counts = ", ".join(f"{what}: {times}" for what, times in sorted(done.items()) if times)
     print(f"{len(met)} kills ({counts}): {len(failures)} failures", *failures, sep="\n")
     return int(bool(failures))
@@ -241,7 +249,7 @@ class Bench:
         self.seconds[kill.way] *= 0.97 if late else 1.01
         for process in processes:
             process.send_signal(signal.Signals[kill.signal])
-        problems = self._left([process.pid for process in processes])
+        problems, starved = self._left([process.pid for process in processes])
         for process in processes:
             process.wait()
         found = self._sources()
@@ -254,28 +262,54 @@ class Bench:
         self._restore()
         if self._findings(use_cache=True) != self.expected:
             problems.append("the cache gives another answer")
-        return Outcome(kill.number, kill.way, kill.signal, round(delay, 3), late, tuple(problems))
+        return Outcome(
+            kill.number, kill.way, kill.signal, round(delay, 3), late, tuple(problems), starved
+        )
 
-    def _left(self, sessions: Sequence[int]) -> list[str]:
-        """The processes of sessions that are there when the time is over; they are ended."""
-        until = time.monotonic() + self._grace
-        while (found := _members(sessions)) and time.monotonic() < until:
+    def _left(self, sessions: Sequence[int]) -> tuple[list[str], bool]:
+        """What is left of sessions when the time is over, and whether it took more than the grace."""
+        start = time.monotonic()
+        before = _members(sessions)
+        starved = False
+        while found := _members(sessions):
+            passed = time.monotonic() - start
+            waits = any(
+                each.is_runnable and each.seconds < SHARE + before.get(pid, each).seconds
+                for pid, each in found.items()
+            )
+            if passed >= (max(STARVED, self._grace) if waits else self._grace):
+                break
+            starved = passed >= self._grace
             time.sleep(0.02)
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return [f"process {pid} is left" for pid in found]
+        return [f"process {pid} is left" for pid in found], starved
 
 
-def _members(sessions: Sequence[int]) -> list[int]:
-    """The living processes of sessions, by /proc; a zombie is none."""
-    found = []
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A living process of a session.
+
+    Args:
+        is_runnable: it works, or waits for a processor or a disk.
+        seconds: of processor time until now.
+    """
+
+    is_runnable: bool
+    seconds: float
+
+
+def _members(sessions: Sequence[int]) -> dict[int, _Member]:
+    """The living processes of sessions by their ids, from /proc; a zombie is none."""
+    found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name stands in brackets and may hold anything.
-            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(session) in sessions and state != "Z":
-                found.append(int(stat.parent.name))
+            words = stat.read_text().rpartition(")")[2].split()
+            if int(words[3]) in sessions and words[0] != "Z":
+                seconds = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+                found[int(stat.parent.name)] = _Member(words[0] in "RD", seconds)
     return found
 
 

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,9 +30,13 @@ def train(model, loader, optimizer):
 
 @pytest.fixture(scope="module")
 def fuzz() -> ModuleType:
+    return load("fuzz")
+
+
+def load(script: str) -> ModuleType:
     sys.path.insert(0, str(SCRIPTS))
     try:
-        return importlib.import_module("fuzz")
+        return importlib.import_module(script)
     finally:
         sys.path.remove(str(SCRIPTS))
 
@@ -133,6 +138,19 @@ def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
     assert run("kills.py", tmp_path, *budget) == (0, f"{counted}\n"), "a run that is over goes on"
     rows.write_text(rows.read_text() + rows.read_text())
     assert "16 kills (" in run("kills.py", "--sum", rows)[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("code", ["import time; time.sleep(1000)", "while True: pass"])
+def test_whoever_sleeps_or_works_on_is_left(code: str) -> None:
+    """Only a process that waits for a processor gets more time, and no more than its share."""
+    kills = load("kills")
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    bench = kills.Bench.__new__(kills.Bench)
+    bench._grace = 0.0 if "while" in code else 1.0
+    problems, _ = bench._left([process.pid])
+    assert problems == [f"process {process.pid} is left"]
+    assert process.wait() == -signal.SIGKILL
 
 
 def test_a_failed_kill_is_told_in_a_sum(tmp_path: Path) -> None:
