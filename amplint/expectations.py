@@ -121,7 +121,9 @@ INFERENCE_TENSORS = ("RuntimeError", "Inference tensors cannot be saved for back
 AMP_ARGUMENTS = (
     r"missing 1 required positional argument: 'device_type'|Expected `device_type` of type `str`"
     r"|device type at start of device string|unsupported autocast device_type"
-    r"|unexpected keyword argument|argument 'fill_value'"
+    r"|unexpected keyword argument|argument 'fill_value'|positional arguments? but"
+    r"|multiple values for argument|missing 1 required positional argument"
+    r"|object has no attribute 'device'"
 )
 
 #: What torch says about targets whose dtype or shape no loss can take.

@@ -4,9 +4,10 @@
 
 ## What it does
 Flags calls of torch's `autocast` without `device_type`, with a bool, a `torch.device` or an unknown
-device as `device_type`, with a bool, a string or a number as `dtype`, or with a parameter that it
-does not have; `@autocast` or `with autocast:` without the call; and calls of `GradScaler` with a
-parameter that it does not have, or with a string as its initial scale.
+device as `device_type`, or a number, with a bool, a string or a number as `dtype`, or with a parameter
+that it does not have; `@autocast` or `with autocast:` without the call; calls of `GradScaler` with a
+parameter that it does not have, or with a string as its initial scale; and calls of a method of a
+scaler that is built in sight, with arguments that the method does not take.
 
 ## Why is this bad?
 Most of these errors appear only when the line runs, and some only on a GPU. `torch.autocast()`
@@ -17,6 +18,10 @@ argument 'dtype' (position 2) must be torch.dtype, not bool`, raised on entering
 when it is False; on a CUDA machine the failed entry leaves autocast switched on. A `torch.device`
 raises `ValueError: Expected device_type of type str`, and `@torch.autocast` without a call raises
 the same for the decorated function.
+
+The methods of a scaler take little: `scaler.update(scale=1024.0)` raises `TypeError:
+GradScaler.update() got an unexpected keyword argument 'scale'`, also where the scaler is off.
+`update(1024)` with a whole number raises `AttributeError: 'int' object has no attribute 'device'`.
 
 The two classes name the device differently: `device_type` of `autocast` is `device` of
 `torch.amp.GradScaler`, and `torch.cuda.amp.GradScaler` has neither. Its first parameter is the
@@ -91,6 +96,8 @@ from collections.abc import Iterable, Iterator
 from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.scaler_calls import expects_error
+from amplint.amp.signatures import METHODS, refusal
+from amplint.code.arguments import Passed, passed
 from amplint.code.dataflow import constant_of, definitions
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
@@ -108,13 +115,17 @@ RULE = Rule(
     summary="`autocast` or `GradScaler` called with what it does not take, or `autocast` not called",
     facts=("E01", "A05", "A15", "A16"),
     fix="unsafe",
-    probe=raises("TypeError|ValueError|RuntimeError", AMP_ARGUMENTS, relies_on="place"),
+    probe=raises(
+        "TypeError|ValueError|RuntimeError|AttributeError", AMP_ARGUMENTS, relies_on="place"
+    ),
 )
 
 CLASSES = names.AUTOCASTS | names.GRAD_SCALERS
 #: No device types, whatever the backend; "npu" and the like come from plug-ins.
 NO_DEVICES = frozenset(("", "gpu", "auto", "meta", "nvidia", "fp16", "bf16", "half"))
 DEVICES = frozenset(("cpu", "cuda", "xpu", "mps"))
+#: What gives the number of a device.
+NUMBERS = frozenset(("torch.cuda.current_device", "torch.distributed.get_rank"))
 DTYPE_WORD = re.compile(r"_*(?:use_)?(?:b?fp?16|half|b?float16)_*", re.IGNORECASE)
 PARAMETERS = ("device_type", "dtype", "enabled", "cache_enabled")
 OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
@@ -127,6 +138,10 @@ NOT_A_DTYPE = "`{text}` becomes `dtype`: `TypeError: … must be torch.dtype, no
 NOT_A_SWITCH = "`{text}` becomes `enabled`: on a GPU `TypeError: … must be bool, not {kind}`"
 UNKNOWN_PARAMETER = "`{callee}` raises `TypeError: … got an unexpected keyword argument '{name}'`"
 NOT_A_SCALE = "`{text}` becomes `init_scale`: on a GPU the first `scale` raises `TypeError: full()`"
+REFUSED = "`{callee}` raises `TypeError: … {words}`"
+NOT_A_NEW_SCALE = (
+    "`{callee}` takes a float: `AttributeError: '{kind}' object has no attribute 'device'`"
+)
 NOT_CALLED = "`{callee}` is not called: {error}"
 WITH_ERROR = "`TypeError: 'type' object does not support the context manager protocol`"
 DECORATOR_ERROR = "`ValueError: Expected device_type of type str`"
@@ -154,7 +169,59 @@ def check(view: FileView) -> Iterator[Finding]:
                 fix = _repaired(view, site, node, message)
                 yield view.finding(RULE, node, message, help, links=rests, fix=fix)
                 break
+    yield from _refused(view)
     yield from _uncalled(view)
+
+
+def _refused(view: FileView) -> Iterator[Finding]:
+    """Calls of a scaler's method that do not take what it gets."""
+    for site in view.module.calls:
+        callee = site.node.func
+        if site.method not in METHODS or not isinstance(callee, ast.Attribute):
+            continue
+        arguments = passed(site.node)
+        words, kind = refusal(site.method, arguments), ""
+        if not words and site.method == "update":
+            kind = _kind_of_scale(view, arguments, site.function)
+        if not (words or kind) or not _is_built_scaler(view, callee.value, site.function):
+            continue
+        if expects_error(view, site):
+            continue
+        name, known = view.source_of(callee), METHODS[site.method]
+        parameters = ", ".join(f"`{word}`" for word in (*known.required, *known.optional))
+        message = REFUSED.format(callee=name, words=words)
+        help = f"`{name}` takes {parameters or 'nothing'}"
+        if kind:
+            message, help = NOT_A_NEW_SCALE.format(callee=name, kind=kind), "pass a float"
+        rests = (
+            links.proved("object", callee.value, "is torch's GradScaler"),
+            links.proved("value", site.node, "is what it is given"),
+        )
+        yield view.finding(RULE, site.node, message, help, links=rests)
+
+
+def _kind_of_scale(view: FileView, arguments: Passed, function: Function) -> str:
+    """The type of a constant that `update` gets and cannot take; "" for all others."""
+    given = [*arguments.positional, *arguments.named.values()]
+    value = view.values.of(given[0], function).only() if len(given) == 1 else ...
+    is_right = value is None or value is ... or isinstance(value, float)
+    return "" if is_right else type(value).__name__
+
+
+def _is_built_scaler(view: FileView, scaler: ast.expr, function: Function) -> bool:
+    """Whether an expression is what torch's own class has built, wherever it comes from."""
+    found = view.objects.origins.of(scaler, function)
+    made = [item for item in found.origins if constant_of(item.expression) is not None]
+    return (
+        found.complete
+        and bool(made)
+        and all(
+            isinstance(item.expression, ast.Call)
+            and item.function.module.resolve(item.expression.func) in names.GRAD_SCALERS
+            and item.function.module.imported_once(item.expression.func)
+            for item in made
+        )
+    )
 
 
 def _of_autocast(view: FileView, site: CallSite) -> Iterator[Complaint]:
@@ -258,11 +325,33 @@ def _device(view: FileView, expression: ast.expr, function: Function) -> Iterato
     elif is_flag(view.values, expression, function):
         help = f'name the device first: `"cuda", enabled={text}`'
         yield expression, NOT_A_STRING.format(text=text), help, expression
+    elif _is_number(view, expression, function):
+        help = 'name the device: `"cuda"`; its number is no part of it'
+        yield expression, NOT_A_STRING.format(text=text), help, None
     elif value is not ... or _is_dtype(view, expression):
         help = f'name the device: `"cuda", dtype={text}`'
         yield expression, NOT_A_STRING.format(text=text), help, None
     elif _is_device(view, expression, function):
         yield expression, NOT_A_STRING.format(text=text), f"pass its type: `{text}.type`", None
+
+
+def _is_number(view: FileView, expression: ast.expr, function: Function) -> bool:
+    """Whether a device is a number: `0`, `torch.cuda.current_device()`."""
+    found = view.objects.origins.of(expression, function)
+    values = [
+        constant_of(item.expression)
+        if not isinstance(item.expression, ast.Call)
+        else item.function.module.resolve(item.expression.func)
+        for item in found.origins
+    ]
+    return (
+        found.complete
+        and bool(values)
+        and all(
+            value in NUMBERS if isinstance(value, str) else type(value) in (int, float)
+            for value in values
+        )
+    )
 
 
 def _is_no_device(text: str) -> bool:
