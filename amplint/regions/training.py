@@ -18,6 +18,7 @@ from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, Module
 from amplint.findings import Link, PathStep
 from amplint.regions.cached_weights import clears_cache, keeps_weights
+from amplint.regions.frozen_weights import may_be_frozen
 from amplint.regions.regions import (
     Inside,
     Region,
@@ -150,6 +151,8 @@ def _read_again(
     for item in within:
         if not is_forward(regions, item) or _is_none_of(owned, item, step):
             continue
+        if may_be_frozen(regions, item.call, item.function):
+            continue
         kept = keeps_weights(regions, item.call.func, item.function)
         if kept:
             return Stale(region, step, item)
@@ -248,6 +251,8 @@ def _in_order(regions: Regions, region: Region) -> Stale | None:
                 for item in calls
                 if _model_path(item.call.func) == path and layout.reaches(item.call, step.call)
             )
+            if may_be_frozen(regions, later.call, later.function):
+                continue
             if layout.reaches(step.call, later.call) and next(earlier, None) is not None:
                 kept = keeps_weights(regions, later.call.func, later.function)
                 if kept is not False:

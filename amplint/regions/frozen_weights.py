@@ -1,0 +1,89 @@
+"""Whether a model is frozen where a forward runs: autocast neither keeps its weights nor looks for kept ones.
+
+Executed on torch 2.13: a float32 weight that was cast and kept is cast anew once it requires no
+gradient, and the kept copy is used again when it requires one.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from amplint.code.arguments import passed
+from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Function
+from amplint.code.tree import walk
+from amplint.regions.regions import Regions
+
+_DEPTH = 2
+
+
+def may_be_frozen(regions: Regions, call: ast.Call, function: Function) -> bool:
+    """Whether the last thing before a forward that says so has switched its gradients off.
+
+    Only what the function of the forward runs counts; a switch by a value that is not in sight may
+    do either.
+    """
+    layout, path = layout_of(function), path_text(call.func)
+    if path is None or call not in layout:
+        return False
+    frozen: bool | None = False
+    for node in layout.nodes:
+        if node is call:
+            break
+        if layout.reaches(node, call) and path in _paths_in(node, function):
+            switched = _switches(regions, node, function, _DEPTH)
+            frozen = switched[-1] if switched else frozen
+    return frozen is not False
+
+
+def _paths_in(node: ast.AST, function: Function) -> set[str]:
+    """What a call, or the header of a loop, mentions, and what that is bound to."""
+    header = node if isinstance(node, ast.Call) else getattr(node, "iter", None)
+    found: set[str] = set()
+    pending = [header] if isinstance(header, ast.expr) else []
+    while pending:
+        for part in walk(pending.pop()):
+            path = path_text(part) if isinstance(part, ast.expr) else None
+            if path is not None and path not in found:
+                found.add(path)
+                bound = bindings_of(function).get(path, ())
+                pending += [item.source for item in bound if item.source is not None]
+    return found
+
+
+def _switches(regions: Regions, node: ast.AST, function: Function, depth: int) -> list[bool | None]:
+    """Whether gradients are switched off (True) or on by a call or a loop; None by a value."""
+    if isinstance(node, ast.For):
+        return [
+            each
+            for part in walk(node)
+            if part is not node
+            for each in _switches(regions, part, function, depth)
+        ]
+    if isinstance(node, ast.Assign):
+        is_switch = any(last_name(item) == "requires_grad" for item in node.targets)
+        return [_is_off(node.value)] if is_switch else []
+    if not isinstance(node, ast.Call):
+        return []
+    given = passed(node).every()
+    if last_name(node.func) == "requires_grad_":
+        return [_is_off(given[0]) if given else False]
+    callee = regions.objects.callee(node, function) if depth else None
+    if callee is None:
+        return []
+    inner = [
+        each
+        for part in callee.nodes
+        if isinstance(part, (ast.Assign, ast.Call))
+        for each in _switches(regions, part, callee, depth - 1)
+    ]
+    constants = {_is_off(item) for item in given} - {None}
+    by_caller = constants.pop() if len(constants) == 1 else None
+    return [by_caller if each is None else each for each in inner]
+
+
+def _is_off(value: ast.expr) -> bool | None:
+    constant = constant_of(value)
+    return not constant if isinstance(constant, bool) else None
