@@ -37,7 +37,7 @@ from amplint.findings import Finding, Position, Severity, Span
 from amplint.flow.facts import EVENT_WORDS, protocol_word
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.planning import PlanBuilder
-from amplint.probe.predictions import expectations, predict, rows_of
+from amplint.probe.predictions import expectations, is_about_calls, predict, rows_of
 from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 from amplint.probe.search import Budget, Trial, explore
@@ -158,7 +158,13 @@ def ask(
     suspects = [_finding(filename, code, row) for row in rows for code in codes]
     if not suspects:
         return None
-    found: dict[tuple[str, int], Finding] = {}
+    # What only a second call shows, no run of this pass does: such plans are made for one rule.
+    built = {c.node.lineno for c in view.module.calls if last_name(c.node.func) == "GradScaler"}
+    found = {
+        (suspect.code, suspect.span.start.row): suspect
+        for suspect in suspects
+        if is_about_calls(suspect.code) and suspect.span.start.row in built
+    }
     used = reached = 0
     entries = dict.fromkeys(
         entry for row in rows for entry in builder.entries(_finding(filename, "AMP101", row))

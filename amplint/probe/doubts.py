@@ -252,6 +252,8 @@ _LONGEST = 160
 
 #: A function that does a part of a round was called again.
 SECOND_CALL = Note("second-call")
+#: The probe has called the function again, where no caller was seen to do that.
+REPEATED = Note("repeated")
 #: Several optimizers are passed in.
 OWNERS = Note("owners")
 #: Gradients differ between two runs of one request.

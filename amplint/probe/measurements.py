@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from amplint.probe.doubts import UNSTEADY
+from amplint.probe.doubts import REPEATED, UNSTEADY
 from amplint.probe.explanation import broken_rules, protocol_events
 from amplint.probe.messages import Event, Note, Omission, RunResult
 from amplint.probe.predictions import Expectation
@@ -26,6 +26,9 @@ SMALLEST = 1e-4
 REPEATABLE = 1e-5
 #: The largest number that rounds to zero in float16: half of its smallest one.
 VANISHING = 2.0**-25
+#: What a loss is multiplied by so that its gradients, which are about one in the small models of
+#: the probe, are below the smallest number of float16, 6e-8.
+FAINT = 2.0**-30
 #: Relative difference of gradients with and without a scaler in bfloat16, which is only
 #: multiplied by powers of two.
 SCALED = 1e-3
@@ -268,11 +271,16 @@ def _feeds(events: tuple[Event, ...], optimizer: int) -> bool:
 
 def rebuilt(trial: Trial, expected: Expectation, place: Place) -> Measured | None:
     """One optimizer, stepped by several scalers that one row has built."""
+    kept = {
+        event.scaler
+        for event in trial.result.events
+        if event.kind == "restore" or event.facts.get("new-scale")
+    }
     built = {
-        event.scaler: event
+        event.scaler
         for event in trial.result.events
         if event.kind == "scaler" and place.holds(event) and "stands-for" not in event.facts
-    }
+    } - kept
     used: dict[int, set[int]] = {}
     for event in trial.result.events:
         if event.kind == "step" and event.scaler in built:
@@ -285,9 +293,9 @@ def rebuilt(trial: Trial, expected: Expectation, place: Place) -> Measured | Non
         f"{len(most)} scalers that line {row} built stepped one optimizer: each began at its "
         "initial scale again"
     )
-    # The probe itself calls a function without a loop several times.
-    once = trial.plan.repeated
-    return Measured(words, row, (Note("repeated"),) if once else ())
+    # The probe itself calls the function several times.
+    by_probe = trial.plan.calls > 1
+    return Measured(words, row, (REPEATED,) if by_probe else ())
 
 
 def bool_scale(trial: Trial, expected: Expectation, place: Place) -> Measured | None:
@@ -388,6 +396,53 @@ def vanishing(trial: Trial, expected: Expectation, place: Place) -> Measured | N
     return Measured(words, _row(built))
 
 
+def unscaled(trial: Trial, expected: Expectation, place: Place) -> Measured | None:
+    """Unscaled gradients of a float16 region that are applied, and are zero where they are small."""
+    events = trial.result.events
+    region = next(filter(lambda event: _is_float16(event) and place.holds(event), events), None)
+    if region is None or any(event.kind in ("scaler", "scale", "step") for event in events):
+        return None
+    fed = {
+        number
+        for event in events
+        if event.kind == "backward" and not event.facts.get("raised")
+        for number in event.facts.get("optimizers", ())
+    }
+    stepped = [event for event in events if event.kind == "plain-step" and event.optimizer in fed]
+    if not stepped or not _forwards_in_region(events):
+        return None
+    faint = replace(trial, request=replace(trial.request, loss_weight=FAINT))
+    half = place.budget.run(faint.request)
+    whole = place.without(faint, "autocast", everywhere=True)
+    lost = _vanished(trial.result, half, whole)
+    if not lost:
+        return None
+    row = _row(region)
+    words = (
+        f"the step in line {_row(stepped[0])} applies gradients that come back through the "
+        f"float16 region of line {row} and were never scaled: with a loss of {FAINT:.0e} of its "
+        f"size, {lost} of them are exactly zero, and none of these is without autocast"
+    )
+    return Measured(words, row)
+
+
+def _is_float16(event: Event) -> bool:
+    facts = event.facts
+    return event.kind == "autocast-enter" and facts["enabled"] and facts["dtype"] == "torch.float16"
+
+
+def _vanished(base: RunResult, half: RunResult, whole: RunResult) -> int:
+    """In how many parameters the gradient of the first step that has any is zero only in half
+    precision, though it is not zero in a run with a larger loss."""
+    for (row, norms), (other, small), (third, full) in zip(base.steps, half.steps, whole.steps):
+        if not row == other == third or not len(norms) == len(small) == len(full):
+            return 0
+        lost = sum(bool(a) and b == 0.0 and bool(c) for a, b, c in zip(norms, small, full))
+        if lost:
+            return lost
+    return 0
+
+
 # -- what runs have in common ----------------------------------------------------------------------
 
 
@@ -449,5 +504,6 @@ MEASURES: dict[str, Measure] = {
     "no-gradient": no_gradient,
     "rebuilt": rebuilt,
     "stale-weights": stale_weights,
+    "unscaled": unscaled,
     "vanishing": vanishing,
 }

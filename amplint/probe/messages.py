@@ -132,7 +132,7 @@ class Plan:
             the statements of a script.
         entry_source: index in `sources` of the file that holds the entry; 0 is the checked file,
             another one holds a caller. All rows are rows of the checked file even then.
-        repeated: whether nothing in the entry loops, so that it is called several times.
+        calls: how often the entry is called, with the same objects.
         parameters: names of the entry's parameters, and "self": what stands there is invented
             unless a constructor of the user made it.
         target_rows: rows of the checked file that have to be reached.
@@ -160,7 +160,7 @@ class Plan:
     prefer: dict[str, Any] = field(default_factory=dict)
     entry_source: int = 0
     parameters: tuple[str, ...] = ()
-    repeated: bool = False
+    calls: int = 1
     real_data: bool = False
     omissions: tuple[Omission, ...] = ()
 
@@ -201,6 +201,7 @@ class Request:
             requires a gradient, as if somebody trained it.
         exaggerate: whether every optimizer step changes the weights far more than it should,
             so that whoever reads them afterwards shows it.
+        loss_weight: factor of every loss, applied where its backward begins.
     """
 
     plan: Plan
@@ -213,6 +214,7 @@ class Request:
     omissions: tuple[Omission, ...] = ()
     trainable_inputs: bool = False
     exaggerate: bool = False
+    loss_weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

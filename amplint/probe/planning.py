@@ -12,31 +12,33 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amplint.amp.roles import roles_of
-from amplint.code.dataflow import parameters
-from amplint.code.expressions import last_name, path_text
+from amplint.code.dataflow import names_in, parameters
+from amplint.code.expressions import path_text
+from amplint.code.layout import LOOPS
 from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.code.statements import blocks_of, expressions_of
 from amplint.findings import Finding
+from amplint.probe.byhand import first_touch, is_by_hand
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
 from amplint.probe.messages import Domain, Event, Plan, Role, Source
-from amplint.probe.predictions import needs_data, predict, rows_of
+from amplint.probe.predictions import is_about_calls, is_about_place, needs_data, predict, rows_of
 from amplint.probe.preferences import Compared, Truth, demands, fits
+from amplint.probe.repetition import Repetition
 from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
 from amplint.probe.straight import is_straight
 from amplint.source.positions import split_lines
 from amplint.view import FileView
 
-if TYPE_CHECKING:
-    from typing import TypeGuard
-
 #: Files that definitions may be taken from, the checked one included.
 SOURCE_LIMIT = 60
+#: How often a function without a loop is called.
+CALLS = 3
 #: Callers are climbed through this many calls.
 CLIMB = 3
 #: Callers of one function that are tried.
@@ -88,9 +90,16 @@ class PlanBuilder:
         """Functions to call, the best first.
 
         The function that holds the finding if it runs a backward, else the nearest callers
-        that do: half of a protocol fails wherever the other half is missing.
+        that do: half of a protocol fails wherever the other half is missing. What is about a
+        place only shows without either, too.
         """
         target = self.function_at(finding.span.start.row)
+        return list(dict.fromkeys((*self._alone(finding, target), *self._with_backward(target))))
+
+    def _alone(self, finding: Finding, target: Function) -> list[Function]:
+        return [target] if is_about_place(finding.code) else []
+
+    def _with_backward(self, target: Function) -> list[Function]:
         level, seen = [target], [target]
         for _ in range(CLIMB):
             with_backward = [function for function in level if self.runs_backward(function)]
@@ -132,9 +141,15 @@ class PlanBuilder:
         return frozenset(
             row
             for node in ast.walk(self.view.module.tree)
-            if _is_by_hand(node)
+            if is_by_hand(node)
             for row in range(node.lineno, (node.end_lineno or node.lineno) + 1)
         )
+
+    @cached_property
+    def touched_gradients(self) -> int:
+        """The first row, in any file around, on which gradients may be changed; 0 for none."""
+        rows = (first_touch(module.tree) for module, _ in self._imported(self.view.module))
+        return next(filter(None, (first_touch(self.view.module.tree), *rows)), 0)
 
     @cached_property
     def rows_that_filter(self) -> frozenset[int]:
@@ -198,6 +213,15 @@ class PlanBuilder:
             if isinstance(argument, (ast.Starred, ast.keyword))
         )
 
+    def is_given_a_scale(self, row: int) -> bool:
+        """Whether a scaler that is built in a line begins at a number that is no literal."""
+        return any(
+            keyword.arg in ("init_scale", None) and names_in(keyword.value)
+            for site in self.view.module.calls
+            if site.node.lineno <= row <= (site.node.end_lineno or row)
+            for keyword in site.node.keywords
+        )
+
     def is_straight(self, row: int) -> bool:
         """Whether nothing in its function decides whether a line is reached, but loops."""
         return is_straight(self.function_at(row).body, row)
@@ -231,6 +255,12 @@ class PlanBuilder:
         entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
         return entry is not None and self.calls.passes_optimizers(entry, name)
 
+    def is_repeated(self, plan: Plan, optimizers: Collection[str]) -> bool:
+        """Whether a loop of a caller calls the entry again with the same optimizers."""
+        entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
+        repetition = Repetition(self.view.objects, self.calls)
+        return entry is not None and repetition.is_repeated(entry, optimizers)
+
     @cached_property
     def _entries(self) -> dict[tuple[str, str], Function]:
         return {}
@@ -261,11 +291,20 @@ class PlanBuilder:
             call_rows=self.call_rows,
             prefer=self._preferences(finding, domains),
             entry_source=names.index(self._path_of(entry.module)),
-            repeated=not _loops(entry),
+            calls=self._calls_of(entry, finding),
             real_data=needs_data(finding.code),
             parameters=self._parameters_of(entry),
         )
         return Planned(plan, entry, options)
+
+    def _calls_of(self, entry: Function, finding: Finding) -> int:
+        """How often an entry is called: what is about each call of a function shows in the second
+        one, and some other mistakes in the next iteration of whoever calls it."""
+        if not _loops(entry):
+            return CALLS
+        row = finding.span.start.row
+        per_call = is_about_calls(finding.code) and entry is self.function_at(row)
+        return 2 if per_call and not _loops_at(entry, row) else 1
 
     def _parameters_of(self, entry: Function) -> tuple[str, ...]:
         """Names of the entry's parameters, of those of its object's constructor, and "self"."""
@@ -488,7 +527,15 @@ def _loops(function: Function) -> bool:
     """Whether a function loops by itself; the worker calls the others several times."""
     if function.name == "<module>":
         return True
-    return any(isinstance(n, (ast.For, ast.AsyncFor, ast.While)) for n in ast.walk(function.node))
+    return any(isinstance(node, LOOPS) for node in ast.walk(function.node))
+
+
+def _loops_at(function: Function, row: int) -> bool:
+    """Whether a row of a function, which may be a script, stands in a loop."""
+    return function.name == "<module>" or any(
+        isinstance(node, LOOPS) and node.lineno <= row <= (node.end_lineno or row)
+        for node in ast.walk(function.node)
+    )
 
 
 def _is_self(expression: ast.expr) -> bool:
@@ -510,22 +557,3 @@ def _rows_of_kept(body: Iterable[ast.stmt], kept: frozenset[int]) -> Iterator[in
             yield from range(statement.lineno, max(last, statement.lineno) + 1)
         for block in blocks:
             yield from _rows_of_kept(block, kept)
-
-
-def _is_by_hand(node: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
-    """`x.backward(g)`, `autograd.grad(...)`, a hook, `p.grad = g`; `p.grad = None` only clears."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr == "backward":
-            return bool(node.args) or any(item.arg == "gradient" for item in node.keywords)
-        if node.func.attr in ("register_hook", "register_post_accumulate_grad_hook"):
-            return True
-        return node.func.attr == "grad" and last_name(node.func.value) == "autograd"
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        cleared = isinstance(node.value, ast.Constant) and node.value.value is None
-        return not cleared and any(
-            isinstance(inner, ast.Attribute) and inner.attr == "grad"
-            for target in targets
-            for inner in ast.walk(target)
-        )
-    return False

@@ -23,6 +23,16 @@ def needs_data(code: str) -> bool:
     return any(expected.shapes for expected in expectations(code))
 
 
+def is_about_place(code: str) -> bool:
+    """Whether what a finding of this code shows depends on where a line runs, and on no protocol."""
+    return all(expected.relies_on == "place" for expected in expectations(code))
+
+
+def is_about_calls(code: str) -> bool:
+    """Whether a finding of this code may show only when its function is called again."""
+    return any(expected.kind == "rebuilt" for expected in expectations(code))
+
+
 def why_not(code: str) -> str:
     """Why a finding of this code is not probed, as a sentence without its full stop."""
     rule: Rule = load(code).RULE

@@ -373,7 +373,7 @@ class Prober:
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break
-                if _reaches(exploration):
+                if _goes_on(exploration):
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted
             else:
@@ -505,10 +505,6 @@ def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> T
         if holds(trial):
             return trial
     return None
-
-
-def _reaches(exploration: Exploration) -> bool:
-    return any(trial.reached for trial in exploration.trials)
 
 
 def _goes_on(exploration: Exploration) -> bool:

@@ -140,7 +140,10 @@ def _identity(request: Request) -> str:
     inputs = sorted((path, repr(value)) for path, value in request.assignment.items())
     entry = (_entry(plan), plan.target_rows, plan.prefer)
     mode = (request.init_scale, request.enabled, request.device, request.repair)
-    counterfactual = (request.omissions, request.trainable_inputs, request.exaggerate)
+    counterfactual = (
+        *(request.omissions, request.trainable_inputs, request.exaggerate),
+        request.loss_weight,
+    )
     return repr((entry, inputs, mode, counterfactual))
 
 

@@ -118,6 +118,21 @@ def steps_what_it_scaled(result: RunResult, cause: Broken) -> bool:
     )
 
 
+def stepped(trial: Trial) -> set[str]:
+    """The paths of the optimizers that a run has stepped; empty where one of them is unknown."""
+    events = trial.result.events
+    made = {event.optimizer: event.facts for event in events if event.kind == "optimizer"}
+    known = {role.path for role in trial.plan.roles if role.kind == "optimizer"}
+    kept = {path for path in known if root_of(path) == "self"}
+    found: set[str] = set()
+    for number in {event.optimizer for event in events if event.kind in ("step", "plain-step")}:
+        path = made.get(number, {}).get("stands-for")
+        if path is None and not kept:
+            return set()
+        found |= {path} if path is not None else kept
+    return found
+
+
 def shares_invented_parameters(trial: Trial) -> bool:
     """Whether there are several optimizers, and somebody else knows what each of them owns."""
     if len({event.optimizer for event in trial.result.events if event.optimizer}) < 2:

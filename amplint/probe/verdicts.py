@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from amplint.expectations import SCALE_DEPENDENT, Expectation
 from amplint.findings import Finding
-from amplint.probe.doubts import OWNERS, SECOND_CALL, UNSTEADY, About, kinds_about
+from amplint.probe.doubts import OWNERS, REPEATED, SECOND_CALL, UNSTEADY, About, kinds_about
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data
 from amplint.probe.measurements import MEASURES, Place, difference, repeats
@@ -40,6 +40,7 @@ from amplint.probe.traces import (
     may_be_the_same,
     owners,
     shares_invented_parameters,
+    stepped,
     steps_before_a_second_call,
     steps_what_it_scaled,
 )
@@ -270,10 +271,21 @@ class Judge:
         found = MEASURES[expected.kind](trial, expected, self._place)
         if found is None:
             return None
-        doubts = (*self._doubts(trial, expected), *found.doubts)
+        if expected.kind == "rebuilt" and self._builder.is_given_a_scale(found.row):
+            return None  # it may be the one that was learned
+        doubts = (*self._doubts(trial, expected), *self._open(found.doubts, trial))
         if expected.kind == "applied-nan" and self._builder.is_sparse:
             doubts = (*doubts, Note("sparse"))
         return Shown(trial, prediction, found.words, found.row, doubts)
+
+    def _open(self, doubts: Iterable[Note], trial: Trial) -> Iterator[Note]:
+        """The doubts of a measurement that no caller's text clears."""
+        for doubt in doubts:
+            is_repeated = doubt == REPEATED and self._builder.is_repeated(
+                trial.plan, stepped(trial)
+            )
+            if not is_repeated:
+                yield doubt
 
     # -- gate 3: the metamorphic test ----------------------------------------------------------
 
@@ -393,6 +405,9 @@ class Judge:
                 continue
             if expected.kind == "gradients" and note.kind in _ABOUT_SIZES:
                 continue
+            # Whatever a loss hangs on: nothing has scaled it.
+            if expected.kind == "unscaled" and note.kind in _ABOUT_WAYS | _ABOUT_SIZES:
+                continue
             # Whatever else a loss hangs on: what an optimizer owns is not among it.
             if expected.kind == "no-gradient" and note.subject == OTHER_SOURCES:
                 continue
@@ -403,7 +418,7 @@ class Judge:
         filtered = self._builder.rows_that_filter.intersection(result.rows)
         if filtered and self._finding.code in _ABOUT_PARAMETERS and has_model_of_ours(result):
             yield Note("filter", row=min(filtered))
-        if trial.plan.repeated and is_second_call(trial):
+        if trial.plan.calls > 1 and is_second_call(trial):
             yield SECOND_CALL
         if expected.relies_on == "protocol":
             yield from self._doubts_about_the_protocol(trial, by_order)
@@ -440,6 +455,10 @@ class Judge:
             yield Note("no-backward")
 
     def _doubts_about_gradients(self, trial: Trial) -> Iterator[Note]:
+        if any(expected.kind == "unscaled" for expected in self._expectations):
+            touched = self._builder.touched_gradients
+            if touched:
+                yield Note("by-hand", row=touched)
         by_hand = self._builder.rows_by_hand.intersection(trial.result.rows)
         if by_hand:
             yield Note("by-hand", row=min(by_hand))

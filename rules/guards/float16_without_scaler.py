@@ -51,7 +51,8 @@ for inputs, targets in loader:
 ```
 
 ## How it is confirmed
-Executing the step with and without a scaler: gradients that are not zero with it are exactly zero.
+Executing the step: no scaler takes part, and where the loss is small, gradients are exactly zero
+that are not zero without autocast.
 
 ## Fix safety
 No fix is offered: a scaler is built in one place and used in three, and the checkpoint should hold
@@ -86,6 +87,7 @@ from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
+from amplint.expectations import measured
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region, opening_words
@@ -101,7 +103,7 @@ RULE = Rule(
     effect="silent",
     summary="training under float16 autocast without a gradient scaler",
     facts=("H10",),
-    unprobed="small gradients that vanish in float16 depend on your model and data",
+    probe=measured("unscaled", "protocol"),
 )
 
 #: Words of a scaler, or of a library that has one.

@@ -103,7 +103,7 @@ RULE = Rule(
     summary="a `GradScaler` built per iteration or per epoch, so its scale is forgotten",
     facts=("S27", "S27b"),
     fix="unsafe",
-    probe=measured("rebuilt"),
+    probe=measured("rebuilt", "place"),
 )
 
 #: A loop over epochs, not over the batches of one (`range(steps_per_epoch)`).

@@ -17,8 +17,6 @@ from amplint.probe.worker.failures import is_amp_failure
 from amplint.probe.worker.namespace import Loading, Namespace
 from amplint.probe.worker.soft import soft
 
-#: How often a function without a loop is called: some mistakes show in the next iteration.
-CALLS = 3
 #: How many values of a generator are asked for.
 YIELDS = 4
 #: How deep classes are built from annotations.
@@ -76,7 +74,7 @@ class Entry:
             self._run.calls += 1
             function()
             return
-        for _ in range(1 if has_loop(node) else CALLS):
+        for _ in range(self._run.plan.calls):
             args, kwargs = self._arguments(node, bound, "")
             self._run.calls += 1
             _exhaust(function(*args, **kwargs))
@@ -340,11 +338,6 @@ class Entry:
                 field.default_factory is dataclasses.MISSING
             ):
                 yield field.name, values.make(inner)
-
-
-def has_loop(node: ast.AST) -> bool:
-    """Whether a function has a loop of its own."""
-    return any(isinstance(inner, (ast.For, ast.While)) for inner in ast.walk(node))
 
 
 def _missing(kind: type) -> Any:

@@ -154,7 +154,7 @@ class _Graphs:
 
 
 def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
-    """Record which scalers and optimizers are built where, and what the probe made up."""
+    """Record which scalers and optimizers are built or restored where, and what is made up."""
     scaler_class = torch.amp.GradScaler
     scaler_init, optimizer_init = scaler_class.__init__, Optimizer.__init__
 
@@ -163,7 +163,7 @@ def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
         if run.world.inventing:
             facts["stands-for"] = run.world.inventing
         filename, row = place()
-        scaler, optimizer = (number, 0) if kind == "scaler" else (0, number)
+        scaler, optimizer = (0, number) if kind == "optimizer" else (number, 0)
         run.events.append(Event(kind, filename, row, scaler, optimizer, facts=facts))
 
     def new_scaler(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -172,6 +172,9 @@ def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
         facts = {"enabled": self.is_enabled(), "scale": float(scale)}
         facts["bools"] = getattr(self, "_amp_bools", {})
         add("scaler", self, monitor.scaler_number(self), facts)
+
+    def restored(self: Any, *args: Any, **kwargs: Any) -> None:
+        add("restore", self, monitor.scaler_number(self), {})
 
     def new_optimizer(self: Any, *args: Any, **kwargs: Any) -> None:
         optimizer_init(self, *args, **kwargs)
@@ -183,6 +186,7 @@ def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
         add("optimizer", self, monitor.optimizer_number(self), facts)
 
     scaler_class.__init__ = new_scaler  # type: ignore[method-assign]
+    scaler_class.load_state_dict = restored  # type: ignore[method-assign]
     Optimizer.__init__ = new_optimizer  # type: ignore[method-assign]
 
 

@@ -41,7 +41,7 @@ def install_backward() -> None:
         with torch._C.DisableTorchFunction():
             roots = [_scalar(tensor) for tensor in tensors_in(tensors)]
             leaves = _link(roots)
-            roots = _fed(roots, leaves)
+            roots = _weighted(_fed(roots, leaves))
             if current().omissions.applies("freed-graphs"):
                 args, kwargs = args[:1], {**kwargs, "retain_graph": True}
             try:
@@ -106,6 +106,12 @@ def _fed(roots: list[Any], leaves: list[Any]) -> list[Any]:
     run.note("connected", "the loss")
     nothing = torch.stack([parameter.float().mean() for parameter in trained]).sum() * 0
     return [roots[0] + nothing.to(roots[0].dtype), *roots[1:]]
+
+
+def _weighted(roots: list[Any]) -> list[Any]:
+    """The losses, smaller or larger where the run asks for that."""
+    weight = current().request.loss_weight
+    return roots if weight == 1.0 else [root * weight for root in roots]
 
 
 def felt(loss: torch.Tensor) -> torch.Tensor:

@@ -283,7 +283,9 @@ def _never_ends(loop: ast.While) -> bool:
 
 
 def _leaves_a_loop(statement: ast.AST) -> bool:
-    """`raise` without an exception and yields keep their meaning."""
+    """`raise` without an exception, yields and imports of the future keep their meaning."""
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        return True
     if isinstance(statement, ast.Raise) and statement.exc is None:
         return True
     return isinstance(statement, ast.Expr) and isinstance(

@@ -224,7 +224,6 @@ def _scalers(run: Run) -> None:
     replace(scaler_class, "scale", new_scale)
     replace(scaler_class, "step", new_step)
     replace(scaler_class, "unscale_", new_unscale)
-    replace(scaler_class, "load_state_dict", nothing)
 
 
 def _number(value: Any, default: float) -> float:
