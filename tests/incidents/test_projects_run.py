@@ -51,7 +51,7 @@ RIGHT = (
     ("scaled_loss_handed_on", "train_counted_right"),
     ("gradient_norm_in_utils", "train_right"),
     ("gradient_norm_in_utils", "train_unscaled_first_right"),
-    ("gradient_norm_in_utils", "train_finite_right"),
+    ("gradient_norm_in_utils", "train_finite"),
     ("step_in_helper", "train_right"),
     ("step_in_helper", "train_every_batch_right"),
     ("closure_elsewhere", "train_right"),
