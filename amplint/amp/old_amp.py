@@ -79,7 +79,7 @@ _VERSION_TEST = re.compile(
 _READS_VERSION = re.compile(r"\btorch\.(?:__version__|version\.__version__|torch_version)\b")
 #: The same by the metadata of the installed package.
 _READS_METADATA = re.compile(r"\b(?:version|get_distribution)\(")
-_TYPE_TESTS = frozenset({"isinstance", "issubclass"})
+TYPE_TESTS = frozenset({"isinstance", "issubclass"})
 #: So many calls upwards it is asked who leads to a function.
 _CALLERS = 4
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -171,12 +171,39 @@ def is_fallback(
     return False
 
 
+def type_role(node: ast.expr, scopes: Scopes) -> str:
+    """As what a class is named that is only a type there: "annotation" or "test"; "" otherwise."""
+    inner: ast.AST = node
+    for outer in scopes.ancestors(node):
+        if inner in (getattr(outer, "annotation", None), getattr(outer, "returns", None)):
+            return "annotation"
+        if isinstance(outer, ast.Call):
+            called = outer.func.id if isinstance(outer.func, ast.Name) else ""
+            return "test" if called in TYPE_TESTS and inner is outer.args[-1] else ""
+        if not isinstance(outer, (ast.Subscript, ast.Tuple, ast.BinOp)):
+            return ""
+        inner = outer
+    return ""
+
+
+def tests_for_scaler(module: Module) -> bool:
+    """Whether a file asks objects for the older scaler's class."""
+    return any(
+        getattr(MEMBERS.get(module.resolve(node) or ""), "name", "") == "GradScaler"
+        for site in module.calls
+        if isinstance(site.node.func, ast.Name) and site.node.func.id in TYPE_TESTS
+        for argument in site.node.args[1:]
+        for node in ast.walk(argument)
+        if isinstance(node, (ast.Name, ast.Attribute))
+    )
+
+
 def stands_beside_newer(node: ast.AST, name: str, scopes: Scopes) -> bool:
     """Whether a class is one of several that a type test accepts, the newer one among them."""
     inner = node
     for outer in scopes.ancestors(node):
         if isinstance(outer, ast.Call) and inner in outer.args[1:]:
-            tests = isinstance(outer.func, ast.Name) and outer.func.id in _TYPE_TESTS
+            tests = isinstance(outer.func, ast.Name) and outer.func.id in TYPE_TESTS
             return tests and _mentions(inner, name)
         if not isinstance(outer, ast.expr):
             return False

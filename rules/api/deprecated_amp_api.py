@@ -71,6 +71,8 @@ something else, and where other files or `__all__` need it. The fix is unsafe
   defaults, the old ones do not;
 - for a scaler, where the project asks objects for the older class (`isinstance`): the newer one is its
   base, so that the answer would be no;
+- for such a question, where the project makes scalers of the newer class: what is said of them would
+  change;
 - for `autocast(device_type=...)`, which the older class does not take (AMP209) and the newer one does;
 - for an import in a `try`, where nobody says which torch the code runs on: an older torch would go on
   without AMP, and nobody would see why.
@@ -100,10 +102,12 @@ from functools import cached_property
 from typing import TypeGuard
 
 from amplint.amp.flags import is_flag
+from amplint.amp.names import DEVICE_GRAD_SCALERS, GRAD_SCALERS
 from amplint.amp.old_amp import (
     MEMBERS,
     MODULES,
     SINCE,
+    TYPE_TESTS,
     Old,
     Use,
     asks_version,
@@ -114,10 +118,12 @@ from amplint.amp.old_amp import (
     is_old,
     members_of,
     stands_beside_newer,
+    tests_for_scaler,
+    type_role,
 )
 from amplint.amp.target_torch import Version, target_torch
 from amplint.code.meanings import Imported
-from amplint.code.module import Function, Module
+from amplint.code.module import Function
 from amplint.code.scopes import Scopes
 from amplint.expectations import NOTHING_TO_RUN
 from amplint.findings import Finding, Severity
@@ -162,7 +168,7 @@ _MENTION = re.compile(
 #: Defaults that the newer `autocast` follows and the older one does not.
 _DEFAULTS = re.compile(r"\bset_autocast_(?:gpu_dtype|cpu_dtype|dtype|cache_enabled)\b")
 
-_TYPE_TESTS = ("isinstance", "issubclass")
+_NEWER_SCALERS = GRAD_SCALERS - DEVICE_GRAD_SCALERS
 _AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 _SCALER_PARAMETERS = frozenset(
     ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
@@ -396,29 +402,43 @@ class _Interface:
 
     def _fix(self, verbs: Iterable[Verb], uses: Iterable[Use], *, sure: bool = True) -> Repair:
         """Verbs that move these uses; `sure` if every torch in question has the newer interface."""
-        makes = any(
-            use.old.name == "GradScaler" and not _is_type_only(use.node, self._scopes)
-            for use in uses
-        )
+        roles = {type_role(use.node, self._scopes) for use in uses if use.old.name == "GradScaler"}
         raises = any(
             isinstance(call := self._scopes.parents.get(use.node), ast.Call)
             and _is_newer_form(call, use.old)
             for use in uses
         )
-        is_safe = sure and not raises and not (makes and self._is_class_asked_for)
+        is_safe = (
+            sure
+            and not raises
+            and not ("" in roles and self._is_class_asked_for)
+            and not ("test" in roles and self._is_newer_made)
+        )
         return Repair(self._applicability if is_safe else "unsafe", tuple(verbs))
 
     @cached_property
     def _is_class_asked_for(self) -> bool:
         """Whether the project tells the older scaler's class from others: the newer is its base."""
-        own = (use for each in self._items for use in self.uses(each))
+        own = [
+            use for each in self._items for use in self.uses(each) if use.old.name == "GradScaler"
+        ]
         return any(
-            use.old.name == "GradScaler" and not self.kind(use) and self._verbs(use) is None
+            (not self.kind(use) and self._verbs(use) is None)
+            or (type_role(use.node, self._scopes) == "test" and self._is_newer_made)
             for use in own
         ) or any(
-            _tests_for_scaler(other)
-            for test in _TYPE_TESTS
+            tests_for_scaler(other)
+            for test in sorted(TYPE_TESTS)
             for other in self._view.project.mentioning(self._view.module, test, "GradScaler")
+        )
+
+    @cached_property
+    def _is_newer_made(self) -> bool:
+        """Whether the project makes scalers of the newer class, which are none of the older."""
+        module = self._view.module
+        others = self._view.project.mentioning(module, "GradScaler", "amp")
+        return any(
+            site.dotted in _NEWER_SCALERS for each in (module, *others) for site in each.calls
         )
 
     def _is_optional(self, statement: ast.stmt) -> bool:
@@ -482,7 +502,7 @@ class _Interface:
             if use.node not in getattr(parent, "decorator_list", ()):
                 return None
             return (Write(use.node, f"{{}}(device_type={self._device(use.old)})"),)
-        return () if _is_type_only(use.node, self._scopes) else None
+        return () if type_role(use.node, self._scopes) else None
 
     def _is_partial(self, call: ast.Call) -> bool:
         return self._view.module.resolve(call.func) == "functools.partial"
@@ -544,18 +564,6 @@ def _moved(statement: ast.Import | ast.ImportFrom, aliases: list[ast.alias]) -> 
     yield Rename(statement, dict.fromkeys(aliases))
 
 
-def _tests_for_scaler(module: Module) -> bool:
-    """Whether a file asks objects for the older scaler's class."""
-    return any(
-        getattr(MEMBERS.get(module.resolve(node) or ""), "name", "") == "GradScaler"
-        for site in module.calls
-        if isinstance(site.node.func, ast.Name) and site.node.func.id in _TYPE_TESTS
-        for argument in site.node.args[1:]
-        for node in ast.walk(argument)
-        if isinstance(node, (ast.Name, ast.Attribute))
-    )
-
-
 def _is_in_order(call: ast.Call) -> bool:
     """Whether all positional arguments stand before those with names."""
     return all(
@@ -576,21 +584,6 @@ def _is_text(arguments: list[ast.expr]) -> bool:
     """Whether the first argument is no switch but a device."""
     first = arguments[0] if arguments else None
     return isinstance(first, ast.Constant) and isinstance(first.value, str)
-
-
-def _is_type_only(node: ast.expr, scopes: Scopes) -> bool:
-    """Whether a class is named only as a type: an annotation, or the test of `isinstance`."""
-    inner: ast.AST = node
-    for outer in scopes.ancestors(node):
-        if inner in (getattr(outer, "annotation", None), getattr(outer, "returns", None)):
-            return True
-        if isinstance(outer, ast.Call):
-            called = outer.func.id if isinstance(outer.func, ast.Name) else ""
-            return called in _TYPE_TESTS and inner is outer.args[-1]
-        if not isinstance(outer, (ast.Subscript, ast.Tuple, ast.BinOp)):
-            return False
-        inner = outer
-    return False
 
 
 def _in_all(tree: ast.Module, name: str) -> bool:

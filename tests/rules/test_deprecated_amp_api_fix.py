@@ -261,6 +261,25 @@ def test_a_class_that_another_file_asks_for_makes_it_unsafe(
     assert "cuda.amp" not in fixed(text, path=str(path))
 
 
+@pytest.mark.parametrize("place", ["same file", "another file"])
+def test_a_question_whose_answer_for_newer_scalers_would_change(tmp_path: Path, place: str) -> None:
+    """Where they are made, objects of the newer class are none of the older one until then."""
+    (tmp_path / ".git").mkdir()
+    path = tmp_path / "kinds.py"
+    made = "from torch.amp import GradScaler as Scaler\nscaler = Scaler('cuda')\n"
+    text = "import torch\ndef f(x):\n    return isinstance(x, torch.cuda.amp.GradScaler)\n"
+    moved = text.replace("cuda.amp", "amp")
+    assert fixed(text) == moved  # of itself the question is safe to move
+    if place == "same file":
+        text, moved = text + made, moved + made
+    else:
+        (tmp_path / "train.py").write_text(made)
+    assert fixed(text, path=str(path)) == text
+    assert fixed(text, path=str(path), unsafe=True) == moved
+    with_older = text + "old = torch.cuda.amp.GradScaler()\n"
+    assert fixed(with_older, path=str(path)) == with_older  # else the question is answered no
+
+
 def test_torch_tells_the_older_scaler_from_the_newer() -> None:
     torch = pytest.importorskip("torch")
     with warnings.catch_warnings():
