@@ -230,7 +230,7 @@ def checked(text: str, limit: float) -> tuple[float, str, str]:
     length = len(text.splitlines()) + 1
     if any(not 1 <= place.row <= length for pair in places for place in pair):
         return seconds, "outside", ""
-    if messages and _compiles(text):
+    if messages and len(text.encode()) <= Settings().max_file_size and _compiles(text):
         return seconds, "refused", messages[0]
     return seconds, "", ""
 
