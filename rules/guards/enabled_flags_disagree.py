@@ -124,8 +124,9 @@ def check(view: FileView) -> Iterator[Finding]:
         return
     if any(item.arg is None for item in built[0].call.keywords):
         return
+    never_on = _is_never_on(view, built[0])
     for autocast in view.module.calls:
-        if not _is_float16(view, autocast):
+        if not (_is_float16(view, autocast) or (never_on and _may_be_float16(view, autocast))):
             continue
         for site in scaler_calls(view, "scale", within=autocast.function):
             finding = _compare(view, built[0], site, autocast)
@@ -141,7 +142,7 @@ def _compare(
     theirs = _enabled(autocast.node, 0 if autocast.dotted in names.DEVICE_AUTOCASTS else 2)
     rests = (
         links.participant(view, built.call, built.function, Role.SCALER, built.target),
-        links.proved("region", autocast.node, "is a float16 autocast"),
+        _float16_link(view, autocast),
     )
     scaler = _conjuncts(view, ours, built.function)
     region = _conjuncts(view, theirs, autocast.function)
@@ -150,11 +151,13 @@ def _compare(
         "autocast": view.source_of(theirs),
         "row": autocast.node.lineno,
     }
-    fix = _same_flag(view, built, autocast, ours, theirs)
+    fix: Repair | None = _same_flag(view, built, autocast, ours, theirs)
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
     guarded = _is_guarded(site, autocast, (scaler or {}).keys() ^ (region or {}).keys())
     if by_default == (False, True) and scaler != region and not guarded:
         help = f"give both the same flag: `enabled={words['autocast']}`"
+        if _is_never_on(view, built):
+            help, fix = f"`{words['scaler']}` is never true: compare values of one type", None
         rests = (*rests, links.proved("value", ours, "is off by default"))
         return view.finding(
             RULE, built.call, CAN_BE_OFF.format_map(words), help, links=rests, fix=fix
@@ -224,7 +227,10 @@ def _can_be_false(view: FileView, switch: ast.expr, function: Function) -> Link:
 
 def _default(view: FileView, expression: ast.expr, function: Function) -> bool | None:
     """Which way a switch stands unless somebody chooses; None if that is not in sight."""
-    found = {item.content for item in view.values.of(expression, function).by_default()}
+    possible = view.values.of(expression, function)
+    if possible.only() is not ...:
+        return bool(possible.only())
+    found = {item.content for item in possible.by_default()}
     return bool(found.pop()) if len(found) == 1 else None
 
 
@@ -261,12 +267,44 @@ def _is_float16(view: FileView, site: CallSite) -> bool:
     if any(item.arg is None for item in site.node.keywords):
         return False
     given = {item.arg: item.value for item in site.node.keywords}
-    dtype = given.get("dtype", next(iter(site.node.args[1:2]), None))
+    dtype = _dtype_of(site)
     if dtype is not None:
         return view.module.resolve(dtype) in ("torch.float16", "torch.half")
     if site.dotted in names.DEVICE_AUTOCASTS:
         return site.dotted.startswith("torch.cuda.")
     return constant_of(given.get("device_type", next(iter(site.node.args), None))) == "cuda"
+
+
+def _is_never_on(view: FileView, built: ScalerConstruction) -> bool:
+    """Whether a test that switches a scaler fails whatever is chosen: a dtype is no string."""
+    ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
+    possible = view.values.of(ours, built.function)
+    return constant_of(ours) is ... and possible.always(lambda content: content is False)
+
+
+def _dtype_of(site: CallSite) -> ast.expr | None:
+    given = {item.arg: item.value for item in site.node.keywords}
+    return given.get("dtype", next(iter(site.node.args[1:2]), None))
+
+
+def _may_be_float16(view: FileView, site: CallSite) -> bool:
+    """Whether some choice makes a call a float16 autocast."""
+    if site.dotted not in names.AUTOCASTS or site.dotted in names.DEVICE_AUTOCASTS:
+        return False
+    dtype = _dtype_of(site)
+    if dtype is None or site.node not in layout_of(site.function):
+        return False
+    return any(view.values.of(dtype, site.function).with_dtype("float16"))
+
+
+def _float16_link(view: FileView, site: CallSite) -> Link:
+    if _is_float16(view, site):
+        return links.proved("region", site.node, "is a float16 autocast")
+    dtype = _dtype_of(site)
+    assert dtype is not None
+    found = view.values.of(dtype, site.function).with_dtype("float16")
+    text = f"{ast.unparse(dtype)} is float16"
+    return links.held(max(value.firmness for value in found), text, "is what autocast gets")
 
 
 def _is_guarded(site: CallSite, autocast: CallSite, differing: AbstractSet[str]) -> bool:
