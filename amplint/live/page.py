@@ -31,7 +31,7 @@ path.error{fill:var(--error)}path.warning{fill:var(--warning)}path.info{fill:var
 .level.info{color:var(--info)}
 .bar{width:6rem;fill:var(--line)}h4{font-size:1rem;margin-bottom:.3rem}
 .wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .7rem .2rem 0;text-align:left;
-border-bottom:1px solid var(--faint);vertical-align:top}
+border-bottom:1px solid var(--faint);vertical-align:top;overflow-wrap:normal}
 """
 
 
