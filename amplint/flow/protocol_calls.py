@@ -176,10 +176,26 @@ class ProtocolCalls:
             return self._fed(call, scaled[0])
         autograd = ast.unparse(call.place) in ("torch.autograd", "autograd")
         opaque = kind_of(call.receiver) in ("opaque", "keeper")
-        private = self._is_private(call)
+        private = self._is_private(call) or self._is_handed_a_scaled_one(call)
         if framework or opaque or private or (call.node.args and not autograd):
             return self.havoc(call.state)
         return self._fed(call, None)
+
+    def _is_handed_a_scaled_one(self, call: Call) -> bool:
+        """Whether a backward starts from what a caller in sight, which is not followed, has scaled."""
+        if call.frame.active[:1] != (call.function,):
+            return False
+        program = self.reader.program
+        return any(
+            isinstance(made, ast.Call)
+            and isinstance(made.func, ast.Attribute)
+            and made.func.attr == "scale"
+            and program.roles(origin.function).is_scaler(made.func.value, origin.function)
+            for part in walk(call.place)
+            if isinstance(part, ast.Name)
+            for origin in program.values.origins.of(part, call.function).origins
+            for made in [origin.expression]
+        )
 
     def _is_private(self, call: Call) -> bool:
         """A plain backward in a helper of another file is often an attack's or a plot's own.
@@ -299,15 +315,18 @@ class ProtocolCalls:
         return [(loss, call.function)]
 
     def _is_copy(self, node: ast.AST, function: Function) -> bool:
-        """Whether an expression copies something, or a local holds what a function has copied."""
+        """Whether an expression copies something, or a name holds what a function has copied."""
         if isinstance(node, ast.Call):
             return callee_name(node) == COPY
-        if not isinstance(node, ast.Name) or node.id in parameters(function):
+        if not isinstance(node, ast.Name):
             return False
-        made = self.reader.program.values.origins.of(node, function).origins
-        sources = [item.expression for item in made]
-        return bool(sources) and all(
-            isinstance(item, ast.Call) and callee_name(item) == COPY for item in sources
+        found = self.reader.program.values.origins.of(node, function)
+        sources = [item.expression for item in found.origins]
+        is_known = found.complete or node.id not in parameters(function)
+        return (
+            is_known
+            and bool(sources)
+            and all(isinstance(item, ast.Call) and callee_name(item) == COPY for item in sources)
         )
 
     def _is_other(self, callee: ast.expr, function: Function, call: Call) -> bool:
