@@ -152,7 +152,8 @@ class Truths(Windows):
         if self._is_get(node):
             location = self.locate(node, state, function)
             return self._truth_at(location, state) if location else None
-        if name == "is_bf16_supported" and not (node.args or node.keywords):
+        asked = function.module.resolve(node.func)
+        if asked == "torch.cuda.is_bf16_supported" and not (node.args or node.keywords):
             node = _is_there(node)
         text = self.text(node, state, function)
         if text and name in COUNTING_CALLS:
@@ -524,10 +525,11 @@ def _is_there(node: ast.Call) -> ast.Call:
 
     torch/cuda/__init__.py, `is_bf16_supported(including_emulation=True)`.
     """
-    if not isinstance(node.func, ast.Attribute):
-        return node
-    callee = ast.copy_location(ast.Attribute(node.func.value, "is_available", ast.Load()), node)
-    return ast.copy_location(ast.Call(callee, [], []), node)
+    holder = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if holder is None:  # imported by its name
+        holder = ast.Attribute(ast.Name("torch", ast.Load()), "cuda", ast.Load())
+    callee = ast.Attribute(holder, "is_available", ast.Load())
+    return ast.fix_missing_locations(ast.copy_location(ast.Call(callee, [], []), node))
 
 
 class _Replaced(ast.NodeTransformer):
