@@ -54,18 +54,50 @@ class _Seen:
         self._versions.clear()
 
 
+class Roots:
+    """What names of modules begin with, by the network that they are counted from.
+
+    A program may train several: both have a `layers.0`. The first that is seen needs no prefix, the
+    others have the name of their class; each keeps what it got, so that samples can be laid together.
+    """
+
+    def __init__(self) -> None:
+        self._prefixes: weakref.WeakKeyDictionary[torch.nn.Module, str] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def meet(self, networks: Iterable[torch.nn.Module]) -> None:
+        """Give each network that is new a prefix: none to the largest, if no other has it."""
+        new = [each for each in networks if each not in self._prefixes]
+        for network in sorted(new, key=_size, reverse=True):
+            kind, taken = type(network).__name__, {*self._prefixes.values()}
+            numbered = (f"{kind}#{number}" for number in range(2, len(taken) + 3))
+            free = (prefix for prefix in ("", kind, *numbered) if prefix not in taken)
+            self._prefixes[network] = next(free)
+
+    def name(self, network: torch.nn.Module, path: str) -> str:
+        """The name of a module below a network, by its path there."""
+        return ".".join(filter(None, (self._prefixes[network], path)))
+
+
+def _size(network: torch.nn.Module) -> int:
+    """The number of modules in a network, itself included."""
+    return sum(1 for _ in network.modules())
+
+
 class Forwards:
     """The hooks of one sampled step.
 
     Args:
         find_place: the user's innermost line.
         fail: is told about an error of amplint's own.
+        roots: of this sample and those before.
     """
 
     def __init__(
-        self, find_place: Callable[[], Place], fail: Callable[[BaseException], None]
+        self, find_place: Callable[[], Place], fail: Callable[[BaseException], None], roots: Roots
     ) -> None:
-        self._find_place, self._fail = find_place, fail
+        self._find_place, self._fail, self._roots = find_place, fail, roots
         self._thread = get_ident()
         self._flags: list[_Flag] = []
         self._backward: list[_Flag] = []
@@ -125,12 +157,16 @@ class Forwards:
 
     def names(self) -> dict[int, tuple[str, Any]]:
         """The dotted name of each module that ran or lies below one, by its identity."""
-        found: dict[int, tuple[str, Any]] = {}
+        held: dict[int, tuple[Any, str, Any]] = {}
         for module, _, _ in reversed(self._modules.values()):  # whole models end last
-            if id(module) not in found:
-                for name, each in module.named_modules():
-                    found.setdefault(id(each), (name, each))
-        return found
+            if id(module) not in held:
+                for path, each in module.named_modules():
+                    held.setdefault(id(each), (module, path, each))
+        self._roots.meet(network for network, path, _ in held.values() if not path)
+        return {
+            key: (self._roots.name(network, path), each)
+            for key, (network, path, each) in held.items()
+        }
 
     def kinds(self, names: dict[int, tuple[str, Any]]) -> dict[str, Kinds]:
         """Class and dtypes of each module that has weights, or nothing below it."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from amplint.protocol import Event
-from amplint.runtime.forwards import Forwards, own_parameters
+from amplint.runtime.forwards import Forwards, Roots, own_parameters
 from amplint.runtime.measures import Kinds, Pending, Shares, Weights, numbers, total_norm
 from amplint.runtime.objects import OptimizerRecord, ScalerRecord
 from amplint.runtime.observer import Feeding, Handed, Observer
@@ -44,6 +44,7 @@ class SamplingObserver(Observer):
         self._user_place = user_place(territory.is_user)
         self._rounds = 0
         self._after_skips = _AFTER_SKIPS
+        self._roots = Roots()
         self._step: _Step | None = None
 
     # -- what an observer is told, and what of it belongs to the sampled step
@@ -110,7 +111,7 @@ class SamplingObserver(Observer):
             self._after_skips -= 1
             is_next = True
         if is_next:
-            self._step = _Step(Forwards(self._user_place, self._failed))
+            self._step = _Step(Forwards(self._user_place, self._failed, self._roots))
 
     def _tell(self, step: _Step, record: ScalerRecord | None) -> None:
         number, update = (record.number, record.updates) if record else (0, self._rounds + 1)

@@ -164,6 +164,29 @@ def test_norms_before_and_after_unscaling_and_dtypes() -> None:
     assert first.origin is None
 
 
+def test_two_networks_with_the_same_names_have_rows_of_their_own() -> None:
+    one, other = Block(), Block()
+    both = nn.ModuleList([one, other])
+    optimizer = torch.optim.SGD(both.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    measure = nn.MSELoss()
+    with sampled() as told:
+        for number in range(4):
+            optimizer.zero_grad()
+            inputs = torch.randn(4, 8)
+            with torch.autocast("cpu", dtype=torch.float16):
+                outs = [net(inputs) for net in (one, other)[:: -1 if number % 2 else 1]]
+            loss = sum(measure(out.float(), torch.zeros(4, 4)) for out in outs)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    names = {"first", "second", "Block.first", "Block.second"}
+    assert [set(each.shares) for each in told.samples] == [names] * 3
+    weights = one.first.weight.numel() + one.first.bias.numel()
+    assert {each.shares["first"].values for each in told.samples} == {weights}
+    assert "MSELoss" in told.samples[0].kinds
+
+
 def test_weights_that_do_not_move() -> None:
     """Half of the weights are too large for the step to change them."""
     torch.manual_seed(0)
