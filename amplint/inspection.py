@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from amplint.collector import sweep
 from amplint.errors import UnreadableFile
 from amplint.findings import FileError, Finding
-from amplint.recursion import with_room
+from amplint.recursion import with_frames_at_hand, with_room
 from amplint.source.reading import SourceFile
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class FileResult:
 def inspect(task: Task) -> FileResult:
     """Check one file, as `_attempt` does, and free what that took."""
     try:
-        return _attempt(task)
+        return with_frames_at_hand(partial(_attempt, task))
     finally:
         sweep()
 
