@@ -27,7 +27,7 @@ from amplint.flow.diagnosis import (
     condition,
     deciding_flags,
 )
-from amplint.flow.entries import Entries
+from amplint.flow.entries import Entries, only_repeats
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, PLAIN_STEP, SCALE, STEP, UPDATE
 from amplint.flow.feasibility import atoms_tested, feasible, is_focused
@@ -157,6 +157,7 @@ class _Engine:
         self.inlined: set[Function] = set()
         self.called: set[Function] = set()
         self.unfollowed: set[Function] = set()
+        self._half_entered: set[Function] = set()
         self.entries = Entries(program, unit)
         self._leading = None if about is None else self._leading_to(about)
         self._judged = judged
@@ -265,6 +266,9 @@ class _Engine:
 
         What only some of them do wrong is their defect, and is reported in their files.
         """
+        if only_repeats(function, self.unit, self.program, self._half_entered):
+            self.program.leave(function)
+            return []
         heirs = completing(function, self.program)
         if not heirs:
             states = self.entries.states(function)
@@ -511,6 +515,7 @@ class _Engine:
                 raise  # the run before came to its end, and stands
             # What was found until here stands; silence about the rest means nothing.
             self.program.leave(function)
+            self._half_entered |= interpreter.calls.functions.inlined
         except SeveralOptimizers:
             pass  # it is followed again
         return found, interpreter

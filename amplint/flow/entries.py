@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from amplint.amp.roles import Role
 from amplint.code.arguments import first_parameter, parameters
@@ -410,3 +411,22 @@ def _deleted(function: Function) -> Iterator[str]:
     for node in layout_of(function).nodes:
         for target in node.targets if isinstance(node, ast.Delete) else ():
             yield from (part.id for part in walk(target) if isinstance(part, ast.Name))
+
+
+def only_repeats(
+    function: Function, unit: Unit, program: Program, entered: AbstractSet[Function]
+) -> bool:
+    """Whether all that a function does for the protocol lies in what was too much already.
+
+    `run(**options)` beside a script that calls the same `main`: what was entered from there, and not
+    left before the budget ended, would end it here again.
+
+    Args:
+        entered: by entries that were left half-way.
+    """
+    if unit.facts[function].words or not entered:
+        return False
+    sites = [site for site in unit.module.calls if site.function is function]
+    targets = [program.targets(site.node, function).functions for site in sites]
+    acting = {item for found in targets for item in found if program.facts(item).acts}
+    return bool(acting) and acting <= entered
