@@ -4,8 +4,8 @@ A plain `GradScaler` steps a model that `FullyShardedDataParallel` shards.
 
 ## What it does
 Flags `torch.amp.GradScaler(...)` in a file that wraps its model in FSDP1
-(`torch.distributed.fsdp.FullyShardedDataParallel`), where the scaler steps an optimizer and no
-`ShardedGradScaler` stands for it on another branch.
+(`torch.distributed.fsdp.FullyShardedDataParallel`), where the scaler steps an optimizer of that model
+and no `ShardedGradScaler` stands for it on another branch.
 
 ## Why is this bad?
 Each rank holds a part of the gradients. A plain scaler looks for inf and NaN in its own part only:
@@ -87,14 +87,17 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.names import GRAD_SCALERS
+from amplint.amp.ownership import owned_modules
 from amplint.amp.roles import ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scalers import is_off
 from amplint.code.dataflow import constant_of, receiver
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
+from amplint.values.provenance import Origin
 from amplint.view import FileView
 
 RULE = Rule(
@@ -136,13 +139,15 @@ def check(view: FileView) -> Iterator[Finding]:
         if not is_off(view, built.call, built.function):
             beside = [site for site in wraps if site.function is built.function]
             met = (site for site in beside or wraps if not _exclusive(built, site))
-            wrap = next((site for site in met if not _comes_late(view, built, site)), None)
+            held = (site for site in met if _steps_what_is_sharded(view, built, site))
+            wrap = next((site for site in held if not _comes_late(view, built, site)), None)
             if wrap is not None:
                 step = view.step(wrap.node, view.module, "the model is sharded here")
                 message = MESSAGE.format(row=wrap.node.lineno)
                 rests = (
                     links.proved("object", built.call, "is the gradient scaler"),
                     Link("effect", Standing.LIBRARY, view.source_of(wrap.node.func), "shards"),
+                    links.proved("identity", built.call, "steps the sharded model"),
                 )
                 yield view.finding(RULE, built.call, message, HELP, path=(step,), links=rests)
 
@@ -158,6 +163,28 @@ def _may_be(view: FileView, site: CallSite, built: ScalerConstruction) -> bool:
     assert isinstance(site.node.func, ast.Attribute)
     found = view.values.origins.of(site.node.func.value, site.function)
     return not found.complete or any(item.expression is built.call for item in found.origins)
+
+
+def _steps_what_is_sharded(view: FileView, built: ScalerConstruction, wrap: CallSite) -> bool:
+    """Whether an optimizer that a scaler steps holds parameters of the model that is wrapped."""
+    return any(
+        _is_wrapped(view, owned.module, wrap)
+        for site in _stepping(view, built)
+        for optimizer in site.node.args[:1]
+        for owned in owned_modules(view, optimizer, site.function)
+    )
+
+
+def _is_wrapped(view: FileView, module: Origin, wrap: CallSite) -> bool:
+    """Whether a module is what a call gives, or, by its name there, what the call is given."""
+    if module.expression is wrap.node:
+        return True
+    found = view.values.origins.of(module.expression, module.function, module.activation)
+    if any(origin.expression is wrap.node for origin in found.origins):
+        return True
+    path = path_text(module.expression)
+    given = [path_text(argument) for argument in wrap.node.args[:1]]
+    return module.function is wrap.function and path is not None and path in given
 
 
 def _comes_late(view: FileView, built: ScalerConstruction, wrap: CallSite) -> bool:
