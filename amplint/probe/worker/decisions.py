@@ -49,7 +49,7 @@ class Decisions:
         if len(parts) < 2 or not all(part.isidentifier() for part in parts):
             return None
         declared = self._domains.get(f"*.{parts[-1]}")
-        if declared is None or not any(
+        if declared is None or any(
             not _are_alike(value, asked) for value in declared.values for asked in values[:1]
         ):
             return None

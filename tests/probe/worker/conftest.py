@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from amplint.code.layout import LOOPS
 from amplint.probe.interpreter import Interpreter
 from amplint.probe.messages import Plan, Request, RunResult, Source
+from amplint.probe.planning import CALLS
 from amplint.probe.process import Worker
 
 Probe = Callable[..., RunResult]
@@ -46,10 +49,27 @@ def probe_source(worker: Worker, tmp_path: Path) -> Probe:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             sources.append(Source(str(path), name.removesuffix(".py").replace("/", ".")))
-        made = Plan(tuple(sources), entry, **{"target_rows": (), **(plan or {})})
+        usual = {"target_rows": (), "calls": _calls_of(source, entry)}
+        made = Plan(tuple(sources), entry, **{**usual, **(plan or {})})
         result = worker.run(Request(made, **request))
         broken = [note for note in result.notes if note.kind == "assertion"]
         assert assumes or not broken, broken  # the assertions in these sources are expectations
         return result
 
     return run
+
+
+def _calls_of(source: str, entry: str) -> int:
+    """How often a plan lets a function be called: several times where it does not loop by itself."""
+    name = entry.rpartition(".")[2]
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return 1
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
+    ]
+    loops = any(isinstance(inner, LOOPS) for node in found for inner in ast.walk(node))
+    return CALLS if found and not loops else 1
