@@ -16,7 +16,8 @@ from tests.fixtures_runner import FIXTURES
 FOLLOWING = frozenset(
     ("AMP101", "AMP102", "AMP103", "AMP104", "AMP105", "AMP106", "AMP107", "AMP108", "AMP109")
     + ("AMP110", "AMP111", "AMP112", "AMP113", "AMP114", "AMP115", "AMP116", "AMP117", "AMP119")
-    + ("AMP122", "AMP123", "AMP124", "AMP126", "AMP127", "AMP130", "AMP201", "AMP202", "AMP302")
+    + ("AMP122", "AMP123", "AMP124", "AMP126", "AMP127", "AMP130", "AMP131", "AMP201", "AMP202")
+    + ("AMP302",)
 )
 #: One fixture of each rule that it reports.
 BAD = {

@@ -279,7 +279,10 @@ def _is_never_on(view: FileView, built: ScalerConstruction) -> bool:
     """Whether a test that switches a scaler fails whatever is chosen: a dtype is no string."""
     ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
     possible = view.values.of(ours, built.function)
-    return constant_of(ours) is ... and possible.always(lambda content: content is False)
+    if ours is None or not possible.always(lambda content: content is False):
+        return False
+    made = [item.expression for item in view.values.origins.of(ours, built.function).origins]
+    return all(isinstance(item, ast.Compare) for item in made or [ours])
 
 
 def _dtype_of(site: CallSite) -> ast.expr | None:

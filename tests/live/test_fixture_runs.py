@@ -22,6 +22,8 @@ TOLD_HERE = {
     # "cuda" means the CPU here, where these programs and libraries switch their scaler off.
     ("AMP204/good_device.py", "train"): {"float16-without-scaler"},
     ("AMP206/good_library.py", "train"): {"float16-without-scaler"},
+    # A float16 region without a scaler: true, and another rule's business.
+    ("AMP131/good_scale_falls.py", "without_a_scaler"): {"float16-without-scaler"},
 }
 #: Reasons that hold for these runs on a CPU, with these arguments.
 ONLY_HERE = {

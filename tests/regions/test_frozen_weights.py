@@ -6,9 +6,9 @@ import ast
 
 import pytest
 import torch
+from amplint.rules import load
 
 from amplint.view import view_of
-from rules import load
 
 PROGRAM = """
 import torch
