@@ -6,13 +6,19 @@ An error that needs several options, which nothing in sight turns on together, i
 warning that needs one is advice. An object that is known by its use alone, because nobody in sight
 builds it or hands it in, makes no error: on code that nobody had read none such was true
 (docs/precision.md).
+
+What a rule claims counts, too. Some claims need so much to be known of a program (that nobody clears
+the gradients between two rounds, that a path can be taken at all) that they were wrong at least as
+often as right where they were judged. Such a rule makes a warning of what reading alone shows; it is
+an error where the probe has seen it happen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from amplint.findings import Link, Severity, Standing
+from amplint.findings import Evidence, Finding, Link, Severity, Standing
 
 #: The most that a finding can be, one of whose links has this standing.
 CEILING: Mapping[Standing, Severity] = {
@@ -30,16 +36,59 @@ OF_OPTIONS: Mapping[Severity, tuple[Severity, Severity]] = {
     Severity.WARNING: (Severity.INFO, Severity.INFO),
     Severity.INFO: (Severity.INFO, Severity.INFO),
 }
+#: Rules of severity error whose findings, judged on code that nobody had read, were false at least
+#: as often as true, copies of one pattern counted once. tests/test_calibration.py adds up the
+#: published sheets: a rule comes and goes with what they say.
+WARNING_UNTIL_SEEN = frozenset(
+    {
+        "AMP101",
+        "AMP103",
+        "AMP105",
+        "AMP107",
+        "AMP109",
+        "AMP112",
+        "AMP113",
+        "AMP116",
+        "AMP117",
+        "AMP122",
+        "AMP124",
+        "AMP129",
+        "AMP201",
+        "AMP202",
+        "AMP301",
+        "AMP302",
+        "AMP405",
+        "AMP503",
+        "AMP604",
+    }
+)
 
 
 def level(severity: Severity, links: Iterable[Link]) -> Severity:
-    """What a finding is: its rule's severity, or less where its links do not carry that."""
+    """What a finding can be: its rule's severity, or less where its links do not carry that."""
     known = set(links)
     chosen = len(options(known))
     if chosen:
         severity = OF_OPTIONS[severity][chosen > 1]
     ceilings = (CEILING[link.standing] for link in known)
     return min((severity, *ceilings), key=lambda item: item.rank)
+
+
+def unseen(code: str, severity: Severity) -> Severity:
+    """What a finding of a rule is, that can be of this severity, before a run has shown it."""
+    if code in WARNING_UNTIL_SEEN:
+        return min(severity, Severity.WARNING, key=lambda item: item.rank)
+    return severity
+
+
+def seen_as(finding: Finding, severity: Severity, evidence: Evidence) -> Finding:
+    """A finding that a run has shown, at the level that this makes it.
+
+    Args:
+        severity: its rule's.
+        evidence: what the run says.
+    """
+    return replace(finding, severity=level(severity, finding.links), evidence=evidence)
 
 
 def options(links: Iterable[Link]) -> tuple[str, ...]:

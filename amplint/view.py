@@ -18,7 +18,7 @@ from amplint.code.module import Function, Module
 from amplint.code.project import Project
 from amplint.findings import Finding, Fix, Link, PathStep, Span
 from amplint.fixing.verbs import Repair
-from amplint.levels import level, naming_options
+from amplint.levels import level, naming_options, unseen
 from amplint.rule import Misuse, Rule
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class FileView(AmpView):
         return Finding(
             code=rule.code,
             name=rule.name,
-            severity=level(rule.severity, links),
+            severity=unseen(rule.code, level(rule.severity, links)),
             message=naming_options(message, links),
             help=help,
             filename=self.module.filename,

@@ -20,6 +20,7 @@ import pytest
 from amplint import rules
 from amplint.cli.main import cli
 from amplint.config import DEFAULT_EXCLUDE, Settings, settings_from_table
+from amplint.levels import unseen
 from amplint.source.suppressions import collect
 
 try:
@@ -86,8 +87,10 @@ def rule_table(match: re.Match[str]) -> str:
     for code in rules.TABLE:
         rule = rules.load(code).RULE
         summary = rule.summary.replace("|", "\\|")
+        severity = unseen(code, rule.severity)
+        mark = "*" if severity is not rule.severity else ""
         lines.append(
-            f"| {code} | {rule.name} | {rule.severity.value} | {rule.effect} | {summary} |"
+            f"| {code} | {rule.name} | {severity.value}{mark} | {rule.effect} | {summary} |"
         )
     return "".join(line + "\n" for line in lines)
 

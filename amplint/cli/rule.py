@@ -14,6 +14,8 @@ import click
 
 from amplint.cli.terminal import wants_color, write_lines
 from amplint.errors import UsageError
+from amplint.levels import unseen
+from amplint.rule import Rule
 
 
 @click.command()
@@ -84,6 +86,7 @@ def describe(module: ModuleType) -> dict[str, Any]:
         "code": metadata.code,
         "name": metadata.name,
         "severity": metadata.severity.value,
+        "unseen_severity": unseen(metadata.code, metadata.severity).value,
         "effect": metadata.effect,
         "summary": metadata.summary,
         "fix": metadata.fix,
@@ -97,7 +100,7 @@ def _catalogue(modules: list[ModuleType]) -> Iterator[str]:
     for module in modules:
         metadata = module.RULE
         yield (
-            f"{metadata.code}  {metadata.severity.value:<7}  {metadata.name:<{width}}  "
+            f"{metadata.code}  {unseen(metadata.code, metadata.severity).value:<7}  {metadata.name:<{width}}  "
             f"{metadata.summary}"
         )
 
@@ -107,9 +110,17 @@ def _page(module: ModuleType, *, color: bool) -> Iterator[str]:
     metadata = module.RULE
     title, *text = _docstring(module).splitlines()
     fix = "no automatic fix" if metadata.fix == "none" else f"{metadata.fix} fix"
-    facts = f"{metadata.severity.value}, {metadata.effect}, {fix}, since {metadata.since}"
+    facts = f"{_severity(metadata)}, {metadata.effect}, {fix}, since {metadata.since}"
     page = [title, "", facts, *text]
     yield from _styled(page) if color else page
+
+
+def _severity(metadata: Rule) -> str:
+    """How severe findings of a rule are, and what that depends on."""
+    before = unseen(metadata.code, metadata.severity)
+    if before is metadata.severity:
+        return before.value
+    return f"{before.value} ({metadata.severity.value} where a run has shown it)"
 
 
 def _styled(page: list[str]) -> Iterator[str]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from amplint.findings import Evidence, Finding, Position, Severity, Span
+from amplint.levels import seen_as
 from amplint.live.catalogue import ENTRIES
 from amplint.live.merge import Run, Seen
-from amplint.rules import TABLE
+from amplint.rules import TABLE, load
 from amplint.source.discovery import relative
 
 CONFIRMED = "confirmed"
@@ -31,7 +32,8 @@ class Joined:
         """The finding, with what the run says as its evidence; nothing is said of what no run sees."""
         if self.verdict == CONFIRMED and self.seen is not None:
             detail = f"{self.seen.words} ({self.seen.count} times)"
-            return replace(self.finding, evidence=Evidence("observed", kind="live", detail=detail))
+            evidence = Evidence("observed", kind="live", detail=detail)
+            return seen_as(self.finding, load(self.finding.code).RULE.severity, evidence)
         if self.verdict == WITHOUT:
             evidence = replace(self.finding.evidence, kind="live", detail=WITHOUT)
             return replace(self.finding, evidence=evidence)

@@ -18,12 +18,14 @@ from amplint.code.project import Project
 from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import Evidence, Finding
+from amplint.levels import seen_as
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import expectations
 from amplint.probe.prober import Prober, Repair, Verdict, not_probed
 from amplint.probe.process import Worker
+from amplint.rules import load
 from amplint.source.parsing import parse
 from amplint.source.reading import read_source
 from amplint.view import view_of
@@ -197,7 +199,7 @@ class _Session:
         known = self._probed.get(index)
         if known is not None and verdict.evidence.status != "conditional":
             return
-        finding = replace(self._findings[index], evidence=verdict.evidence)
+        finding = _with(self._findings[index], verdict.evidence)
         self._probed[index] = Probed(finding, verdict, seconds + (known.seconds if known else 0.0))
 
     def probed(self) -> list[Probed]:
@@ -231,6 +233,12 @@ class _Session:
             repairs=self._repairs.get(name, ()),
         )
         return prober.probe(finding)
+
+
+def _with(finding: Finding, evidence: Evidence) -> Finding:
+    if evidence.status != "confirmed":
+        return replace(finding, evidence=evidence)
+    return seen_as(finding, load(finding.code).RULE.severity, evidence)
 
 
 def select(found: Iterable[Probed], *, confirmed_only: bool) -> Iterator[Finding]:

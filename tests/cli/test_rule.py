@@ -38,6 +38,7 @@ def test_json_of_one_rule(run) -> None:
     shown = json.loads(run("rule", "AMP104", "--output-format", "json").stdout)
     assert sorted(shown) == [
         "code", "effect", "facts", "fix", "name", "page", "severity", "summary",
+            "unseen_severity",
     ]  # fmt: skip
     assert (shown["code"], shown["name"]) == ("AMP104", "step-twice")
     assert "## Example" in shown["page"]

@@ -1,0 +1,63 @@
+"""Which rules make errors is what the published sheets say, not what anybody feels."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from amplint.rules import load
+
+from amplint.findings import Evidence, Finding, Link, Position, Severity, Span, Standing
+from amplint.levels import WARNING_UNTIL_SEEN, seen_as, unseen
+
+ROOT = Path(__file__).resolve().parent.parent
+SHEETS = sorted((ROOT / "docs" / "survey").glob("batch-*-sheet.tsv"))
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
+    """How often findings of each rule of severity error had which verdict, copies once."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    survey = importlib.import_module("survey")
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for sheet in SHEETS:
+        for row, verdict in survey.by_pattern(survey.settle([survey.read_sheet(sheet)])):
+            if row.code and load(row.code).RULE.severity is Severity.ERROR:
+                found[row.code][verdict] += 1
+    return found
+
+
+def test_rules_that_were_wrong_as_often_as_right_make_warnings(
+    verdicts: dict[str, Counter[str]],
+) -> None:
+    wrong = {code for code, each in verdicts.items() if each["false"] >= max(each["true"], 1)}
+    assert wrong == WARNING_UNTIL_SEEN
+
+
+def _finding(severity: Severity, *links: Link) -> Finding:
+    place = Position(3, 1)
+    return Finding(
+        "AMP103", "leftover-step", severity, "m", "h", "a.py", Span(place, place), links=links
+    )
+
+
+@pytest.mark.parametrize(
+    ("standing", "level"),
+    [
+        (Standing.CODE, Severity.ERROR),
+        (Standing.USE, Severity.WARNING),
+        (Standing.GUESS, Severity.INFO),
+    ],
+)
+def test_a_run_makes_an_error_of_what_links_carry(standing: Standing, level: Severity) -> None:
+    finding = _finding(Severity.WARNING, Link("object", standing, "scaler", "is the scaler"))
+    seen = seen_as(finding, Severity.ERROR, Evidence("confirmed"))
+    assert (seen.severity, seen.evidence.status) == (level, "confirmed")
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_reading_alone_makes_no_more_than_a_warning(severity: Severity) -> None:
+    assert unseen("AMP103", severity).rank == min(severity.rank, Severity.WARNING.rank)
+    assert unseen("AMP106", severity) is severity
