@@ -3,11 +3,13 @@
     python scripts/survey.py LIST CHECKOUTS > SHEET.tsv
     python scripts/survey.py --report SHEET.tsv [SHEET.tsv ...]
     python scripts/survey.py --links SHEET.tsv [SHEET.tsv ...]
+    python scripts/survey.py --rules SHEET.tsv [SHEET.tsv ...]
 
 The first form checks the repositories of LIST (`owner/name`, a tab, the commit; scripts/ecosystem.py)
 and prints a sheet: one row for each error and warning of AMP1 to AMP6, with empty columns for whoever
 reads the code. The second adds up judged sheets, in Markdown. The third asks what each standing of
-a link is worth: a finding counts once for each of its links, copies of one pattern once.
+a link is worth: a finding counts once for each of its links, copies of one pattern once. The fourth
+asks the same of rules, at whatever level.
 
 * `verdict` is `true` (it happens, and does what the message says), `harmless` (it happens and does no
   harm there), `false` (it cannot happen) or `open` (reading and running did not decide).
@@ -264,13 +266,25 @@ def render(sheets: Sequence[Sequence[Row]]) -> str:
 
 def render_links(sheets: Sequence[Sequence[Row]]) -> str:
     """What findings with a link of each kind and standing are worth, by pattern, in Markdown."""
-    findings = by_pattern([(row, said) for row, said in settle(sheets) if row.code])
+    return _worth(
+        sheets, "link: standing", lambda row: {*row.standing.split(), f"{row.severity}: any"}
+    )
+
+
+def render_rules(sheets: Sequence[Sequence[Row]]) -> str:
+    """What findings of each rule are worth at whatever level, by pattern, in Markdown."""
+    return _worth(sheets, "rule", lambda row: {row.code})
+
+
+def _worth(
+    sheets: Sequence[Sequence[Row]], name: str, labels: Callable[[Row], Iterable[str]]
+) -> str:
     groups: dict[str, list[str]] = defaultdict(list)
-    for row, verdict in findings:
-        for link in {*row.standing.split(), *(f"{row.severity}: any",)}:
-            groups[link].append(verdict)
+    for row, verdict in by_pattern([(row, said) for row, said in settle(sheets) if row.code]):
+        for label in labels(row):
+            groups[label].append(verdict)
     lines = (_line(label, Tally.of(groups[label])) for label in sorted(groups))
-    return "\n".join((_HEAD.format("link: standing"), "|---" * 8 + "|", *lines))
+    return "\n".join((_HEAD.format(name), "|---" * 8 + "|", *lines))
 
 
 def _table(
@@ -314,9 +328,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.report:
             print(render([read_sheet(file) for file in options.files]))
             return 0
-        if options.links:
-            print(render_links([read_sheet(file) for file in options.files]))
-            return 0
+        for wanted, table in ((options.links, render_links), (options.rules, render_rules)):
+            if wanted:
+                print(table([read_sheet(file) for file in options.files]))
+                return 0
         checkouts = read_list(options.files[0])
         check = partial(
             survey, folder=options.files[1], tree=options.tree.resolve(), seconds=options.limit
@@ -334,11 +349,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="LIST CHECKOUTS")
     parser.add_argument("--report", action="store_true", help="add up judged sheets instead")
     parser.add_argument("--links", action="store_true", help="add them up by link instead")
+    parser.add_argument("--rules", action="store_true", help="add them up by rule instead")
     parser.add_argument("--tree", type=Path, default=REPOSITORY, help="amplint's sources")
     parser.add_argument("--limit", type=float, default=120, help="seconds for each checkout")
     parser.add_argument("--jobs", type=int, default=1, help="checkouts at once (default: 1)")
     options = parser.parse_args(arguments)
-    if not (options.report or options.links) and len(options.files) != 2:
+    if not (options.report or options.links or options.rules) and len(options.files) != 2:
         parser.error("expected LIST CHECKOUTS, or --report and sheets")
     return options
 

@@ -256,10 +256,17 @@ def test_the_documentation_holds_the_sums_of_the_published_sheets(survey: Module
         assert rest.partition(end)[0] == survey.render([survey.read_sheet(sheet)])
 
 
-def test_the_documentation_holds_what_the_links_are_worth(survey: ModuleType) -> None:
+@pytest.mark.parametrize("part", ["links", "rules"])
+def test_the_documentation_holds_what_they_are_worth(survey: ModuleType, part: str) -> None:
     text = (ROOT / "docs" / "precision.md").read_text("utf-8")
     sheets = sorted((ROOT / "docs" / "survey").glob("*-sheet.tsv"))
-    _, found, rest = text.partition("<!-- links: begin -->\n")
+    _, found, rest = text.partition(f"<!-- {part}: begin -->\n")
     assert found
-    table = rest.partition("\n<!-- links: end -->")[0]
-    assert table == survey.render_links([survey.read_sheet(sheet) for sheet in sheets])
+    table = rest.partition(f"\n<!-- {part}: end -->")[0]
+    render = getattr(survey, f"render_{part}")
+    assert table == render([survey.read_sheet(sheet) for sheet in sheets])
+
+
+def test_a_rule_is_worth_the_same_at_every_level(survey: ModuleType) -> None:
+    rows = [row(survey, 1, "true", severity="warning"), row(survey, 2, "false")]
+    assert "| AMP101 | 2 | 1 | 0 | 1 | 0 |" in survey.render_rules([rows])
