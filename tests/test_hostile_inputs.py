@@ -272,6 +272,29 @@ def test_an_odd_configuration(folder: Path, line: str, words: str) -> None:
         assert (status, len(output) < 120_000) == (2, True)
 
 
+NO_NEXT = """\
+import torch
+from math import inf, nan
+def train{name}(kind, model, loader, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    for x in loader:
+        scaler.scale(model(x)).backward()
+        if kind != {number}:
+            if kind > 3:
+                print(x)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+"""
+
+
+def test_numbers_that_no_other_follows(folder: Path) -> None:
+    numbers = ("inf", "-inf", "nan", "1e300", "-1e300", "10**400")
+    texts = (NO_NEXT.format(name=name, number=number) for name, number in enumerate(numbers))
+    (folder / "train.py").write_text("".join(texts))
+    assert check(seconds=6) == (0, "No AMP misuse found in 1 file.\n")
+
+
 def test_a_hundred_thousand_imports_in_one_line(folder: Path) -> None:
     (folder / "many.py").write_text("import()" * 120_000)
     (folder / "open.py").write_text("import (\n" * 100_000)

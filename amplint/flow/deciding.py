@@ -8,7 +8,7 @@ place that is compared as a number is not None, and one that is not above zero i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from amplint.flow.state import State
@@ -69,10 +69,8 @@ class _Place:
             self.excluded.add(0)
         elif self.true is False and self.compared:
             self.high = min(self.high, 0)
-        while self.low in self.excluded:
-            self.low += 1
-        while self.high in self.excluded:
-            self.high -= 1
+        self.low = _beyond(self.low, self.excluded, 1)
+        self.high = _beyond(self.high, self.excluded, -1)
         if self.compared or self.words or self.true:
             self.some = True
         if self.true is None and self.compared and not self.low <= 0 <= self.high:
@@ -198,6 +196,13 @@ def _by_facts(atom: tuple, state: State) -> bool | None:
     if kind == "equal":
         return place.equals(atom[2])
     return place.is_above(atom[2] if kind == "above" else 0)
+
+
+def _beyond(number: float, excluded: Set[object], step: int) -> float:
+    """The next number that is not excluded; infinity, and what is too large to count, have no next."""
+    while number in excluded and number + step != number:
+        number += step
+    return number
 
 
 def _is_number(literal: object) -> bool:
