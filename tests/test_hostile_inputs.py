@@ -280,8 +280,9 @@ def train{name}(kind, model, loader, optimizer):
     for x in loader:
         scaler.scale(model(x)).backward()
         if kind != {number}:
+            scaler.unscale_(optimizer)
             if kind > 3:
-                print(x)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), kind)
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()

@@ -8,7 +8,7 @@ place that is compared as a number is not None, and one that is not above zero i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from amplint.flow.state import State
@@ -198,7 +198,7 @@ def _by_facts(atom: tuple, state: State) -> bool | None:
     return place.is_above(atom[2] if kind == "above" else 0)
 
 
-def _beyond(number: float, excluded: Set[object], step: int) -> float:
+def _beyond(number: float, excluded: Collection[object], step: int) -> float:
     """The next number that is not excluded; infinity, and what is too large to count, have no next."""
     while number in excluded and number + step != number:
         number += step
