@@ -15,7 +15,7 @@ from typing import Any
 
 from amplint import files
 from amplint.errors import ConfigError, UnreadableFile, did_you_mean
-from amplint.plaindata import NoData, from_toml
+from amplint.plaindata import NoData, dotted_key, from_toml
 from amplint.selectors import unknown_selector_hint
 
 #: Folders that hold no code of the user's: environments, caches, build output.
@@ -55,6 +55,13 @@ LARGEST_FILE, MOST_JOBS = 1 << 30, 1_000
 _LONGEST = 200
 
 FAIL_LEVELS = ("error", "warning", "info", "confirmed", "never")
+#: Formats of a report; each is a module of `amplint.report`.
+FORMATS = ("full", "concise", "json", "github", "sarif")
+#: Settings that take one of a few words.
+_CHOICES = {"fail-on": FAIL_LEVELS, "output-format": FORMATS}
+_SELECTORS = ("select", "extend-select", "ignore")
+#: Where a wrong setting stands, if no file holds it.
+COMMAND_LINE = "command line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +200,10 @@ def _read_toml(path: str) -> dict[str, Any]:
         return from_toml(files.read(path, files.CONFIGURATION).decode())
     except UnreadableFile as error:
         raise ConfigError(f"{path}: {error.message}") from error
-    except (NoData, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        row = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}: is no valid TOML: {error} (at line {row})") from error
+    except NoData as error:
         raise ConfigError(f"{path}: is no valid TOML: {error}") from error
 
 
@@ -208,7 +218,7 @@ def settings_from_table(table: Any, path: str) -> Settings:
         ConfigError: an unknown key, a value of another type, or an unknown rule.
     """
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{path}: `tool.amplint` must be a table")
+        raise ConfigError(f"{path}: `tool.amplint` must be a table, not {_shown(table)}")
     known = {
         item.name.replace("_", "-"): item.name
         for item in fields(Settings)
@@ -218,7 +228,7 @@ def settings_from_table(table: Any, path: str) -> Settings:
     for key, value in table.items():
         if key not in known:
             hint = did_you_mean(key, known) or f"known keys: {', '.join(sorted(known))}"
-            raise ConfigError(f"{path}: unknown key `{key}`", hint)
+            raise ConfigError(f"{path}: unknown key `{_dotted(path, key)}`", hint)
         values[known[key]] = _checked(path, key, value)
     root = os.path.dirname(os.path.abspath(path))
     settings = Settings(**values, root=root, origin=path)
@@ -229,28 +239,55 @@ def settings_from_table(table: Any, path: str) -> Settings:
 def check_selectors(settings: Settings, where: str) -> None:
     """Check that every selector names at least one rule.
 
+    Args:
+        where: the file that holds the settings, or `COMMAND_LINE`.
+
     Raises:
         ConfigError: one does not; with the closest code or name as hint.
     """
-    lists = [settings.select, settings.extend_select, settings.ignore]
-    lists += [selectors for _, selectors in settings.per_file_ignores]
-    for selectors in lists:
+    lists = [(key, (), getattr(settings, key.replace("-", "_"))) for key in _SELECTORS]
+    lists += [
+        ("per-file-ignores", (pattern,), selectors)
+        for pattern, selectors in settings.per_file_ignores
+    ]
+    for key, inner, selectors in lists:
         for selector in selectors:
             hint = unknown_selector_hint(selector)
             if hint is not None:
-                raise ConfigError(f"{where}: no rule matches `{selector}`", hint)
+                words = f"no rule matches `{_short(selector)}` in `{_dotted(where, key, *inner)}`"
+                raise ConfigError(f"{where}: {words}", hint)
+
+
+def _dotted(where: str, key: str, *inner: str) -> str:
+    """A setting as it is written where it stands: a dotted key of TOML, or an option."""
+    if where == COMMAND_LINE:
+        return f"--{key}"
+    table = ("tool", "amplint") if os.path.basename(where) == "pyproject.toml" else ()
+    return _short(dotted_key((*table, key, *inner)))
 
 
 def _checked(path: str, key: str, value: Any) -> Any:
     check, wanted = _CHECKS.get(key, (_strings, "a list of strings"))
     result = check(value)
     if result is None:
-        raise ConfigError(f"{path}: `{key}` must be {wanted}, not {_shown(value)}")
+        inner, wanted, value = _wrong_part(key, wanted, value)
+        hint = did_you_mean(value, _CHOICES.get(key, ())) if isinstance(value, str) else None
+        name = _dotted(path, key, *inner)
+        raise ConfigError(f"{path}: `{name}` must be {wanted}, not {_shown(value)}", hint)
     if "\0" in _text_of(value):
-        raise ConfigError(f"{path}: `{key}` holds a null character")
+        raise ConfigError(f"{path}: `{_dotted(path, key)}` holds a null character")
     for pattern in result if key in _PATTERNS else ():
         _check_pattern(pattern if isinstance(pattern, str) else pattern[0], path, key)
     return result
+
+
+def _wrong_part(key: str, wanted: str, value: Any) -> tuple[tuple[str, ...], str, Any]:
+    """Which key of a setting that is a table has the wrong value, what it must be, and the value."""
+    if key == "per-file-ignores" and isinstance(value, Mapping):
+        for pattern, selectors in value.items():
+            if _strings(selectors) is None:
+                return (pattern,), "a list of strings", selectors
+    return (), wanted, value
 
 
 def _text_of(value: Any) -> str:
@@ -269,7 +306,8 @@ def _check_pattern(pattern: str, path: str, key: str) -> None:
         parse(pattern)
     except Malformed as error:
         raise ConfigError(
-            f"{path}: malformed pattern in `{key}`: {error}", "patterns are those of git"
+            f"{path}: malformed pattern in `{_dotted(path, key)}`: {error}",
+            "patterns are those of git",
         ) from error
 
 
@@ -279,6 +317,12 @@ def _shown(value: Any) -> str:
         words = repr(value)
     except ValueError:
         return "a number of thousands of digits"
+    except RecursionError:
+        return "tables in tables"
+    return _short(words)
+
+
+def _short(words: str) -> str:
     return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
 
 
@@ -310,8 +354,8 @@ def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _fail_level(value: Any) -> str | None:
-    return value if value in FAIL_LEVELS else None
+def _choice(value: Any, among: tuple[str, ...]) -> str | None:
+    return value if value in among else None
 
 
 def _versions(value: Any) -> str | None:
@@ -334,12 +378,14 @@ _CHECKS: Mapping[str, _Check] = {
         partial(_natural, most=MOST_JOBS),
         f"a number of processes up to {MOST_JOBS}, 0 for automatic",
     ),
-    "fail-on": (_fail_level, f"one of {', '.join(FAIL_LEVELS)}"),
+    **{
+        key: (partial(_choice, among=words), f"one of {', '.join(words)}")
+        for key, words in _CHOICES.items()
+    },
     "plugins": (_boolean, "true or false"),
     "fix": (_boolean, "true or false"),
     "unsafe-fixes": (_boolean, "true or false"),
     "target-torch": (_versions, 'a version or a range, such as "2.3" or ">=2.1"'),
     "project-root": (_string, "a string"),
-    "output-format": (_string, "a string"),
     "stdin-filename": (_string, "a string"),
 }

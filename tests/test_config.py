@@ -70,19 +70,35 @@ def test_a_key(
 @pytest.mark.parametrize(
     ("line", "message", "hint"),
     [
-        ("selct = []", "unknown key `selct`", "did you mean `select`?"),
-        ("extend_select = []", "unknown key `extend_select`", "did you mean `extend-select`?"),
-        ("root = 'a'", "unknown key `root`", "known keys: "),
-        ("colour = 1", "unknown key `colour`", "known keys: cache, exclude"),
-        ('select = "AMP1"', "`select` must be a list of strings, not 'AMP1'", None),
-        ("select = [1]", "`select` must be a list of strings, not [1]", None),
-        ('select = ["AMP11O"]', "no rule matches `AMP11O`", "did you mean `AMP110`?"),
+        ("selct = []", "unknown key `tool.amplint.selct`", "did you mean `select`?"),
+        (
+            "extend_select = []",
+            "unknown key `tool.amplint.extend_select`",
+            "did you mean `extend-select`?",
+        ),
+        ("root = 'a'", "unknown key `tool.amplint.root`", "known keys: "),
+        ("colour = 1", "unknown key `tool.amplint.colour`", "known keys: cache, exclude"),
+        ('select = "AMP1"', "`tool.amplint.select` must be a list of strings, not 'AMP1'", None),
+        ("select = [1]", "`tool.amplint.select` must be a list of strings, not [1]", None),
+        (
+            'select = ["AMP11O"]',
+            "no rule matches `AMP11O` in `tool.amplint.select`",
+            "did you mean `AMP110`?",
+        ),
         ('ignore = ["clip-without-unscal"]', "no rule matches", "`clip-without-unscale`?"),
         ('ignore = ["X9999"]', "no rule matches `X9999`", "amplint rule --all"),
         ('ignore = [""]', "no rule matches ``", "amplint rule --all"),
         ('per-file-ignores = ["a"]', "must be a table from patterns to lists", None),
-        ('per-file-ignores = {"a" = "AMP1"}', "must be a table from patterns to lists", None),
-        ('per-file-ignores = {"a" = ["AMP7"]}', "no rule matches `AMP7`", "did you mean"),
+        (
+            'per-file-ignores = {"t/*" = "AMP1"}',
+            "`tool.amplint.per-file-ignores.\"t/*\"` must be a list of strings, not 'AMP1'",
+            None,
+        ),
+        (
+            'per-file-ignores = {"a" = ["AMP7"]}',
+            "no rule matches `AMP7` in `tool.amplint.per-file-ignores.a`",
+            "did you mean",
+        ),
         ("force-exclude = 1", "must be true or false, not 1", None),
         (
             "jobs = true",
@@ -91,11 +107,20 @@ def test_a_key(
         ),
         ("jobs = -1", "must be a number of processes", None),
         ("max-file-size = 1.5", "must be a number of bytes", None),
-        ('fail-on = "warn"', "must be one of error, warning, info, confirmed, never", None),
+        (
+            'fail-on = "warn"',
+            "`tool.amplint.fail-on` must be one of error, warning, info, confirmed, never",
+            "did you mean `warning`?",
+        ),
         ("fail-on = []", "must be one of error, warning, info, confirmed, never", None),
         ("target-torch = 2.3", "must be a version or a range, such as", None),
         ('target-torch = "new"', "must be a version or a range, such as", None),
-        ("select = [", "is no valid TOML", None),
+        ("select = [", "is no valid TOML: Invalid value (at end of document)", None),
+        (
+            "cache = true\nselect = [}",
+            "is no valid TOML: Invalid value (at line 3, column 11)",
+            None,
+        ),
     ],
 )
 def test_a_mistake(tmp_path: Path, line: str, message: str, hint: str | None) -> None:
@@ -108,6 +133,60 @@ def test_a_mistake(tmp_path: Path, line: str, message: str, hint: str | None) ->
     assert hint is None or hint in caught.value.hint
 
 
+#: One value of each type of TOML; none of these texts suits any setting.
+ODD = {
+    "string": '"\\u0000"',
+    "integer": "9223372036854775807",
+    "digits": "9" * 5_000,
+    "hexadecimal": "0x" + "9" * 5_000,
+    "float": "1e400",
+    "date": "1979-05-27",
+    "list": "[[1]]",
+    "brackets": "[" * 5_000,
+    "lines of brackets": "[\n" * 5_000,
+    "table": '{a = ["\\u0000"]}',
+    "tables": "{a = " * 5_000,
+}
+KEYS = [
+    item.name.replace("_", "-") for item in fields(Settings) if item.metadata.get("file_key", True)
+]
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize(
+    ("name", "above", "dotted"),
+    [
+        ("amplint.toml", "", ""),
+        (
+            "pyproject.toml",
+            '# a = 1\nb = "="\n[c]\nd = [\n1, {e = "=1"},\n]\n[[f]]\n[[f]]\n[tool.amplint]\n',
+            "tool.amplint.",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_with_file_and_key(
+    tmp_path: Path, kind: str, name: str, above: str, dotted: str
+) -> None:
+    for key in (*KEYS, '"odd=key"'):
+        with pytest.raises(ConfigError) as caught:
+            load(tmp_path / name, f"{above}{key} = {ODD[kind]}")
+        assert caught.value.message.startswith(f"{tmp_path / name}: "), key
+        assert f"`{dotted}{key}" in caught.value.message, key
+        assert len(caught.value.message) < 1_000
+
+
+@pytest.mark.parametrize("line", ["{} = 1", 'select = ["{}"]', "output-format = '{}'"])
+def test_a_long_word_is_shown_in_part(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "amplint.toml", line.format("AMP" * 100_000))
+    assert len(caught.value.message) < 1_000
+
+
+def test_a_table_that_is_a_number_far_below(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="`tool.amplint.select` must be a list of strings"):
+        load(tmp_path / "pyproject.toml", f"{OWN}select.{'a.' * 2_000}b = 1")
+
+
 def test_the_table_must_be_a_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`tool.amplint` must be a table"):
         load(tmp_path / "pyproject.toml", "[tool]\namplint = 1")
@@ -116,8 +195,8 @@ def test_the_table_must_be_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"\xff", b"a = '\0'"])
 def test_a_file_that_is_no_toml(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "amplint.toml"
-    path.write_bytes(data)
-    with pytest.raises(ConfigError, match="is no valid TOML"):
+    path.write_bytes(b"\n" + data)
+    with pytest.raises(ConfigError, match="is no valid TOML: .*at line 2"):
         load_settings(config=path)
 
 

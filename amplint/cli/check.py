@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from amplint.cli.fixes import fix_options
-from amplint.cli.output import FORMATS, TEXT_FORMATS
+from amplint.cli.output import TEXT_FORMATS
 from amplint.cli.probe import probe_options
 from amplint.cli.terminal import tell
+from amplint.config import FORMATS
 
 if TYPE_CHECKING:
     from amplint.cache import Cache

@@ -23,7 +23,7 @@ def build_settings(options: dict[str, Any]) -> Settings:
         ConfigError: a configuration or a selector is wrong.
         UsageError: options that contradict each other.
     """
-    from amplint.config import check_selectors, with_overrides
+    from amplint.config import COMMAND_LINE, check_selectors, with_overrides
 
     settings = _configured(options["config"], isolated=options["isolated"])
     overrides = {key: split_list(options[key]) or None for key in _LISTS}
@@ -31,7 +31,7 @@ def build_settings(options: dict[str, Any]) -> Settings:
     settings = with_overrides(
         settings, per_file_ignores=_per_file_ignores(options["per_file_ignores"]), **overrides
     )
-    check_selectors(settings, "command line")
+    check_selectors(settings, COMMAND_LINE)
     return settings
 
 

@@ -113,7 +113,7 @@ def test_a_configuration_file(run, odd_files: Path) -> None:
     (odd_files / "amplint.toml").write_text('"##[x]\\u001b\\n::y::" = 1')
     result = run("check")
     assert (result.exit_code, commands(result.stderr)) == (2, [])
-    assert r"unknown key `\x23#[x]\x1b\n::y::`" in result.stderr
+    assert r'unknown key `"\x23#[x]\x1b\n::y::"`' in result.stderr
 
 
 def test_json_is_exact(run, odd_files: Path) -> None:
