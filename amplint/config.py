@@ -148,7 +148,8 @@ def find_config(start: str | os.PathLike[str] = ".") -> str | None:
     """The configuration file that applies to a folder: its own, or its nearest parent's.
 
     Raises:
-        ConfigError: a `pyproject.toml` on the way is no TOML.
+        ConfigError: a `pyproject.toml` on the way cannot be read, or has a word of amplint and is no
+            TOML.
     """
     folder = os.path.abspath(start)
     while True:
@@ -180,10 +181,7 @@ def with_overrides(settings: Settings, **overrides: Any) -> Settings:
 def _is_for_amplint(path: str) -> bool:
     if os.path.basename(path) != "pyproject.toml":
         return True
-    try:
-        if b"amplint" not in files.head(path, files.CONFIGURATION):
-            return False
-    except UnreadableFile:
+    if b"amplint" not in _read(path):  # its TOML is the business of others
         return False
     return _own_table(path, _read_toml(path)) is not None
 
@@ -195,11 +193,16 @@ def _own_table(path: str, document: Mapping[str, Any]) -> Any:
     return tool.get("amplint") if isinstance(tool, Mapping) else None
 
 
-def _read_toml(path: str) -> dict[str, Any]:
+def _read(path: str) -> bytes:
     try:
-        return from_toml(files.read(path, files.CONFIGURATION).decode())
+        return files.read(path, files.CONFIGURATION)
     except UnreadableFile as error:
         raise ConfigError(f"{path}: {error.message}") from error
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        return from_toml(_read(path).decode())
     except UnicodeDecodeError as error:
         row = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}: is no valid TOML: {error} (at line {row})") from error
@@ -245,7 +248,9 @@ def check_selectors(settings: Settings, where: str) -> None:
     Raises:
         ConfigError: one does not; with the closest code or name as hint.
     """
-    lists = [(key, (), getattr(settings, key.replace("-", "_"))) for key in _SELECTORS]
+    lists: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+        (key, (), getattr(settings, key.replace("-", "_"))) for key in _SELECTORS
+    ]
     lists += [
         ("per-file-ignores", (pattern,), selectors)
         for pattern, selectors in settings.per_file_ignores

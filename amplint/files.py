@@ -31,6 +31,10 @@ class CannotOpen(UnreadableFile):
     """The system does not let the file be opened or read, or has none."""
 
 
+class NotRegular(UnreadableFile):
+    """Something of that name is there, and no regular file."""
+
+
 #: An open that does not wait for whoever writes into a pipe.
 _FLAGS = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOCTTY")
@@ -113,7 +117,7 @@ def _must_be_regular(state: os.stat_result) -> None:
     if stat.S_ISREG(state.st_mode):
         return
     kind = next((words for test, words in _KINDS if test(state.st_mode)), "something else")
-    raise UnreadableFile(f"is {kind}, not a regular file")
+    raise NotRegular(f"is {kind}, not a regular file")
 
 
 def _parts(descriptor: int, size: int, expected: int) -> Iterator[bytes]:

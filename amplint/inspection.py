@@ -150,6 +150,8 @@ def _inspect(task: Task, *, deep: bool = False) -> FileResult:
 
 def _judge(task: Task, suppressions: Suppressions, view: FileView) -> FileResult:
     """What the rules and the suppressions make of a file."""
+    from amplint.source.discovery import relative
+
     source = task.source
     errors: list[FileError] = []
     told = list(_run_rules(view, task.codes, errors))
@@ -159,6 +161,7 @@ def _judge(task: Task, suppressions: Suppressions, view: FileView) -> FileResult
     if not errors:  # a rule that failed might have needed a suppression
         kept += _fingerprinted(_unused_suppressions(task, suppressions), view)
     findings = tuple(sorted(kept, key=place))
+    errors += [FileError(relative(path), words) for path, words in view.project.lookups.odd.items()]
     return FileResult(
         source.filename,
         findings,

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 
-from amplint.errors import ConfigError
+from amplint import files
+from amplint.errors import ConfigError, UnreadableFile
 
 GROUP = "amplint.rules"
 #: Three letters that are not amplint's own, and three digits.
@@ -88,9 +89,8 @@ def _entries() -> Iterator[Plugin]:
 
 def _entries_of(folder: str) -> Iterator[Plugin]:
     try:
-        with open(os.path.join(folder, "entry_points.txt"), encoding="utf-8") as stream:
-            text = stream.read()
-    except (OSError, UnicodeError):
+        text = files.read(os.path.join(folder, "entry_points.txt"), files.DATA).decode()
+    except (UnreadableFile, UnicodeError):
         return
     if GROUP not in text:
         return
@@ -135,8 +135,7 @@ def digest() -> str:
         found.update(f"{plugin.code} {plugin.module}".encode())
         for folder in _folders_of(top):
             for path in sorted(_files_below(folder)):
-                with open(path, "rb") as stream:
-                    found.update(stream.read())
+                found.update(files.read(path, files.INDEX))
     return found.hexdigest() if installed() else ""
 
 

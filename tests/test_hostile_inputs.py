@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -95,24 +96,79 @@ def test_a_pipe_as_the_mark_of_a_cache(folder: Path) -> None:
     assert "note: results are not kept" in output
 
 
-@pytest.mark.parametrize("name", ["amplint.toml", ".amplint.toml"])
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("folder", "is a folder"), ("dangling", "cannot be read"), ("pipe", "is a pipe")],
-)
-def test_a_configuration_that_is_no_file(folder: Path, name: str, kind: str, words: str) -> None:
-    make = {"folder": Path.mkdir, "dangling": lambda path: path.symlink_to("gone")}
-    make.get(kind, os.mkfifo)(folder / name)
+def _make(path: Path, kind: str) -> None:
+    """Something at a path that is no regular file."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)  # in the working directory: an address is short
+    else:
+        path.symlink_to({"dangling": "gone", "device": "/dev/zero"}[kind])
+
+
+KINDS = {
+    "folder": "is a folder, not a regular file",
+    "pipe": "is a pipe, not a regular file",
+    "socket": "is a socket, not a regular file",
+    "device": "is a device, not a regular file",
+    "dangling": "cannot be read: No such file",
+}
+
+
+@pytest.mark.parametrize("name", ["amplint.toml", ".amplint.toml", "pyproject.toml"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_configuration_that_is_no_file(folder: Path, name: str, kind: str) -> None:
+    _make(folder / name, kind)
     status, output = check()
-    assert (status, output.startswith(f"error: {folder / name}: {words}")) == (2, True)
+    assert (status, output.startswith(f"error: {folder / name}: {KINDS[kind]}")) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "pyproject.toml", "conf.json"])
-def test_a_pipe_among_the_files_beside(folder: Path, name: str) -> None:
-    os.mkfifo(folder / name)
-    read = f"import json\ncfg = json.load(open({name!r}))\n"
+def test_a_configuration_that_is_too_large(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("#" * 1_000_000 + "\n[tool.amplint]\njobs = 1\n")
+    status, output = check()
+    assert (status, "pyproject.toml: is larger than the limit" in output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "dev-requirements.txt", "setup.py", "setup.cfg", "environment.yml"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_requirements_that_are_no_file(folder: Path, name: str, kind: str) -> None:
+    _make(folder / name, kind)
+    (folder / "train.py").write_text("import torch\nscaler = torch.cuda.amp.GradScaler()\n")
+    status, output = check("train.py")
+    assert (status, f"{name}:1:1: error AMP000 {KINDS[kind]}" in output) == (2, True)
+    assert "train.py:2:10: warning AMP801" in output  # the rest is checked
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling"])
+def test_what_pip_could_not_read_either_states_no_requirements(folder: Path, kind: str) -> None:
+    _make(folder / "requirements.txt", kind)
+    (folder / "train.py").write_text("import torch\nscaler = torch.cuda.amp.GradScaler()\n")
+    assert check("train.py")[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_data_that_is_no_file_is_unknown(folder: Path, kind: str) -> None:
+    """A program may well read a pipe; what comes through it is nothing that can be known."""
+    _make(folder / "conf.json", kind)
+    read = "import json\ncfg = json.load(open('conf.json'))\n"
     (folder / "train.py").write_text(read + TRAIN.replace('"cuda"', 'enabled=cfg["amp"]'))
     assert check()[0] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_that_is_none_is_told(folder: Path, kind: str) -> None:
+    if kind != "folder":
+        _make(folder / ".amplint_cache", kind)
+    else:
+        (folder / ".amplint_cache").mkdir()
+        _make(folder / ".amplint_cache" / "CACHEDIR.TAG", kind)
+    status, output = check()
+    assert (status, "note: results are not kept" in output) == (0, True)
 
 
 # -- data files ----------------------------------------------------------------------------------

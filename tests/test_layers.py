@@ -18,9 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 #: own room. The longest entry that begins a file's name says where the file stands.
 ORDER = (
     ("", "errors", "protocol", "collector", "recursion"),
+    ("files",),
     ("plugins", "expectations"),
     ("rules",),  # the table alone
-    ("findings", "workers", "files", "plaindata"),
+    ("findings", "workers", "plaindata"),
     ("levels",),
     ("selectors",),
     ("source",),

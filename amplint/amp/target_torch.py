@@ -15,6 +15,7 @@ from amplint.code.lookups import Lookups
 from amplint.code.module import Module
 from amplint.code.project import Project
 from amplint.errors import UnreadableFile
+from amplint.files import NotRegular
 from amplint.plaindata import NoData, from_toml
 
 #: A release, compared part by part: (2, 3) for 2.3, (2, 3, 1) for 2.3.1.
@@ -87,6 +88,9 @@ def _requirements(lookups: Lookups, path: str) -> Iterator[str]:
     """The version ranges that one file demands of torch."""
     try:
         text = lookups.read(path).decode("utf-8", "replace")
+    except NotRegular as error:
+        lookups.odd[path] = error.message
+        return
     except UnreadableFile:
         return
     name = os.path.basename(path)

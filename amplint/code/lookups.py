@@ -36,10 +36,12 @@ class Lookups:
 
     Attributes:
         answers: to every question so far, in the order of asking; JSON values.
+        odd: words on files that have the name of one that is read, and are no regular files.
     """
 
     def __init__(self, index: str = "") -> None:
         self.answers: dict[Question, Answer] = {}
+        self.odd: dict[str, str] = {}
         self._index = index
 
     def exists(self, path: str) -> bool:
@@ -63,7 +65,7 @@ class Lookups:
         return self._search("storing", root, name)
 
     def requirement_files(self, folder: str) -> list[str]:
-        """Files of a folder that can say which torch the project needs, sorted."""
+        """What is called like a file that can say which torch a project needs, sorted."""
         found = self._ask("requirements", folder)
         return found if isinstance(found, list) else []
 
@@ -178,7 +180,7 @@ _REQUIREMENTS = (
 def _requirements(folder: str) -> list[str]:
     top = glob.escape(folder)
     found = {path for name in _REQUIREMENTS for path in glob.glob(os.path.join(top, name))}
-    return sorted(path for path in found if os.path.isfile(path))
+    return sorted(path for path in found if not os.path.isdir(path))
 
 
 _QUESTIONS: Mapping[str, Callable[..., Answer]] = {
