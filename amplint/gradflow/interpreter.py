@@ -27,7 +27,7 @@ from amplint.gradflow.bearing import (
     is_on_self,
     place_of,
 )
-from amplint.gradflow.modes import ON, decorated, switched
+from amplint.gradflow.modes import ON, asks_for_gradients, decorated, makes_leaf, switched
 from amplint.gradflow.values import (
     ANYTHING,
     COMPUTED,
@@ -383,7 +383,7 @@ class Interpreter:
             copied = given[: len(node.args)] or given
             source = union(copied) if receiver is None else flow_of(receiver)
             cut = base_cut(source, kind, node, frame)
-            if any(item.arg == "requires_grad" for item in node.keywords):
+            if makes_leaf(node, dotted):
                 return Flow(frozenset({LEAF}), cut.blocked)
             if name == "detach_" and isinstance(node.func, ast.Attribute):
                 self._bind(node.func.value, cut, frame)
@@ -510,10 +510,12 @@ class Interpreter:
             if path is not None:  # a container keeps what it holds already
                 _hold(path, join(frame.values.get(path), union(given)), frame)
             return NOTHING
-        if name == "requires_grad_" and isinstance(receiver, Flow) and not _is_false(node):
+        if name == "requires_grad_" and isinstance(receiver, Flow) and asks_for_gradients(node):
             return Flow(receiver.connected | {LEAF}, receiver.blocked)
         if name == "scale" and given:  # `scaler.scale(loss)`: the loss, or several of them
             return given[0]
+        if makes_leaf(node, dotted):
+            return Flow(frozenset({LEAF}), union(given).blocked)
         parts = [*given, *([receiver] if receiver is not None else [])]
         if self._has_parameters(node, dotted, receiver, frame):
             parts.append(COMPUTED)
@@ -553,10 +555,6 @@ def _sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
         elif item.kind is Kind.WORDS:
             found[item.name] = (*bound.words.values(), *found.get(item.name, ()))
     return {name: found.get(name, ()) for name in parameters(callee) if name != bound.receiver}
-
-
-def _is_false(node: ast.Call) -> bool:
-    return any(isinstance(item, ast.Constant) and item.value is False for item in arguments(node))
 
 
 def _hold(path: str, value: Value, frame: Frame) -> None:

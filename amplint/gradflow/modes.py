@@ -1,9 +1,10 @@
-"""What switches gradients off: `no_grad`, `inference_mode` and `set_grad_enabled`."""
+"""What switches gradients off and on: `no_grad` and its like, and what makes tensors that keep them."""
 
 from __future__ import annotations
 
 import ast
 
+from amplint.code.dataflow import arguments, constant_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
 
@@ -23,6 +24,8 @@ SWITCHES = {
     "torch.autograd.grad_mode.set_grad_enabled": "set_grad_enabled",
 }
 ON = "on"
+#: Tensors that gradients are kept for, unless they are told not to be.
+_PARAMETERS = frozenset(("torch.nn.Parameter", "torch.nn.parameter.Parameter"))
 
 
 def switched(expression: ast.expr, module: Module) -> str:
@@ -73,3 +76,19 @@ def is_grad_switch(call: ast.Call, module: Module) -> bool:
     return SWITCHES.get(module.resolve(call.func) or "") == "set_grad_enabled" or (
         last_name(call.func) == "set_grad_enabled"
     )
+
+
+def makes_leaf(call: ast.Call, dotted: str | None) -> bool:
+    """Whether a call makes a tensor that gradients are kept for: `torch.ones(1, requires_grad=True)`.
+
+    A parameter is one unless it is told not to be.
+    """
+    given = {item.arg: constant_of(item.value) for item in call.keywords}
+    if "requires_grad" in given:
+        return given["requires_grad"] is not False
+    return dotted in _PARAMETERS
+
+
+def asks_for_gradients(call: ast.Call) -> bool:
+    """Whether a call of `requires_grad_` asks for gradients, and does not refuse them."""
+    return all(constant_of(item) is not False for item in arguments(call))
