@@ -21,7 +21,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.findings import Standing
 from amplint.values.objects import Objects
-from amplint.values.values import Values
+from amplint.values.values import Value, Values
 
 #: Definitions are followed through this many names, calls and parameters.
 DEPTH = 8
@@ -47,6 +47,8 @@ class Cast:
         condition: what decides, as source text; "" where nothing does or it is not known.
         caches: whether cast weights are kept until the outermost region ends.
         kept: the object is built once, and entered again by each use.
+        usual: names of dtypes that it has unless somebody chooses otherwise; None if not known.
+        chosen_by: what chooses the dtype, as source text; "" where nobody has a choice.
         standing: how it is known that it is an autocast.
     """
 
@@ -58,6 +60,8 @@ class Cast:
     condition: str = ""
     caches: bool = True
     kept: bool = False
+    usual: Constants = None
+    chosen_by: str = ""
     standing: Standing = Standing.CODE
 
 
@@ -287,15 +291,35 @@ class Contexts:
         condition = ast.unparse(switch[0]) if switch is not None and enabled is None else ""
         caching = arguments.get("cache_enabled")
         caches = caching is None or self._values(*caching) != frozenset((False,))
-        dtypes = self._dtypes(arguments.get("dtype"), devices)
-        return Cast(call, function, devices, dtypes, enabled, condition, caches)
+        given = arguments.get("dtype")
+        dtypes = self._dtypes(given, devices, self._values)
+        usual = dtypes
+        if given is not None and (dtypes is None or len(dtypes) > 1):
+            usual = self._dtypes(given, devices, self._usual_values)
+        chosen_by = ast.unparse(given[0]) if given is not None and usual != dtypes else ""
+        return Cast(
+            call,
+            function,
+            devices,
+            dtypes,
+            enabled,
+            condition,
+            caches,
+            usual=usual,
+            chosen_by=chosen_by,
+        )
 
     def _devices(self, arguments: dict[str, tuple[ast.expr, Function]]) -> Constants:
         given = arguments.get("device_type")
         return device_types(self._values(*given)) if given is not None else None
 
-    def _dtypes(self, given: tuple[ast.expr, Function] | None, devices: Constants) -> Constants:
-        values = self._values(*given) if given is not None else frozenset((None,))
+    def _dtypes(
+        self,
+        given: tuple[ast.expr, Function] | None,
+        devices: Constants,
+        values_of: Callable[[ast.expr, Function], Constants],
+    ) -> Constants:
+        values = values_of(*given) if given is not None else frozenset((None,))
         if values is None:
             return None
         if None in values:
@@ -313,10 +337,18 @@ class Contexts:
         if isinstance(expression, ast.Attribute) and expression.attr == "type":
             expression = expression.value
         possible = self.values.of(expression, function)
-        if not possible.complete or not possible.values:
-            return None
-        contents = (value.content for value in possible.values)
-        return frozenset(item.name if isinstance(item, DType) else item for item in contents)
+        return _contents(possible.values) if possible.complete else None
+
+    def _usual_values(self, expression: ast.expr, function: Function) -> Constants:
+        """The constants that an expression is unless somebody chooses otherwise."""
+        return _contents(self.values.of(expression, function).by_default())
+
+
+def _contents(values: tuple[Value, ...]) -> Constants:
+    """What some values are, a dtype by its name; None where there are none."""
+    contents = (value.content for value in values)
+    found = frozenset(item.name if isinstance(item, DType) else item for item in contents)
+    return found or None
 
 
 def _raises(dotted: str, given: Passed) -> bool:

@@ -13,6 +13,7 @@ from amplint.values.conditions import conditions_at, firmness_of_statement
 from amplint.values.kinds import targets_of
 from amplint.values.provenance import (
     CALL_DEPTH,
+    OTHER_KEY,
     Activation,
     Back,
     Before,
@@ -106,19 +107,26 @@ def _looked_up(
     if isinstance(call.func, ast.Name) and name == "getattr" and len(call.args) >= 2:
         if function.module.resolve(call.args[0]) == "torch":
             return None
-        keys = origins.keys(call.args[1], *here)
-        subject, is_item, rest = call.args[0], False, call.args[2:]
+        subject, key, is_item, rest = call.args[0], call.args[1], False, call.args[2:]
     elif isinstance(call.func, ast.Attribute) and name in ("get", "pop") and call.args:
         if path_text(call.func.value) in ("os.environ",):
             return None
-        keys = origins.keys(call.args[0], *here)
-        subject, is_item, rest = call.func.value, True, call.args[1:]
+        subject, key, is_item, rest = call.func.value, call.args[0], True, call.args[1:]
     else:
         return None
-    if keys is None:
+    keys = origins.keys(key, *here)
+    if not keys or (OTHER_KEY in keys and not is_item):
         return None
-    places = [Before(subject, *here, part=Part(key, is_item)) for key in keys]
-    return _with_fallback(origins, places, rest, *here)
+    places = [
+        Before(subject, *here, firmness, part=Part(content, is_item))
+        for content, firmness in keys
+        if content is not ...
+    ]
+    if OTHER_KEY not in keys:
+        return _with_fallback(origins, places, rest, *here)
+    others = [Before(item, *here, Firmness.CHOICE) for item in rest[:1]]
+    others.append(Before(subject, *here, Firmness.CHOICE, part=Part(..., True, (key, function))))
+    return Back((*places, *others), complete=bool(rest))
 
 
 def _with_fallback(

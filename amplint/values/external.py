@@ -12,6 +12,7 @@ from amplint.code.module import CallSite, Function, Module
 from amplint.plaindata import NoData
 from amplint.values import datafiles, options
 from amplint.values.provenance import (
+    OTHER_KEY,
     UNKNOWN,
     Activation,
     Back,
@@ -124,9 +125,9 @@ def file_data(
         node = source.expression
         path = datafiles.path_argument(node) if isinstance(node, ast.Call) else None
         known = origins.keys(path, source.function, source.activation) if path else None
-        for name in known or ():
+        for name, firmness in known if known and OTHER_KEY not in known else ():
             found = _file_entry(origins, str(name), dotted, replace(origin, expression=call), part)
-            results.append((found, Firmness.FIXED, ()))
+            results.append((found, firmness, ()))
     return joined(results, bool(results))
 
 

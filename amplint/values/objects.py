@@ -38,7 +38,7 @@ from amplint.values.kinds import (
     targets_of,
 )
 from amplint.values.origins import Origins
-from amplint.values.provenance import Firmness, Found
+from amplint.values.provenance import Firmness, Found, Keys
 from amplint.values.wrappers import MODULE_BASES
 
 #: Definitions are followed through this many names, calls and attributes.
@@ -407,8 +407,8 @@ class Objects:
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
-def _literal_keys(index: ast.expr, function: Function, activation: object) -> list[object] | None:
-    return [index.value] if isinstance(index, ast.Constant) else None
+def _literal_keys(index: ast.expr, function: Function, activation: object) -> Keys | None:
+    return [(index.value, Firmness.FIXED)] if isinstance(index, ast.Constant) else None
 
 
 def _stores_of(owner: Class) -> dict[str, list[tuple[Function, list[Binding]]]]:

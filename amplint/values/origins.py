@@ -35,6 +35,7 @@ from amplint.values.provenance import (
     Condition,
     Firmness,
     Found,
+    Keys,
     Origin,
     Part,
     Truth,
@@ -60,14 +61,14 @@ class Origins:
     Args:
         objects: resolves names, classes and calls.
         truth: decides about conditions.
-        keys: the constants that a subscript may be; None if they are not all known.
+        keys: the constants that a subscript may be; None if none is known.
     """
 
     def __init__(
         self,
         objects: Objects,
         truth: Callable[[ast.expr, Function, Activation | None], Truth],
-        keys: Callable[[ast.expr, Function, Activation | None], list[object] | None],
+        keys: Callable[[ast.expr, Function, Activation | None], Keys | None],
     ) -> None:
         self.objects = objects
         self.truth = truth
@@ -310,20 +311,17 @@ class Origins:
         self, expression: ast.Subscript, function: Function, activation: Activation | None
     ) -> Back:
         index = expression.slice
-        keys = self.keys(index, function, activation)
-        if keys is None:
-            part = Part(..., True, (index, function))
-            return Back((Before(expression.value, function, activation, part=part),))
-        places = (
-            Before(
-                expression.value,
-                function,
-                activation,
-                part=Part(key, True),
-                conditions=(equality(index, _literal(key), function),) if len(keys) > 1 else (),
-            )
-            for key in keys
-        )
+        value = expression.value
+        any_part = Part(..., True, (index, function))
+        keys = self.keys(index, function, activation) or [(..., Firmness.FIXED)]
+        places: list[Before] = []
+        for key, firmness in keys:
+            part = any_part if key is ... else Part(key, True)
+            conditions: tuple[Condition, ...] = ()
+            if key is not ... and len(keys) > 1:
+                conditions = (equality(index, _literal(key), function),)
+            place = Before(value, function, activation, firmness, part=part, conditions=conditions)
+            places.append(place)
         return Back(tuple(places))
 
     def item_of(self, node: ast.expr, index: object) -> ast.expr:

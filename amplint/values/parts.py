@@ -214,11 +214,11 @@ def _entry(
             if inner.complete and inner.origins and part.key is not ...:
                 break
             continue
-        known = origins.keys(key, function, activation)
+        known = [content for content, _ in origins.keys(key, function, activation) or ()]
         if part.key is ...:
             inner = _if_index_is(origins.of(value, function, activation), part, key)
             results.append((inner, Firmness.CHOICE, ()))
-        elif known is None:
+        elif not known or ... in known:
             complete = False
         elif part.key in known:
             results.append((origins.of(value, function, activation), Firmness.FIXED, ()))

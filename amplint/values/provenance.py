@@ -198,6 +198,11 @@ class Back:
 #: The truth values that a condition may have, each with how firmly.
 Truth = dict[bool, Firmness]
 
+#: The constants that a key may be, each with how firmly.
+Keys = list[tuple[object, Firmness]]
+#: Behind the keys that stand unless somebody chooses otherwise: it may be any other.
+OTHER_KEY = (..., Firmness.CHOICE)
+
 
 def same_call(first: Origin, second: Origin) -> bool:
     """Whether two arguments of one function can come from one and the same call of it."""

@@ -29,7 +29,17 @@ from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
 from amplint.values.objects import Objects
 from amplint.values.origins import Origins
-from amplint.values.provenance import NO_DATA, Activation, Firmness, Origin, Part, Step, Truth
+from amplint.values.provenance import (
+    NO_DATA,
+    OTHER_KEY,
+    Activation,
+    Firmness,
+    Keys,
+    Origin,
+    Part,
+    Step,
+    Truth,
+)
 
 #: Calls that answer yes or no, depending on the machine or on an object.
 _QUESTIONS = frozenset(
@@ -230,11 +240,13 @@ class Values:
 
     def _keys(
         self, key: ast.expr, function: Function, activation: Activation | None
-    ) -> list[object] | None:
+    ) -> Keys | None:
         possible = self.of(key, function, activation)
-        if not possible.complete or not possible.values:
-            return None
-        return [value.content for value in possible.values]
+        known = possible.values if possible.complete else possible.by_default()
+        found: Keys = [(value.content, value.firmness) for value in known]
+        if found and not possible.complete:
+            found.append(OTHER_KEY)
+        return found or None
 
     # -- one origin ----------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ A model is trained under float16 autocast and nothing scales its loss.
 
 ## What it does
 Flags a float16 autocast region whose loss goes into a plain `backward()` before an optimizer step,
-in the same function or in one that gets the loss returned, if neither these files nor their callers
-mention a gradient scaler or a training library that brings one. As advice, where there is a scaler:
-a forward that one branch of a training step runs outside autocast, while the other one runs it
-inside.
+in the same function or in one that gets the loss returned, if nothing scales that loss. Another
+loss that is scaled, or a scaler that somebody else uses, does not help it. As advice, where there is
+a scaler: a forward that one branch of a training step runs outside autocast, while the other one
+runs it inside.
 
 ## Why is this bad?
 Gradients inside the region are float16: what is smaller than 6e-8 becomes zero on its way back. In
@@ -59,11 +59,13 @@ No fix is offered: a scaler is built in one place and used in three, and the che
 its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scaler.
 
 ## Known limits
-Only where the dtype is surely float16: given so, or left to CUDA's default. The loss is followed
-through plain assignments. Where a file that takes part builds a scaler, uses one, or uses a
-class of a library that has one, nothing is said; a name that speaks of a scaler makes it `info`. Branches are
-compared within one function, and not under tests about AMP, precision or the device, or of a
-parameter that stays the same for the whole call.
+Only where the dtype is float16 unless somebody chooses otherwise: given so, by default of an option,
+or left to CUDA's default. The loss is followed through the bindings that reach its `backward()`.
+Nothing is said where something in sight may scale it, on the other side of a test, too, where code
+out of sight makes something of it alone, or where a file that takes part uses a class of a library
+that scales; a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
+within one function, and not under tests about AMP, precision or the device, or of a parameter that
+stays the same for the whole call.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
@@ -75,7 +77,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from amplint.amp import links
 from amplint.amp.library_objects import names_training
@@ -83,17 +84,21 @@ from amplint.amp.roles import Role, roles_of
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.uses import uses_of
 from amplint.code.dataflow import bindings_of, parameters
-from amplint.code.definitions import returned
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
 from amplint.expectations import measured
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.callers import Callers
-from amplint.regions.regions import Inside, Region, opening_words
-from amplint.regions.training import is_backward, stepped_optimizer
+from amplint.regions.plain_losses import (
+    PlainLoss,
+    may_be_scaled,
+    plain_losses,
+    unscales_by_hand,
+    without_gradients,
+)
+from amplint.regions.regions import Region, opening_words
 from amplint.rule import Rule
-from amplint.values.objects import Objects
 from amplint.view import FileView
 
 RULE = Rule(
@@ -112,11 +117,8 @@ SCALES = re.compile(
     r"|composer|mmcv|mmengine|unscale|GradScal",
     re.IGNORECASE,
 )
-NO_GRADIENTS = frozenset(("no_grad", "inference_mode", "eval_mode"))
-#: The loss is followed through this many callers.
-DEPTH = 2
 
-MESSAGE = "nothing scales the loss of this float16 autocast{condition}: gradients below 6e-8 vanish"
+MESSAGE = "nothing scales `{loss}` of this float16 autocast{condition}: gradients below 6e-8 vanish"
 ONE_BRANCH = "this branch runs `{call}` outside autocast, the other one inside (line {row})"
 HELP_BRANCH = "open one autocast around both branches, or `enabled=False` where float32 is meant"
 #: Words of a test that decides about precision.
@@ -129,65 +131,59 @@ HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Training:
-    """The plain backward of a loss, and the step behind it.
-
-    Args:
-        scaling: how it is known that something scales after all; None where nothing says so.
-    """
-
-    function: Function
-    backward: ast.Call
-    step: ast.Call
-    scaling: Standing | None = None
-
-
 def check(view: FileView) -> Iterator[Finding]:
     """Report float16 regions whose loss is trained on without a scaler, once for each step.
 
     Where there is a scaler: forwards that one branch of a training step runs outside autocast.
     """
-    if view.module.once(_scales) is Standing.CODE:
+    if view.module.once(_has_scaler):
         yield from _branches_without(view)
-        return
+    callers = Callers(view.regions)
     reported: set[ast.Call] = set()
     for region in view.regions.opened(view.module):
-        if region.cast.dtypes != {"float16"} or _without_gradients(region.opened, region.function):
+        if region.cast.usual != {"float16"} or without_gradients(region.opened, region.function):
             continue
-        training = _training(view, region)
-        if training is not None and training.step not in reported:
-            reported.add(training.step)
-            yield _finding(view, region, training)
+        for plain in plain_losses(callers, region):
+            scaling = _scaling(view, callers, plain)
+            if plain.step not in reported and scaling is not Standing.CODE:
+                reported.add(plain.step)
+                yield _finding(view, plain, scaling)
+                break
 
 
-def _finding(view: FileView, region: Region, training: Training) -> Finding:
-    module = training.function.module
-    condition = " ".join(region.cast.condition.split())
-    assert isinstance(training.backward.func, ast.Attribute)
-    assert isinstance(training.step.func, ast.Attribute)
+def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Finding:
+    region = plain.region
+    assert isinstance(plain.step.func, ast.Attribute)
     words = {
-        "loss": view.source_of(training.backward.func.value),
-        "optimizer": view.source_of(training.step.func.value),
+        "loss": view.source_of(plain.loss),
+        "optimizer": view.source_of(plain.step.func.value),
     }
     path = (
         view.step(region.opened, region.function.module, opening_words(view, region)),
-        view.step(training.backward, module, "the gradients come back unscaled"),
-        view.step(training.step, module, "the optimizer applies them"),
+        view.step(plain.backward, plain.function.module, "the gradients come back unscaled"),
+        view.step(plain.step, plain.stepping.module, "the optimizer applies them"),
     )
-    message = MESSAGE.format(condition=f" (where `{condition}`)" if condition else "")
+    message = MESSAGE.format(condition=_condition(region), **words)
     rests = (
         region.link,
-        links.participant(view, training.step.func.value, training.function, Role.OPTIMIZER),
+        links.participant(view, plain.step.func.value, plain.stepping, Role.OPTIMIZER),
         Link(
             "effect",
-            training.scaling or Standing.CODE,
-            ast.unparse(training.backward),
+            scaling or Standing.CODE,
+            ast.unparse(plain.backward),
             "gives unscaled gradients",
         ),
     )
     help = HELP.format_map(words)
     return view.finding(RULE, region.opened, message, help, path=path, links=rests)
+
+
+def _condition(region: Region) -> str:
+    """What switches the region on, and what makes it float16, where either is an option."""
+    switch, dtype = " ".join(region.cast.condition.split()), region.cast.chosen_by
+    found = [f"where `{switch}`"] if switch else []
+    found += [f"`{dtype}` by default"] if dtype else []
+    return f" ({', '.join(found)})" if found else ""
 
 
 def _branches_without(view: FileView) -> Iterator[Finding]:
@@ -258,130 +254,34 @@ def _is_meant(layout: Layout, call: ast.Call, other: ast.Call, function: Functio
     return bool(contexts) or switched or SWITCH.search(words) is not None
 
 
-def _without_gradients(node: ast.AST, function: Function) -> bool:
-    """Whether no graph is recorded where a node of a function, or its decorator, runs."""
-    layout = layout_of(function)
-    around = [*layout.ancestors(node)] if node in layout else []
-    blocks = [node for node in around if isinstance(node, (ast.With, ast.AsyncWith))]
-    contexts = [item.context_expr for block in blocks for item in block.items]
-    contexts += getattr(function.node, "decorator_list", [])
-    return any(names_of(context) & NO_GRADIENTS for context in contexts)
-
-
-def names_of(expression: ast.expr) -> set[str]:
-    """The last names of an expression's parts."""
-    return {last_name(node) for node in walk(expression) if isinstance(node, ast.expr)}
-
-
-def _training(view: FileView, region: Region) -> Training | None:
-    objects = view.regions.objects
-    callers = Callers(view.regions)
-    start = {
-        path
-        for part in region.parts
-        for node in layout_of(region.function).inside(part)
-        if (path := _bound_path(node)) is not None
-    }
-    if region.opened in getattr(region.function.node, "decorator_list", ()):
-        start = set()
-    pending = [(region.function, start, not start, 0)]
-    while pending:
-        function, names, returns_all, depth = pending.pop(0)
-        names = _derived(function, names)
-        found = _trained_on(view, function, names)
-        if found is not None:
-            scaling = _scaling(objects, callers, found, function)
-            return None if scaling is Standing.CODE else replace(found, scaling=scaling)
-        gives = returns_all or any(_mentions(value, names) for value in returned(function))
-        if not gives or depth >= DEPTH:
-            continue
-        for call, caller in callers.callers(function):
-            holding = layout_of(caller)
-            if call not in holding or _without_gradients(call, caller):
-                continue
-            targets = _targets(holding.statement(call))
-            if targets:
-                pending.append((caller, targets, False, depth + 1))
-    return None
-
-
-def _bound_path(node: ast.AST) -> str | None:
-    """The path that a name or attribute is written to."""
-    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-        return path_text(node)
-    return None
-
-
-def _targets(statement: ast.stmt) -> set[str]:
-    paths = (_bound_path(node) for node in walk(statement))
-    return {path for path in paths if path is not None}
-
-
-def _derived(function: Function, names: set[str]) -> set[str]:
-    """The names, and those assigned from them in source order."""
-    found = set(names)
-    for node in layout_of(function).nodes:
-        if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-            continue
-        if node.value is not None and _mentions(node.value, found):
-            found |= _targets(node)
-    return found
-
-
-def _mentions(value: ast.expr, names: set[str]) -> bool:
-    return any(path_text(node) in names for node in walk(value) if isinstance(node, ast.expr))
-
-
-def _trained_on(view: FileView, function: Function, names: set[str]) -> Training | None:
-    """A plain backward of one of the names, and a plain optimizer step behind it."""
-    regions = view.regions
-    layout = layout_of(function)
-    calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
-    passes = [call for call in calls if _is_plain_backward(call, names)]
-    steps = [
-        call
-        for call in calls
-        if not call.args and stepped_optimizer(regions, Inside(call, function)) is not None
-    ]
-    for backward in passes:
-        if not is_backward(regions, Inside(backward, function)):
-            continue
-        for step in steps:
-            if layout.reaches(backward, step):
-                return Training(function, backward, step)
-    return None
-
-
-def _is_plain_backward(call: ast.Call, names: set[str]) -> bool:
-    callee = call.func
-    if not isinstance(callee, ast.Attribute) or callee.attr != "backward" or call.args:
-        return False
-    return path_text(callee.value) in names
-
-
-def _scaling(
-    objects: Objects, callers: Callers, training: Training, function: Function
-) -> Standing | None:
-    """How it is known that a file that takes part in the training scales; None if none does."""
-    modules: set[Module] = {training.function.module}
-    owner = enclosing_class(training.function)
+def _taking_part(view: FileView, callers: Callers, plain: PlainLoss) -> set[Module]:
+    """The files that may say how a loss is scaled: its own, its callers', its optimizer's."""
+    function = plain.function
+    modules = {function.module, plain.region.function.module}
+    owner = enclosing_class(function)
     if owner is not None:
-        modules |= {item.module for item in objects.ancestry(owner)}
-    modules |= {caller.module for _, caller in callers.callers(training.function)}
-    assert isinstance(training.step.func, ast.Attribute)
-    for binding in objects.bindings(training.step.func.value, function) or ():
+        modules |= {item.module for item in view.objects.ancestry(owner)}
+    modules |= {caller.module for _, caller in callers.callers(function)}
+    assert isinstance(plain.step.func, ast.Attribute)
+    for binding in view.objects.bindings(plain.step.func.value, plain.stepping) or ():
         modules.add(binding.function.module)
-    found = {module.once(_scales) for module in modules}
-    return next((item for item in (Standing.CODE, Standing.GUESS) if item in found), None)
+    return modules
 
 
-def _scales(module: Module) -> Standing | None:
-    """Whether a file has a scaler, or a library that does, or only names that speak of one."""
-    if roles_of(module).constructions or module.once(uses_of).scalers:
+def _scaling(view: FileView, callers: Callers, plain: PlainLoss) -> Standing | None:
+    """How it is known that something scales a loss; None where nothing does."""
+    modules = _taking_part(view, callers, plain)
+    if any(names_training(module) for module in modules) or unscales_by_hand(plain):
         return Standing.CODE
-    if names_training(module):
-        return Standing.CODE
-    return Standing.GUESS if _speaks_of_scaling(module) else None
+    if any(module.once(_has_scaler) for module in modules):
+        return Standing.CODE if may_be_scaled(view, callers, plain) else None
+    spoken = any(module.once(_speaks_of_scaling) for module in modules)
+    return Standing.GUESS if spoken else None
+
+
+def _has_scaler(module: Module) -> bool:
+    """Whether a file builds a scaler, or uses one."""
+    return bool(roles_of(module).constructions or module.once(uses_of).scalers)
 
 
 def _speaks_of_scaling(module: Module) -> bool:
