@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -203,6 +203,22 @@ class Layout:
                 return False
         return False
 
+    def surely_before(self, places: Collection[ast.AST], node: ast.AST) -> ast.stmt | None:
+        """The nearest statement that always runs one of some others before `node` does.
+
+        One of them, or an `if` whose branches all hold one or leave; None where there is none.
+        """
+        inner: ast.AST = self.statement(node)
+        while inner in self._block:
+            block, index = self._block[inner]
+            for statement in reversed(block.statements[:index]):
+                if _runs_one(statement, places):
+                    return statement
+            inner = self.parents[inner]
+            while inner in self.parents and inner not in self._block:
+                inner = self.parents[inner]
+        return None
+
     def conditions(self, node: ast.AST) -> list[ast.expr]:
         """The tests of the `if`, `while` and conditional expressions around `node`.
 
@@ -222,6 +238,22 @@ def _runs_all(outer: ast.AST) -> bool:
     return isinstance(outer, (ast.With, ast.AsyncWith)) or (
         isinstance(outer, TRIES) and not outer.handlers
     )
+
+
+def _runs_one(statement: ast.stmt, places: Collection[ast.AST]) -> bool:
+    """Whether a statement is left only behind one of some places, or leaves its block itself."""
+    if statement in places:
+        return True
+    if isinstance(statement, ast.If):
+        return all(_block_runs_one(body, places) for body in (statement.body, statement.orelse))
+    if _runs_all(statement):
+        items = getattr(statement, "items", ())
+        return any(item in places for item in items) or _block_runs_one(statement.body, places)  # type: ignore[attr-defined]
+    return False
+
+
+def _block_runs_one(block: list[ast.stmt], places: Collection[ast.AST]) -> bool:
+    return any(isinstance(item, EXITS) or _runs_one(item, places) for item in block)
 
 
 def _forks(parent: ast.AST, first: ast.AST, second: ast.AST) -> bool:

@@ -114,7 +114,7 @@ class Contexts:
 
     def _context(self, expression: ast.expr, function: Function) -> Alternatives:
         if isinstance(expression, ast.IfExp):
-            return _either(expression, function, self.alternatives)
+            return self._either(expression, function, self.alternatives)
         if isinstance(expression, ast.BoolOp):
             parts = [self.alternatives(value, function) for value in expression.values]
             return tuple(item for part in parts for item in part)
@@ -129,6 +129,27 @@ class Contexts:
                 return found
             return tuple(None if item is None else replace(item, kept=True) for item in found)
         return UNKNOWN
+
+    def _either(
+        self,
+        expression: ast.IfExp,
+        function: Function,
+        resolve: Callable[[ast.expr, Function], Alternatives],
+    ) -> Alternatives:
+        """The sides of a conditional expression that its test may choose, each under that."""
+        test = expression.test
+        sides = (
+            (True, expression.body, ast.unparse(test)),
+            (False, expression.orelse, _negated(test)),
+        )
+        truth = self.values.truth(test, function)
+        found: list[Cast | None] = []
+        for chosen, side, text in sides:
+            for item in resolve(side, function) if chosen in truth else ():
+                if item is not None and not item.condition:
+                    item = replace(item, condition=text)
+                found.append(item)
+        return tuple(found)
 
     def _bound(
         self,
@@ -189,7 +210,7 @@ class Contexts:
         if dotted is not None and dotted.startswith("torch."):
             return UNKNOWN
         if isinstance(callee, ast.IfExp):
-            return _either(
+            return self._either(
                 callee, function, lambda part, where: self._called(part, where, given, call)
             )
         if isinstance(callee, ast.Lambda):
@@ -373,23 +394,6 @@ def device_types(values: Constants) -> Constants:
     if values is None or not all(isinstance(value, str) for value in values):
         return None
     return frozenset(str(value).partition(":")[0] for value in values)
-
-
-def _either(
-    expression: ast.IfExp,
-    function: Function,
-    resolve: Callable[[ast.expr, Function], Alternatives],
-) -> Alternatives:
-    """Both sides of a conditional expression, each under its condition."""
-    test = expression.test
-    found: list[Cast | None] = []
-    sides = ((expression.body, ast.unparse(test)), (expression.orelse, _negated(test)))
-    for side, text in sides:
-        for item in resolve(side, function):
-            if item is not None and not item.condition:
-                item = replace(item, condition=text)
-            found.append(item)
-    return tuple(found)
 
 
 def _test_around(value: ast.expr, function: Function) -> str:

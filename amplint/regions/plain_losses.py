@@ -23,8 +23,10 @@ from amplint.findings import Standing
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import is_backward, stepped_optimizer
+from amplint.values.assumptions import Assumptions
 from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
+from amplint.values.values import Values
 
 _NO_GRADIENTS = frozenset(("no_grad", "inference_mode", "eval_mode"))
 #: What a region computes is followed through this many functions that return it.
@@ -75,6 +77,17 @@ class Results:
     def hold(self, expression: ast.expr) -> bool:
         """Whether an expression is computed from a seed, so that gradients go back there."""
         return any(self._comes_from(node) for node in _carriers(expression))
+
+    def lead_to(self, node: ast.AST, values: Values) -> bool:
+        """Whether a node may run behind a seed, in the same round, as the tests of both allow."""
+        return any(
+            self._layout.reaches(seed, node)
+            and Assumptions.of(values, conditions_at(seed, self.function)).holds(
+                conditions_at(node, self.function)
+            )
+            is not False
+            for seed in self._seeds
+        )
 
     def way_to(self, expression: ast.expr) -> list[ast.expr]:
         """The expressions that an expression's value is computed by, itself first."""
@@ -186,6 +199,8 @@ def _plain_in(callers: Callers, region: Region, results: Results) -> Iterator[Pl
         if not results.hold(node.func.value) or not is_backward(
             callers.regions, Inside(node, function)
         ):
+            continue
+        if not results.lead_to(node, callers.regions.values):
             continue
         if callers.regions.is_excluded(region, node, function) or not _may_run(
             callers, node, function

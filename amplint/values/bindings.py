@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from amplint.values.origins import Origins
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
+#: Statements that leave something of what was bound before.
+_LEAVING = (ast.AugAssign, *ELSEWHERE)
 
 
 def back_of_name(
@@ -130,9 +132,9 @@ def reaching(
     if use is None or use not in layout:
         return [bindings]
     loops = layout.loops(use)
+    renewing = _renewing(bindings, use, scope)
     earlier: list[Binding] = []
     later: list[Binding] = []  # in an earlier round of a loop
-    renewed = False
     for item in bindings:
         place = item.statement
         if place not in layout:
@@ -140,17 +142,27 @@ def reaching(
             continue
         if layout.holds(place, use) and not isinstance(place, (ast.For, ast.AsyncFor)):
             continue
-        around = layout.loops(place)
-        if layout.before(place, use) or layout.holds(place, use):
-            if not layout.exclusive(place, use):
+        around = set(layout.loops(place))
+        comes_before = layout.before(place, use) or layout.holds(place, use)
+        if comes_before and not layout.exclusive(place, use):
+            if renewing is None or not layout.before(place, renewing):
                 earlier.append(item)
-            elif set(loops) & set(around):
-                later.append(item)
-            every_round = bool(loops) and loops[0] in around
-            renewed = renewed or (every_round and not conditions_at(place, scope, use))
-        elif set(loops) & set(around):
+            continue
+        shared = next((loop for loop in loops if loop in around), None)
+        if shared is not None and (renewing is None or not layout.holds(shared, renewing)):
             later.append(item)
-    return [earlier] if renewed or not later else [earlier, later]
+    return [earlier, later] if later else [earlier]
+
+
+def _renewing(bindings: Sequence[Binding], use: ast.AST, scope: Function) -> ast.stmt | None:
+    """The nearest statement before a use that binds anew, whatever was bound before."""
+    layout = layout_of(scope)
+    anew = {
+        item.statement
+        for item in bindings
+        if item.statement in layout and not isinstance(item.statement, _LEAVING)
+    }
+    return layout.surely_before(anew, use) if anew else None
 
 
 def _before(

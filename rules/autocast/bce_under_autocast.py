@@ -64,7 +64,7 @@ in the model, which is also asked for probabilities.
 
 ## Known limits
 Losses that are chosen by name from a registry are not found. A loss object is flagged only if every
-definition in sight is a `BCELoss`. Silent where a condition around the call excludes autocast, or asks
+definition in sight is a `BCELoss`, or an option that the code declares makes it one. Silent where a condition around the call excludes autocast, or asks
 torch for it; one that speaks of mixed precision and says nothing in sight makes it `info`. A region whose device type is not known is taken for CUDA.
 Where a float16 region trains something that is not in sight, and the project builds the module around
 the loss, the finding is only `info`; so it is where a test computes something of the loss's arguments.
@@ -92,11 +92,12 @@ from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
 from amplint.regions.callers import Callers
 from amplint.regions.float16 import may_run
-from amplint.regions.regions import Inside, Region, Regions
+from amplint.regions.regions import Inside, Region
 from amplint.regions.training import path_to
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
+from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.view import FileView
 
 RULE = Rule(
@@ -142,27 +143,29 @@ def check(view: FileView) -> Iterator[Finding]:
     for site in view.module.calls:
         if site.node not in layout_of(site.function):
             continue
-        if not _is_plain_entropy(regions, site.node.func, site.function):
-            continue
-        if expects_error(view, site):
+        chosen = _as_entropy(view, site.node.func, site.function)
+        if chosen is None or expects_error(view, site):
             continue
         for region, trail in callers.regions_around(site.node, site.function):
             devices = region.cast.devices
-            reach = _reach(view, region, site)
+            reach = _reach(view, region, site, chosen)
             if reach is not None and (devices is None or devices & DEVICES.keys()):
-                yield _finding(view, region, Inside(site.node, site.function, trail), reach)
+                place = Inside(site.node, site.function, trail)
+                yield _finding(view, region, place, (reach, *links.chosen(view, chosen)))
                 break
         else:
             region = may_run(view, callers, site.node, site.function)
             if region is None or not (region.cast.devices or DEVICES.keys()) & DEVICES.keys():
                 continue
-            if _reach(view, region, site) is not None:
+            if _reach(view, region, site, chosen) is not None:
                 reach = Link("reach", Standing.GUESS, ast.unparse(site.node.func), "runs inside")
                 place = Inside(site.node, site.function, ())
-                yield _finding(view, region, place, reach, ", if it runs this module")
+                yield _finding(view, region, place, (reach,), ", if it runs this module")
 
 
-def _finding(view: FileView, region: Region, item: Inside, reach: Link, doubt: str = "") -> Finding:
+def _finding(
+    view: FileView, region: Region, item: Inside, reach: tuple[Link, ...], doubt: str = ""
+) -> Finding:
     devices = region.cast.devices or DEVICES.keys()
     device = min(str(name) for name in devices if name in DEVICES)
     where = f"line {region.opened.lineno}"
@@ -180,7 +183,7 @@ def _finding(view: FileView, region: Region, item: Inside, reach: Link, doubt: s
     help = HELP.format(device=device)
     loss = links.proved("object", item.call.func, "is torch's binary cross entropy")
     data = links.data_decides(item.call, item.function, item.call.args)
-    rests, fix = (region.link, loss, reach, *data), _on_logits(view, item)
+    rests, fix = (region.link, loss, *reach, *data), _on_logits(view, item)
     return view.finding(RULE, item.call, message, help, path=path, links=rests, fix=fix)
 
 
@@ -219,14 +222,20 @@ def _logits(argument: ast.expr, function: Function) -> ast.expr | None:
     return argument.args[0] if is_sigmoid and len(argument.args) == 1 else None
 
 
-def _reach(view: FileView, region: Region, site: CallSite) -> Link | None:
-    """That the call runs with autocast on; None where the tests around it exclude that."""
+def _reach(
+    view: FileView, region: Region, site: CallSite, chosen: tuple[Condition, ...]
+) -> Link | None:
+    """That the call runs with autocast on; None where tests exclude that.
+
+    Args:
+        chosen: what has to hold for it to be a call of the loss.
+    """
     facts = Assumptions.of(view.values, conditions_at(region.opened, region.function))
     for item in getattr(region.cast.call, "keywords", ()):
         if item.arg == "enabled":
             facts.learn(item.value, True, region.cast.function)
     standing = Standing.CODE
-    for test in conditions_at(site.node, site.function):
+    for test in (*conditions_at(site.node, site.function), *chosen):
         answer = facts.decides(test.test, test.function)
         asks = {last_name(node) for node in ast.walk(test.test) if isinstance(node, ast.expr)}
         if asks & _ASKING or answer not in (None, test.side):
@@ -236,19 +245,40 @@ def _reach(view: FileView, region: Region, site: CallSite) -> Link | None:
     return Link("reach", standing, ast.unparse(site.node.func), "runs with autocast on")
 
 
-def _is_plain_entropy(regions: Regions, callee: ast.expr, function: Function) -> bool:
-    """Whether a callee is the function, or an object of the class by all its definitions."""
+def _as_entropy(
+    view: FileView, callee: ast.expr, function: Function
+) -> tuple[Condition, ...] | None:
+    """What has to hold for a callee to be the function, or an object of the class.
+
+    Nothing where it always is; what an option decides, by its default or by a value that the code
+    names. None for everything else.
+    """
     module = function.module
     if module.resolve(callee) in FUNCTIONS:
-        return True
+        return ()
     if isinstance(callee, ast.Call):
-        return module.resolve(callee.func) in LOSSES
+        return () if module.resolve(callee.func) in LOSSES else None
     if not isinstance(callee, (ast.Name, ast.Attribute)):
-        return False
-    found = regions.objects.bindings(callee, function) or []
-    return bool(found) and all(
+        return None
+    found = view.objects.bindings(callee, function) or []
+    if found and all(
         item.value is not None and _makes_plain_entropy(item.value, item.function) for item in found
-    )
+    ):
+        return ()
+    made = [
+        item
+        for item in view.values.origins.of(callee, function).origins
+        if item.conditions and _makes_plain_entropy(item.expression, item.function)
+    ]
+    best = max(made, key=lambda item: item.firmness, default=None)
+    if best is None or not _is_chosen(view, best):
+        return None
+    return best.conditions
+
+
+def _is_chosen(view: FileView, made: Origin) -> bool:
+    """Whether a default makes it so, or an option that the code declares."""
+    return made.firmness > Firmness.CHOICE or any(links.chosen(view, made.conditions))
 
 
 def _makes_plain_entropy(value: ast.expr, function: Function) -> bool:

@@ -250,7 +250,8 @@ def _is_meant(layout: Layout, call: ast.Call, other: ast.Call, function: Functio
     tests = layout.conditions(call)
     words = " ".join(map(ast.unparse, tests))
     fixed = parameters(function).keys() - bindings_of(function).keys()
-    switched = any(isinstance(test, ast.Name) and test.id in fixed for test in tests)
+    plain = (test.operand if isinstance(test, ast.UnaryOp) else test for test in tests)
+    switched = any(isinstance(test, ast.Name) and test.id in fixed for test in plain)
     return bool(contexts) or switched or SWITCH.search(words) is not None
 
 
@@ -273,10 +274,11 @@ def _scaling(view: FileView, callers: Callers, plain: PlainLoss) -> Standing | N
     modules = _taking_part(view, callers, plain)
     if any(names_training(module) for module in modules) or unscales_by_hand(plain):
         return Standing.CODE
-    if any(module.once(_has_scaler) for module in modules):
-        return Standing.CODE if may_be_scaled(view, callers, plain) else None
+    if may_be_scaled(view, callers, plain):
+        return Standing.CODE
+    in_sight = any(module.once(_has_scaler) for module in modules)
     spoken = any(module.once(_speaks_of_scaling) for module in modules)
-    return Standing.GUESS if spoken else None
+    return Standing.GUESS if spoken and not in_sight else None
 
 
 def _has_scaler(module: Module) -> bool:

@@ -129,6 +129,7 @@ WRONG: dict[str, Callable[[_Watch], object]] = {
 }
 GOOD_OTHER, GOOD_ELSEWHERE = _load("good_other_loss"), _load("good_scaler_elsewhere")
 GOOD_HELPER, GOOD_DTYPE = _load("good_helper_for_another"), _load("good_dtype_option")
+GOOD_BRANCH = _load("good_other_branch")
 RIGHT: dict[str, Callable[[_Watch], object]] = {
     "adversarial": lambda w: GOOD_OTHER.adversarial(w.layer(3, 3), w.layer(), _loader(), _scaler()),
     "two_phases": lambda w: GOOD_OTHER.two_phases(w.layer(), _loader(), _scaler(), True),
@@ -149,6 +150,15 @@ RIGHT: dict[str, Callable[[_Watch], object]] = {
     "returned": lambda w: GOOD_HELPER.returned(w.layer(), _loader()),
     "gan": _gan(GOOD_HELPER.Gan),
     "with_scaler": lambda w: GOOD_DTYPE.with_scaler(w.layer(), _loader()),
+    "other_branch": lambda w: GOOD_BRANCH.Trainer(w.layer(), torch.nn.MSELoss(), True, True).train(
+        _loader()
+    ),
+    "other_branch_off": lambda w: GOOD_BRANCH.Trainer(
+        w.layer(), torch.nn.MSELoss(), False, False
+    ).train(_loader()),
+    "two_tests": lambda w: GOOD_BRANCH.two_tests(w.layer(), _loader(), True),
+    "two_tests_off": lambda w: GOOD_BRANCH.two_tests(w.layer(), _loader(), False),
+    "warmed_up": lambda w: GOOD_BRANCH.warmed_up(w.layer(), _loader(), True),
     "tested": lambda w: GOOD_DTYPE.tested(w.layer(), _loader(), GOOD_DTYPE.Config()),
 }
 

@@ -90,24 +90,25 @@ def fit(net, pages, {extra}):
         sgd.zero_grad()
         with autocast("cuda", dtype=torch.float16):
             loss = net(page).sum()
-        loss.backward()
+        {goes}.backward()
         sgd.step()
 {rest}
 """
 
 
 @pytest.mark.parametrize(
-    ("extra", "rest", "levels"),
+    ("extra", "goes", "rest", "levels"),
     [
-        ("lr", "", ["warning"]),
-        ("image_scaler", "", ["info"]),  # a word that may speak of one
-        ("lr", "keeper = GradScaler('cuda')", []),
-        ("it", "def other(it, sgd):\n    it.unscale_(sgd)", []),
+        ("lr", "loss", "", ["warning"]),
+        ("image_scaler", "loss", "", ["info"]),  # a word that may speak of one
+        ("lr", "loss", "keeper = GradScaler('cuda')", ["warning"]),  # and scales nothing
+        ("it", "loss", "def other(it, sgd):\n    it.unscale_(sgd)", ["warning"]),
+        ("keeper", "keeper.scale(loss)", "keeper = GradScaler('cuda')", []),
     ],
 )
-def test_whether_anything_scales(extra: str, rest: str, levels: list[str]) -> None:
+def test_whether_anything_scales(extra: str, goes: str, rest: str, levels: list[str]) -> None:
     head = HEAD if "GradScaler" in rest else HEAD.replace("GradScaler, ", "")
-    findings = found("AMP206", PLAIN.format(extra=extra, rest=rest), head)
+    findings = found("AMP206", PLAIN.format(extra=extra, goes=goes, rest=rest), head)
     assert [item.severity.value for item in findings] == levels
 
 
