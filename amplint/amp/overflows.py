@@ -1,10 +1,10 @@
-"""Tests of whether gradients overflowed: which outcome one has where some of them are inf."""
+"""Tests of whether gradients are finite: which outcome one has where some are inf, or are NaN."""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from amplint.amp import names
@@ -17,7 +17,9 @@ from amplint.code.tree import walk
 from amplint.values.conditions import conditions_at
 
 #: A test -> its outcome for inf. What is only NaN is no overflow.
-_TESTS = {"isfinite": False, "isinf": True}
+_AT_INF = {"isfinite": False, "isinf": True}
+#: The same for NaN.
+_AT_NAN = {"isfinite": False, "isinf": False, "isnan": True}
 #: Functions and methods that give the outcome of what they get on.
 _HANDS_ON = frozenset(("any", "all", "item", "bool", "cpu"))
 #: What torch calls its measures of all gradients, as functions and as methods of sharded models.
@@ -35,7 +37,12 @@ def at_overflow(view: AmpView, test: ast.expr, function: Function) -> bool | Non
     Args:
         function: holds the test, in whatever file.
     """
-    return _Asker(view, function).outcome(test)
+    return _Asker(view, function, _AT_INF).outcome(test)
+
+
+def at_nan(view: AmpView, test: ast.expr, function: Function) -> bool | None:
+    """The outcome of a test where gradients are NaN; None where that does not decide it."""
+    return _Asker(view, function, _AT_NAN).outcome(test)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,12 +50,14 @@ class _Asker:
     """Answers for the expressions of one function.
 
     Args:
+        tests: functions of numbers, each with its outcome for the number in question.
         names: the parameters that get gradients, or a size of them.
         above: what is being asked already, which says nothing about itself.
     """
 
     view: AmpView
     function: Function
+    tests: Mapping[str, bool]
     names: frozenset[str] = frozenset()
     above: frozenset[object] = frozenset()
     depth: int = _DEPTH
@@ -84,7 +93,7 @@ class _Asker:
             is_there = isinstance(test.ops[0], (ast.IsNot, ast.NotEq))
             return is_there if self.are_gradients(test.left) else None
         limit = self.view.values.of(test.comparators[0], self.function).only()
-        if limit != math.inf or not self.are_gradients(test.left):
+        if limit != math.inf or self.tests is _AT_NAN or not self.are_gradients(test.left):
             return None
         return isinstance(test.ops[0], ast.Eq)
 
@@ -95,8 +104,8 @@ class _Asker:
             given = [call.func.value]
         if len(given) == 1 and name in _HANDS_ON:
             return self._handed_on(name, given[0])
-        if len(given) == 1 and name in _TESTS:
-            return _TESTS[name] if self.are_gradients(given[0]) else None
+        if len(given) == 1 and name in self.tests:
+            return self.tests[name] if self.are_gradients(given[0]) else None
         helper = self._called(call)
         if helper is None:
             return None
@@ -190,7 +199,7 @@ class _Asker:
             return None
         given = bind(call, callee).given
         taken = frozenset(name for name, value in given.items() if self.are_gradients(value))
-        return _Asker(self.view, callee, taken, depth=self.depth - 1)
+        return _Asker(self.view, callee, self.tests, taken, depth=self.depth - 1)
 
 
 def _joined(outcomes: Iterable[bool | None], is_or: bool) -> bool | None:
