@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amplint.amp.value_roles import ValueRoles
 from amplint.amp.view import AmpView
@@ -386,8 +386,16 @@ def _runs_later(function: Function) -> bool:
 
 
 def _possibly_on(found: Alternatives) -> Cast | None:
-    """The first autocast of the alternatives that can be on."""
-    return next((cast for cast in found if cast is not None and cast.enabled is not False), None)
+    """The first autocast of the alternatives that can be on, for the devices of all of them.
+
+    A context manager with a branch for each kind of machine is for whatever device it finds.
+    """
+    casts = [cast for cast in found if cast is not None and cast.enabled is not False]
+    if len(casts) < 2:
+        return next(iter(casts), None)
+    devices = [cast.devices for cast in casts if cast.devices is not None]
+    known = len(devices) == len(casts)
+    return replace(casts[0], devices=frozenset().union(*devices) if known else None)
 
 
 def _is_conditional(found: Alternatives) -> bool:
