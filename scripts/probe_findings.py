@@ -17,6 +17,7 @@ import argparse
 import collections
 import contextlib
 import csv
+import hashlib
 import json
 import os
 import re
@@ -78,6 +79,12 @@ def main() -> int:
     parser.add_argument("--lists", nargs="*", default=[], type=Path)
     parser.add_argument("--in", nargs="+", required=True, type=Path, dest="folders")
     parser.add_argument("--only", default="", help="pattern for `list folder path:row code`")
+    parser.add_argument(
+        "--share",
+        choices=("all", "open", "held-out"),
+        default="all",
+        help="held-out: a third of the repositories, by a hash of their names; open: the others",
+    )
     parser.add_argument("--part", default="1/1", help="1/4: the first quarter of the repositories")
     parser.add_argument("--runs", type=int, default=150, help="for each finding")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each finding")
@@ -86,7 +93,11 @@ def main() -> int:
         entry.name.lower(): entry for folder in options.folders for entry in folder.iterdir()
     }
     truths = [*_of_sheets(options.sheets, checkouts), *_of_lists(options.lists, checkouts)]
-    chosen = [truth for truth in truths if re.search(options.only, _name(truth))]
+    chosen = [
+        truth
+        for truth in truths
+        if re.search(options.only, _name(truth)) and options.share in ("all", _share(truth))
+    ]
     files = sorted({(truth.folder, truth.path) for truth in chosen})
     part, parts = map(int, options.part.split("/"))
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -137,6 +148,12 @@ def _of_lists(lists: Iterable[Path], checkouts: dict[str, Path]) -> Iterator[Tru
 
 def _folder(repository: str, commit: str) -> str:
     return f"{repository.replace('/', '__')}@{commit[:12]}".lower()
+
+
+def _share(truth: Truth) -> str:
+    repository = truth.folder.name.partition("@")[0].lower()
+    digest = hashlib.sha256(repository.encode()).hexdigest()
+    return "held-out" if int(digest, 16) % 3 == 0 else "open"
 
 
 def _name(truth: Truth) -> str:

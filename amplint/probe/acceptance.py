@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from amplint.code.dataflow import parameters
 from amplint.code.expressions import last_name
@@ -92,7 +93,8 @@ def _is_part(path: str, whole: str) -> bool:
 def _hangs_on(call: Asked, need: Need, trial: Trial) -> bool:
     """Whether a call is made, or made like that, only where the value is as it is needed.
 
-    A run that is broken off before the line says nothing about what it would have called.
+    Where it is called from makes no difference to what it can tell. A run that is broken off
+    before the line says nothing about what it would have called.
     """
     targets = set(trial.plan.target_rows)
     told = [
@@ -100,7 +102,11 @@ def _hangs_on(call: Asked, need: Need, trial: Trial) -> bool:
         for run in need.without
         if run.status in ("returned", "stopped") or not targets.isdisjoint(run.rows)
     ]
-    return any(call not in run.asked for run in told)
+    return any(_question(call) not in map(_question, run.asked) for run in told)
+
+
+def _question(call: Asked) -> Asked:
+    return replace(call, row=0)
 
 
 # -- whose an input is -----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ parameters. Then what the code compares the value with. What is invented here is
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,8 @@ OTHER = "something else"
 _MISSING: Any = object()
 #: Numbers beyond this are taken for sizes.
 _LARGEST = 4
+#: Texts that functions take for true which make truth values of texts.
+_TRUE = re.compile(r"(?i)(true|t|yes|y|on|1)$")
 #: Types of the values that an option of some kind may be given.
 _TAKEN: dict[str, tuple[type, ...]] = {
     "flag": (bool,),
@@ -291,6 +294,9 @@ def _option(call: ast.Call) -> Iterator[tuple[str, Option]]:
     if isinstance(choices, (ast.List, ast.Tuple, ast.Set)):
         values += [_literal(item) for item in choices.elts]
     kind = _kind(keywords)
+    if kind == "flag" and isinstance(default, str):
+        values = [_TRUE.match(default) is not None]
+        values.append(not values[0])
     known = values[0] if kind == "flag" and values else default
     yield (
         name,

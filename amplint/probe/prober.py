@@ -28,6 +28,7 @@ from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import expectations, why_not
 from amplint.probe.replay import replay
 from amplint.probe.search import (
+    BLIND_RUNS,
     Budget,
     BudgetSpent,
     Exploration,
@@ -53,6 +54,8 @@ DOUBTED_RUNS = 16
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
 CALLER_RUNS = 16
+#: Such that come no farther, or end as others did, before the caller is given up.
+CALLER_PATIENCE = 6
 #: Runs in which the inputs are adjusted to what one call passes.
 _ADJUSTMENTS = 4
 
@@ -181,7 +184,7 @@ class Prober:
                 exploration = self._explore(planned, budget, judge, most)
                 searched.append((planned, exploration))
                 found = [(exploration, cases)]
-                if not any(_goes_on(plain) for _, plain in searched):
+                if not any(_ends_well(plain) for _, plain in searched):
                     again = self._explore(planned, budget, judge, repairs, repair=True)
                     repaired.append((planned, again))
                     found.append((again, with_skips))
@@ -238,6 +241,7 @@ class Prober:
         *,
         repair: bool = False,
         first: dict[str, Any] | None = None,
+        patience: int = BLIND_RUNS,
     ) -> Exploration:
         return explore(
             planned.plan,
@@ -248,6 +252,7 @@ class Prober:
             limit=limit,
             repair=repair,
             first=first,
+            patience=patience,
         )
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
@@ -369,11 +374,14 @@ class Prober:
                         CALLER_RUNS,
                         repair=case.shown.trial.request.repair,
                         first=inputs,
+                        patience=CALLER_PATIENCE,
                     )
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break
-                if _goes_on(exploration):
+                # What is measured shows at the end of a run, not in the line.
+                raises = case.shown.prediction.kind == "raises"
+                if _goes_on(exploration) if raises else _ends_well(exploration):
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted
             else:
@@ -509,6 +517,14 @@ def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> T
 
 def _goes_on(exploration: Exploration) -> bool:
     return any(trial.reached and passes(trial) for trial in exploration.trials)
+
+
+def _ends_well(exploration: Exploration) -> bool:
+    """Whether a run came to the line and to its end: what shows later than there was not cut off."""
+    return any(
+        trial.reached and trial.result.status in ("returned", "stopped")
+        for trial in exploration.trials
+    )
 
 
 def _bound(limit: int, planned: Planned, cases: list[_Case]) -> int:

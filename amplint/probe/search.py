@@ -31,8 +31,8 @@ NAN = "nan in forward 1"
 _LOST = frozenset({"timeout", "killed", "failed"})
 #: Lost runs after which an entry is given up.
 _LOST_LIMIT = 3
-#: Runs that come no farther, or end alike, before the entry is given up.
-_BLIND_RUNS = 12
+#: Runs that come no farther, or end as others did, before the entry is given up.
+BLIND_RUNS = 12
 
 
 _FARTHEST = 1_000_000
@@ -195,6 +195,7 @@ def explore(
     limit: int = 1_000_000,
     repair: bool = False,
     first: dict[str, Any] | None = None,
+    patience: int = BLIND_RUNS,
 ) -> Exploration:
     """Run a plan under more and more assignments.
 
@@ -205,10 +206,11 @@ def explore(
         repair: whether statements outside the slice that raise are skipped.
         first: an assignment to try before all others, from another entry: what is about
             nothing that this one reads changes nothing.
+        patience: runs that come no farther, or end as others did, before the plan is given up.
     """
     found = Exploration()
     with contextlib.suppress(BudgetSpent):
-        _search(plan, budget, show, enough, found, device, repair, limit, first or {})
+        _search(plan, budget, show, enough, found, device, repair, limit, first or {}, patience)
     return found
 
 
@@ -222,14 +224,15 @@ def _search(
     repair: bool,
     limit: int,
     first: dict[str, Any],
+    patience: int,
 ) -> None:
     agenda = _Agenda(first)
     lost = 0
     blind = progress = alike = 0
-    ending: object = None
+    endings: set[object] = set()
     reached = False
     while True:
-        if lost >= _LOST_LIMIT or len(found.trials) >= limit or max(blind, alike) >= _BLIND_RUNS:
+        if lost >= _LOST_LIMIT or len(found.trials) >= limit or max(blind, alike) >= patience:
             return
         assignment = agenda.take(reached)
         if assignment is None:
@@ -240,9 +243,9 @@ def _search(
         reached = reached or trial.reached
         blind = 0 if reached or _progress(trial) > progress else blind + 1
         progress = max(progress, _progress(trial))
-        same_end = found.shown is None and _ending(trial) == ending
-        alike = alike + 1 if same_end else 0
-        ending = _ending(trial)
+        is_known = found.shown is None and _ending(trial) in endings
+        alike = alike + 1 if is_known else 0
+        endings.add(_ending(trial))
         lost += trial.result.status in _LOST
         shown = show(trial)
         if shown is not None:

@@ -55,6 +55,8 @@ SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
 LARGEST_SCALE = 2.0**22
 #: What is measured of all steps of a training: some steps are not enough.
 _ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
+#: What is measured of events only: who is built, and in which region something runs.
+_ABOUT_EVENTS = frozenset({"rebuilt", "in-region"})
 #: Codes about a value that is missing: they show at the first use of a scaler, before any
 #: backward could have run.
 _WITHOUT_BACKWARD = frozenset({"AMP202"})
@@ -379,7 +381,8 @@ class Judge:
             by_order: what is shown depends on no optimizer and no gradient.
         """
         result = trial.result
-        skipped = [s for s in result.skipped if not (by_order and s.apart)]
+        by_events = by_order or expected.kind in _ABOUT_EVENTS
+        skipped = [s for s in result.skipped if not (by_events and s.apart)]
         for statement in skipped[:3]:
             yield Note("skipped", row=statement.row, detail=statement.reason)
         for row in filter(None, map(against_data, result.decisions)):

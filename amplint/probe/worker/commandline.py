@@ -149,6 +149,12 @@ def _values(run: Run, action: argparse.Action, default: Any, path: str) -> Itera
         return
     if isinstance(default, str) and action.type in (int, float):
         default = action.type(default)
+    if _converts_to_truth(action):
+        if isinstance(default, str):
+            default = action.type(default)  # type: ignore[operator]  # a function of the project
+        yield default
+        yield from (True, False)
+        return
     yield default
     if action.choices is not None:
         yield from action.choices
@@ -165,6 +171,16 @@ def _values(run: Run, action: argparse.Action, default: Any, path: str) -> Itera
         yield from (text for text in use.compared if isinstance(text, str))
         if default is None:
             yield "other"
+
+
+def _converts_to_truth(action: argparse.Action) -> bool:
+    """Whether an option's type is a function that makes truth values of texts."""
+    if action.type in (None, str, int, float, bool) or not callable(action.type):
+        return False
+    try:
+        return type(action.type("True")) is bool
+    except Exception:  # noqa: BLE001 -- whatever the project's function raises
+        return False
 
 
 def _is_plain(value: Any) -> bool:

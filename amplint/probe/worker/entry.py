@@ -208,6 +208,9 @@ class Entry:
             if is_loss:
                 return values.make(path)
             return values.tensor(path) if run.request.trainable_inputs else soft()
+        is_object = kind is not None or isinstance(annotation, type)
+        if is_object and role is None and self._is_left_out(default, path):
+            return slots.Unset(path) if slots.is_hook(run, path) else None
         if kind is not None and role is None:
             built = self._of_kind(kind, path, annotation)
             if built is not None:
@@ -221,6 +224,11 @@ class Entry:
         if annotation in (int, float, bool, str):
             return self._scalar(annotation, path)
         return values.make(path)
+
+    def _is_left_out(self, default: ast.expr | None, path: str) -> bool:
+        """Whether a parameter keeps its default, None, which the function asks about."""
+        is_none = isinstance(default, ast.Constant) and default.value is None
+        return is_none and values.may_be_none(self._run, path) and self._none_first(path)
 
     def _of_kind(self, kind: str, path: str, annotation: Any) -> Any:
         if kind == "model":

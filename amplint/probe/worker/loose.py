@@ -20,6 +20,19 @@ _WRAPPED: dict[str, Callable[[Any, Any], Any]] = {
     "pow": operator.pow,
 }
 _DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+}
 
 
 class Loose:
@@ -40,6 +53,9 @@ class Loose:
     def __iter__(self) -> Iterator[Any]:
         return iter([type(self).amp_tensor(), type(self).amp_tensor()])
 
+    def __len__(self) -> int:
+        return len(type(self).amp_tensor())
+
     def __neg__(self) -> Any:
         return loose(-plain(self))
 
@@ -58,13 +74,31 @@ class Loose:
 class LooseInt(Loose, int):
     """An integer, or a tensor."""
 
+    __hash__ = int.__hash__
+
 
 class LooseFloat(Loose, float):
     """A float, or a tensor."""
 
+    __hash__ = float.__hash__
+
+
+class LooseTruth(LooseInt):
+    """What a comparison gives: a truth value, or a mask."""
+
+    def __invert__(self) -> Any:
+        return LooseTruth(not self)
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    __str__ = __repr__
+
 
 def loose(number: Any) -> Any:
-    """A number that may as well be a tensor; anything else as it is."""
+    """A number or truth value that may as well be a tensor; anything else as it is."""
+    if type(number) is bool:
+        return LooseTruth(number)
     if type(number) is int:
         return LooseInt(number)
     return LooseFloat(number) if type(number) is float else number
@@ -72,6 +106,8 @@ def loose(number: Any) -> Any:
 
 def plain(number: Any) -> Any:
     """The number itself."""
+    if isinstance(number, LooseTruth):
+        return bool(int.__int__(number))
     if isinstance(number, LooseInt):
         return int.__int__(number)
     return float.__float__(number) if isinstance(number, LooseFloat) else number
@@ -95,3 +131,19 @@ for _name, _function in _WRAPPED.items():
     _forward, _reflected = _operation(_name, _function)
     setattr(Loose, f"__{_name}__", _forward)
     setattr(Loose, f"__r{_name}__", _reflected)
+
+
+def _comparison(function: Callable[[Any, Any], Any]) -> Any:
+    def compared(self: Any, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        return loose(function(plain(self), plain(other)))
+
+    return compared
+
+
+for _name, _function in _COMPARED.items():
+    setattr(Loose, f"__{_name}__", _comparison(_function))
+for _name, _function in _COMBINED.items():
+    setattr(LooseTruth, f"__{_name}__", _comparison(_function))
+    setattr(LooseTruth, f"__r{_name}__", _comparison(_function))

@@ -448,11 +448,27 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         return result
     if any(result is argument for argument in args):
         return result
+    if _is_artefact(result, args, kwargs):
+        result = connected([args, kwargs], name)
     result = soften(result)
     operations.trace(name, args, result)
     if name in EXACT and isinstance(result, SoftTensor):
         result._amp_exact = True
     return result
+
+
+def _is_artefact(result: Any, args: Any, kwargs: Any) -> bool:
+    """Whether numbers that are finite gave one that is not in float32: the deviation of a single
+    element, the logarithm of zero. It is the invented numbers' fault, and not the code's."""
+    if not isinstance(result, torch.Tensor) or result.dtype not in (torch.float32, torch.float64):
+        return False
+    with without_overrides():
+        if not result.numel() or bool(result.isfinite().all()):
+            return False
+        given = (*args, *kwargs.values())
+        if any(isinstance(value, float) and not math.isfinite(value) for value in given):
+            return False
+        return all(bool(tensor.isfinite().all()) for tensor in tensors_in([args, kwargs]))
 
 
 def _has_dimension(args: Any, kwargs: Any) -> bool:

@@ -98,6 +98,8 @@ ARITHMETIC = frozenset(
 TYPES = (type, types.GenericAlias, types.UnionType)
 #: Where a divisor of zero would come from.
 DIVISIONS = frozenset({"truediv", "floordiv", "mod"})
+#: Of libraries that are not here.
+VERSION = "99.0"
 NAMES = frozenset({"__name__", "__qualname__", "__module__"})
 
 get = object.__getattribute__
@@ -236,6 +238,8 @@ class StandIn:
             return get(self, name)
         if name in NAMES:
             return get(self, "_path").rsplit(".", 1)[-1]
+        if name == "__version__":
+            return VERSION
         if name.startswith("__") and name.endswith("__"):
             return get(self, name)
         if name in TELLING:
@@ -524,7 +528,8 @@ def compared(thing: StandIn, other: Any, function: Callable[[Any, Any], Any]) ->
     if isinstance(other, StandIn):
         other = operand(other, value)
     try:
-        return function(value, other)
+        found = function(value, other)
+        return loose.loose(found) if "()" in get(thing, "_path") else found
     except TypeError:
         if equality:
             return function is operator.ne
