@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Predictions about single operations.
 OPERATIONS = frozenset({"vanishing"})
 #: How often a target row is passed before a run that goes well has seen enough.
-ENOUGH = 10
+ENOUGH = 45
 
 
 class StopRun(BaseException):

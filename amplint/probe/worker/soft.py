@@ -32,6 +32,7 @@ from amplint.probe.worker.torch_names import (
     STRICT,
 )
 
+LOW = frozenset({torch.float16, torch.bfloat16})
 #: An invented length: of a dimension, of a tensor that is iterated over.
 LENGTH = 2
 #: Depth to which arguments are searched for tensors.
@@ -123,7 +124,15 @@ class SoftTensor(torch.Tensor):
             return derived(self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        current().remark("assignment into a tensor of unknown shape left out")
+        """Wherever a value is put, the whole hangs on it from then on."""
+        current().remark("assignment into a tensor of unknown shape followed as a whole")
+        given = [tensor for tensor in tensors_in([value]) if tensor.requires_grad]
+        if not given or not torch.is_grad_enabled() or not self.is_floating_point():
+            return
+        if self.is_leaf and self.requires_grad:
+            return  # torch refuses that, or the code is about to detach it
+        with without_overrides():
+            torch.Tensor.add_(self, plain(connected(given)).to(self.dtype))
 
     def __delitem__(self, index: Any) -> None:
         """Nothing to do: there are always enough entries."""
@@ -458,12 +467,13 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _is_artefact(result: Any, args: Any, kwargs: Any) -> bool:
-    """Whether numbers that are finite gave one that is not in float32: the deviation of a single
-    element, the logarithm of zero. It is the invented numbers' fault, and not the code's."""
-    if not isinstance(result, torch.Tensor) or result.dtype not in (torch.float32, torch.float64):
+    """Whether finite numbers gave one that is not, and not because the precision is low: the
+    deviation of a single element, the logarithm of zero. That is the invented numbers' fault."""
+    if not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return False
     with without_overrides():
-        if not result.numel() or bool(result.isfinite().all()):
+        overflows = result.isnan() if result.dtype in LOW else ~result.isfinite()
+        if not bool(overflows.any()):
             return False
         given = (*args, *kwargs.values())
         if any(isinstance(value, float) and not math.isfinite(value) for value in given):

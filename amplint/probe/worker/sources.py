@@ -192,6 +192,15 @@ class Project:
                 self._uses.read(checked.tree)
         return self._uses
 
+    @cached_property
+    def counts(self) -> bool:
+        """Whether the checked file does something in every so many rounds."""
+        checked = self.module(self.checked)
+        return checked is not None and any(
+            isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_number(node.left)
+            for node in ast.walk(checked.tree)
+        )
+
     def keys(self) -> list[str]:
         """The constant string keys that the files read, those of the checked one first."""
         if self._keys is None:
@@ -327,6 +336,11 @@ class Projects:
             if source is not None:
                 key = repair_key(request, filename)
                 source.code(index, effects, repair_of(request, filename), key)
+
+
+def _is_number(expression: ast.expr) -> bool:
+    """Whether the left side of `%` may be a number: no text is formatted."""
+    return not isinstance(expression, (ast.Constant, ast.JoinedStr))
 
 
 def bound_names(statement: ast.stmt) -> Iterator[str]:

@@ -544,7 +544,7 @@ def _compared_with_another(
     if function in (operator.eq, operator.ne):
         path = f"{get(thing, '_path')} == {get(other, '_path')}"
         equal = bool(current().choose(path, (False, True)))
-        return equal == (function is operator.eq)
+        return loose.loose(equal == (function is operator.eq))
     return function(number(thing), number(other))
 
 

@@ -11,7 +11,7 @@ import torch
 from amplint.probe.worker import standins, words
 from amplint.probe.worker.context import Run, current
 from amplint.probe.worker.soft import connected, derived, soft
-from amplint.probe.worker.world import BATCHES, World, named_loader
+from amplint.probe.worker.world import World, batch_numbers, named_loader
 
 LENGTHS = (2, 1, 3)
 
@@ -199,7 +199,7 @@ def length(path: str) -> int:
     """How many entries something unknown has."""
     if words.is_deep(path):
         return 0
-    lengths = BATCHES if "loader" in path else LENGTHS
+    lengths = batch_numbers() if "loader" in path else LENGTHS
     return int(current().choose(f"len({path})", lengths))
 
 

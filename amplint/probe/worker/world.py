@@ -19,6 +19,8 @@ from amplint.probe.worker.soft import (
 )
 
 BATCHES = (4, 3, 1, 2)
+#: More than most windows of accumulated gradients have, where code counts batches.
+MANY_BATCHES = 40
 #: Real numbers of batches above this one are not run.
 MOST_BATCHES = 12
 #: What a model owns besides tensors, where code asks for it.
@@ -154,12 +156,17 @@ class Loader:
 def _lengths(dataset: Any, batch_size: Any) -> tuple[int, ...]:
     """Numbers of batches: the real one first, where the user's data set tells it."""
     if isinstance(dataset, (standins.StandIn, SoftTensor)) or type(batch_size) is not int:
-        return BATCHES
+        return batch_numbers()
     try:
         count = -(-len(dataset) // batch_size)
     except (TypeError, ZeroDivisionError):
-        return BATCHES
-    return (count, *BATCHES) if 0 < count <= MOST_BATCHES else BATCHES
+        return batch_numbers()
+    return (count, *batch_numbers()) if 0 < count <= MOST_BATCHES else batch_numbers()
+
+
+def batch_numbers() -> tuple[int, ...]:
+    """Invented numbers of batches, the ordinary one first."""
+    return (*BATCHES, MANY_BATCHES) if current().project.counts else BATCHES
 
 
 def named_loader(path: str) -> Loader:
