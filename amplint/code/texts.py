@@ -156,7 +156,8 @@ class Texts:
         """Files that may import a module and call a name.
 
         An import names the module alone or in its own package: an import of another package's
-        module of the same name is none of it.
+        module of the same name is none of it. Who imports the package alone calls the name as
+        one of the module.
 
         Args:
             module: the last part of its dotted name.
@@ -168,7 +169,10 @@ class Texts:
         parts = dict.fromkeys(((b"", last), (_encoded(package), last)))
         paths = dict.fromkeys(path for part in parts for path in self._importers.get(part, ()))
         word = _encoded(name)
-        return [path for path in paths if _calls(word, self._text[path])]
+        found = [path for path in paths if _calls(word, self._text[path])]
+        beside = self._importers.get((b"", _encoded(package)), ())
+        in_full = last + b"." + word
+        return found + [p for p in beside if p not in paths and _calls(in_full, self._text[p])]
 
     def deriving(self, base: str) -> list[str]:
         """Files with a class that may have a base of that name, or of another for the same."""

@@ -5,8 +5,12 @@ Every text is a program of its own; what torch does with it was worked out by ha
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from amplint.findings import Evidence
+from amplint.probe.process import Worker
 from tests.probe.test_unseen import Asks, ask, worker
 
 pytest.importorskip("torch")
@@ -141,6 +145,8 @@ class Average:
 
     def follow(self, model):
         for name, value in model.named_parameters():
+            if name not in self.kept:
+                raise KeyError(name)
             self.kept[name] = self.kept[name] * 0.9 + value.detach() * 0.1
 """
 
@@ -225,6 +231,67 @@ def test_a_window_of_many_batches_that_is_unscaled(ask: Asks) -> None:
     clip = "            torch.nn.utils.clip"
     right = WINDOW.replace(clip, f"            scaler.unscale_(optimizer)\n{clip}")
     assert ask("AMP110", "clip_grad_norm_", right).status != "confirmed"
+
+
+# -- who calls it ----------------------------------------------------------------------------------
+
+IN_A_PACKAGE = """\
+import struct
+import torch
+import steps
+
+def main(index, epochs):
+    count = struct.unpack("<I", open(index, "rb").read(4))[0]
+    model = torch.nn.Linear(count, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(range(count))
+    for number in range(epochs):
+        steps.training.epoch(model, optimizer, loader)
+"""
+EPOCH = """\
+import torch
+
+def epoch(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for images, labels in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "status"),
+    [
+        (IN_A_PACKAGE, True),
+        (IN_A_PACKAGE.replace("range(epochs)", "range(1)"), False),
+    ],
+    ids=["again and again", "once"],
+)
+def test_a_caller_that_imports_the_package_alone(
+    ask_in_package: Asks, main: str, status: bool
+) -> None:
+    evidence = ask_in_package("AMP119", "scaler = ", EPOCH, main=main)
+    assert (evidence.status == "confirmed") is status
+
+
+@pytest.fixture
+def ask_in_package(worker: Worker, tmp_path: Path) -> Asks:
+    return AsksInPackage(worker, tmp_path)
+
+
+class AsksInPackage(Asks):
+    """Asks about `steps/training.py` beside `main.py`."""
+
+    def __call__(self, code: str, line: str, source: str, **others: str) -> Evidence:
+        inner = self._folder / "steps"
+        inner.mkdir()
+        (inner / "__init__.py").write_text("from . import training\n", encoding="utf-8")
+        (self._folder / "main.py").write_text(others["main"], encoding="utf-8")
+        return self.of(inner / "training.py", self._folder, code, line, source)
 
 
 # -- what unknown functions are asked, and where ---------------------------------------------------

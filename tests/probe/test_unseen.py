@@ -41,8 +41,12 @@ class Asks:
     def __call__(self, code: str, line: str, source: str, **others: str) -> Evidence:
         for name, text in {"train": source, **others}.items():
             (self._folder / f"{name}.py").write_text(text, encoding="utf-8")
-        path = str(self._folder / "train.py")
-        settings = Settings(project_root=str(self._folder))
+        return self.of(self._folder / "train.py", self._folder, code, line, source)
+
+    def of(self, file: Path, root: Path, code: str, line: str, source: str) -> Evidence:
+        """What the probe says of a line of a file, which is written here."""
+        file.write_text(source, encoding="utf-8")
+        path, settings = str(file), Settings(project_root=str(root))
         rows = source.splitlines()
         row = next(number for number, text in enumerate(rows, 1) if line in text)
         told = check_paths([path], settings).findings
