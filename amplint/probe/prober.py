@@ -253,6 +253,7 @@ class Prober:
             repair=repair,
             first=first,
             patience=patience,
+            shrinks=judge.is_about_place,
         )
 
     # -- gates 6 and 7 -------------------------------------------------------------------------

@@ -31,6 +31,8 @@ NAN = "nan in forward 1"
 _LOST = frozenset({"timeout", "killed", "failed"})
 #: Lost runs after which an entry is given up.
 _LOST_LIMIT = 3
+#: Processor seconds of a run from which smaller layers are worth a try.
+_SLOW = 0.6
 #: Runs that come no farther, or end as others did, before the entry is given up.
 BLIND_RUNS = 12
 
@@ -196,6 +198,7 @@ def explore(
     repair: bool = False,
     first: dict[str, Any] | None = None,
     patience: int = BLIND_RUNS,
+    shrinks: bool = False,
 ) -> Exploration:
     """Run a plan under more and more assignments.
 
@@ -207,10 +210,15 @@ def explore(
         first: an assignment to try before all others, from another entry: what is about
             nothing that this one reads changes nothing.
         patience: runs that come no farther, or end as others did, before the plan is given up.
+        shrinks: whether layers may be small where runs are slow: how large they are says
+            nothing about what is looked for.
     """
     found = Exploration()
     with contextlib.suppress(BudgetSpent):
-        _search(plan, budget, show, enough, found, device, repair, limit, first or {}, patience)
+        _search(
+            *(plan, budget, show, enough, found, device, repair, limit, first or {}),
+            *(patience, shrinks),
+        )
     return found
 
 
@@ -225,6 +233,7 @@ def _search(
     limit: int,
     first: dict[str, Any],
     patience: int,
+    shrinks: bool,
 ) -> None:
     agenda = _Agenda(first)
     lost = 0
@@ -248,14 +257,16 @@ def _search(
         endings.add(_ending(trial))
         lost += trial.result.status in _LOST
         shown = show(trial)
-        if shown is not None:
-            if found.shown is None or enough(shown):
-                found.shown = shown
-            if enough(shown):
-                return
-        if trial.result.status == "timeout":
+        if shown is not None and (found.shown is None or enough(shown)):
+            found.shown = shown
+        is_slow = shrinks and trial.result.processor > _SLOW and SMALL not in assignment
+        is_enough = found.shown is not None and enough(found.shown)
+        if is_enough and not is_slow:
+            return
+        if trial.result.status == "timeout" or is_slow:
             agenda.add_first({**assignment, SMALL: True})
-        agenda.add(trial, assignment)
+        if not is_enough:
+            agenda.add(trial, assignment)
     found.exhausted = lost == 0
 
 

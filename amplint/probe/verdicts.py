@@ -499,6 +499,11 @@ class Judge:
         disabled: Request = replace(shown.trial.request, enabled=False)
         return self._passes(self._budget.run(disabled), shown)
 
+    @property
+    def is_about_place(self) -> bool:
+        """Whether what is looked for depends on where a line runs only."""
+        return all(expected.relies_on == "place" for expected in self._expectations)
+
     def is_about_form(self, shown: Shown) -> bool:
         """Whether it is the names and the number of a call's arguments that torch refuses: then
         no value of anything makes a difference, as long as the text names them all."""
