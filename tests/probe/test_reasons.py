@@ -73,6 +73,40 @@ def test_a_loss_that_is_filled_in_bfloat16(ask: Asks) -> None:
     assert ask("AMP206", "with torch.autocast", wide).status != "confirmed"
 
 
+CHECKED = """\
+import torch
+
+def fit(model, optimizer, loader, scaler):
+    for images, labels in loader:
+        assert torch.min(labels) >= 1
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(images), labels)
+        scaler.scale(loss).backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_an_assertion_about_what_users_train_with(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", CHECKED).status == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("        scaler.step(", "        assert norm < 0\n        scaler.step("),
+        ("labels) >= 1", "labels) >= 1 and scaler.get_scale() < 2"),
+    ],
+    ids=["gradients", "scale"],
+)
+def test_an_assertion_about_training(ask: Asks, old: str, new: str) -> None:
+    source = CHECKED.replace(old, new)
+    assert source != CHECKED
+    assert ask("AMP110", "clip_grad_norm_", source).status != "confirmed"
+
+
 # -- arrays and masks ------------------------------------------------------------------------------
 
 SCORED = """\

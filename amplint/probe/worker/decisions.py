@@ -97,6 +97,11 @@ class Decisions:
             if type(value) is kind
         ]
 
+    @property
+    def injects_nan(self) -> bool:
+        """Whether a NaN has been put into the run."""
+        return any(d.path.startswith("nan in ") and d.choice for d in self._made.values())
+
     def has_chosen(self, value: float) -> bool:
         """Whether a number is one that was chosen."""
         return any(type(d.choice) is float and d.choice == value for d in self._made.values())

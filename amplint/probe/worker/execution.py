@@ -26,7 +26,7 @@ from amplint.runtime.places import user_place
 #: Executed rows of the project after which a run is stopped.
 ROWS = 60_000
 #: Events that a result holds at most.
-EVENTS = 400
+EVENTS = 1500
 #: Forwards into which NaN may be put.
 FORWARDS = 2
 

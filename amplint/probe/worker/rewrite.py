@@ -27,6 +27,7 @@ REPAIR = "__amplint_repair__"
 FILL = "__amplint_fill__"
 ITEM = "__amplint_item__"
 ASSUME = "__amplint_assume__"
+ASSERTED = "__amplint_asserted__"
 #: The path of what a function returns that could not.
 RESULT = "result"
 CONTAINS = "__amplint_contains__"
@@ -123,10 +124,14 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         """What the code takes for granted is assumed, and said."""
-        about_shape = _is_about_shape(node.test)
+        about_shape, is_single = _is_about_shape(node.test), _is_single(node.test)
         self.generic_visit(node)
-        assumed = _call(ASSUME, [ast.Constant(node.lineno), ast.Constant(about_shape)])
-        node.test = _located(ast.BoolOp(ast.Or(), [node.test, assumed]), node.test)
+        known: list[ast.expr] = [ast.Constant(node.lineno), ast.Constant(about_shape)]
+        test = node.test
+        if is_single:
+            test = ast.NamedExpr(ast.Name(ASSERTED, ast.Store()), test)
+            known.append(ast.Name(ASSERTED, ast.Load()))
+        node.test = _located(ast.BoolOp(ast.Or(), [test, _call(ASSUME, known)]), node.test)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -266,6 +271,11 @@ def _is_about_shape(test: ast.expr) -> bool:
     return isinstance(test, ast.Compare) and any(
         isinstance(node, ast.Attribute) and node.attr in SHAPES for node in ast.walk(test)
     )
+
+
+def _is_single(test: ast.expr) -> bool:
+    """Whether nothing of a test is left out where its first part does not hold."""
+    return isinstance(test, ast.Call) or (isinstance(test, ast.Compare) and len(test.ops) == 1)
 
 
 def _never_ends(loop: ast.While) -> bool:

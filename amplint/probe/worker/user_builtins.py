@@ -163,8 +163,13 @@ class UserBuiltins:
             return key  # something that the module may define
         return table[self.key(table, key)]
 
-    def assume(self, row: int, about_shape: bool) -> bool:
-        """An assertion that does not hold of what the probe made up is taken to hold."""
+    def assume(self, row: int, about_shape: bool, found: Any = None) -> bool:
+        """An assertion that does not hold of what the probe made up is taken to hold.
+
+        Args:
+            found: what its test gave.
+        """
+        about_shape = about_shape or self._is_about_batches(found)
         if self._is_in_a_part(sys._getframe(1)):
             self._run.note("assertion-in-part", row=row)
         elif about_shape:
@@ -172,6 +177,16 @@ class UserBuiltins:
         else:
             self._run.note("assertion", row=row)
         return True
+
+    def _is_about_batches(self, found: Any) -> bool:
+        """Whether a test asks about tensors that no training has touched: what users train with
+        passes it, whatever else they do."""
+        return (
+            isinstance(found, SoftTensor)
+            and not getattr(found, "_amp_exact", False)
+            and not any(event.kind in ("backward", "scale") for event in self._run.events)
+            and not self._run.decisions.injects_nan
+        )
 
     def keywords(self, function: Any, given: tuple[int, tuple[str, ...]], options: Any) -> Any:
         """The options of a call, where a stand-in holds them: what the function requires.
