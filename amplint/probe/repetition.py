@@ -99,7 +99,8 @@ def _repeats(site: CallSite, layout: Layout, loop: ast.AST, passed: set[str]) ->
     """Whether each pass of a loop comes to a call in it, with the same objects, and there is a
     second pass."""
     bound = bound_in(site.function, loop)
-    if bound & passed or not passed <= {*bindings_of(site.function), "self"}:
+    known = {*bindings_of(site.function), *parameters(site.function), "self"}
+    if bound & passed or not passed <= known:
         return False
     if starts_over(layout, loop, besides=site.node) or _is_single(loop):
         return False

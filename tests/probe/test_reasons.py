@@ -297,13 +297,22 @@ def epoch(model, optimizer, loader):
 """
 
 
+PASSED_ON = IN_A_PACKAGE.replace(
+    "    for number in range(epochs):\n",
+    "    train(model, optimizer, loader, epochs)\n\n"
+    "def train(model, optimizer, loader, epochs):\n    for number in range(epochs):\n",
+)
+
+
 @pytest.mark.parametrize(
     ("main", "status"),
     [
         (IN_A_PACKAGE, True),
+        (PASSED_ON, True),
+        (PASSED_ON.replace("range(epochs)", "range(1)"), False),
         (IN_A_PACKAGE.replace("range(epochs)", "range(1)"), False),
     ],
-    ids=["again and again", "once"],
+    ids=["again", "by-another", "by-another-once", "once"],
 )
 def test_a_caller_that_imports_the_package_alone(
     ask_in_package: Asks, main: str, status: bool
