@@ -253,7 +253,7 @@ class Prober:
             repair=repair,
             first=first,
             patience=patience,
-            shrinks=judge.is_about_place,
+            shrinks=judge.ignores_sizes,
         )
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
@@ -380,9 +380,9 @@ class Prober:
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break
-                # What is measured shows at the end of a run, not in the line.
-                raises = case.shown.prediction.kind == "raises"
-                if _goes_on(exploration) if raises else _ends_well(exploration):
+                # A scaler that is built again shows in the next round, not in the line.
+                in_rounds = case.shown.prediction.kind == "rebuilt"
+                if _ends_well(exploration) if in_rounds else _goes_on(exploration):
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted
             else:

@@ -500,9 +500,9 @@ class Judge:
         return self._passes(self._budget.run(disabled), shown)
 
     @property
-    def is_about_place(self) -> bool:
-        """Whether what is looked for depends on where a line runs only."""
-        return all(expected.relies_on == "place" for expected in self._expectations)
+    def ignores_sizes(self) -> bool:
+        """Whether what is looked for depends on where a line runs only, and on no size."""
+        return all(e.relies_on == "place" and not e.shapes for e in self._expectations)
 
     def is_about_form(self, shown: Shown) -> bool:
         """Whether it is the names and the number of a call's arguments that torch refuses: then

@@ -9,6 +9,7 @@ operation would have had.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Iterable, Iterator
@@ -129,9 +130,8 @@ class SoftTensor(torch.Tensor):
         given = [tensor for tensor in tensors_in([value]) if tensor.requires_grad]
         if not given or not torch.is_grad_enabled() or not self.is_floating_point():
             return
-        if self.is_leaf and self.requires_grad:
-            return  # torch refuses that, or the code is about to detach it
-        with without_overrides():
+        # torch refuses to write into leaves, and into what is expanded.
+        with without_overrides(), contextlib.suppress(RuntimeError):
             torch.Tensor.add_(self, plain(connected(given)).to(self.dtype))
 
     def __delitem__(self, index: Any) -> None:
