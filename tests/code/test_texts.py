@@ -47,6 +47,8 @@ def importing(folder: Path, text: str, name: str = "finish") -> bool:
         ("from ..lib.steps import finish\nfinish(1)\n", True),
         ("from .lib.steps import finish\nfinish(1)\n", True),
         ("if x:\n    from lib import steps as s\ns.finish(1)\n", True),
+        ("import lib\nlib.steps.finish(1)\n", True),
+        ("import lib\nlib.other.finish(1)\n", False),
         # Its own package is `jobs`: that is another module of the same name.
         ("from .steps import finish\nfinish(1)\n", False),
         ("from other.steps import finish\nfinish(1)\n", False),
