@@ -57,7 +57,17 @@ OTHER_OPTIONS = frozenset(
     | {"--codes", "--needs", "--min-recall", "--recipe", "--limit", "--misses", "--json"}
     | {"--markdown", "--list", "--start", "--every", "--seconds", "--min-share", "--execute"}
     | {"--forced", "--truth", "--listed", "--part", "--sheets", "--lists", "--in"}
-    | {"--report", "--links", "--rules", "--tree", "--programs", "--files", "--keep", "--kills"}
+    | {
+        "--report",
+        "--links",
+        "--rules",
+        "--share",
+        "--tree",
+        "--programs",
+        "--files",
+        "--keep",
+        "--kills",
+    }
 )
 
 
