@@ -6,12 +6,27 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 from amplint.code.dataflow import Binding, bindings_of
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
 
 _Loop = ast.For | ast.AsyncFor
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """A name that goes up by one in each round of a loop.
+
+    Args:
+        move: the statement that does it.
+        index: the name that the loop counts its rounds by.
+    """
+
+    move: ast.stmt
+    loop: _Loop
+    index: str
 
 
 def companion(name: ast.Name, function: Function) -> tuple[str, bool] | None:
@@ -21,7 +36,25 @@ def companion(name: ast.Name, function: Function) -> tuple[str, bool] | None:
         The name, and whether the counter has gone up in this round; in its first round it was
         zero before. None for what is no such counter.
     """
-    found = bindings_of(function).get(name.id, [])
+    counter = function.once(_counters).get(name.id)
+    if (
+        counter is None
+        or _place(name) < _place(counter.loop.body[0])
+        or _is_taken(counter.index, counter.loop, name, function)
+    ):
+        return None
+    return counter.index, _place(name) > _place(counter.move)
+
+
+def _counters(function: Function) -> dict[str, _Counter]:
+    """All such names of a function; asked of every test in each state, so found only once."""
+    every = bindings_of(function)
+    counters = {name: _counter(found, function) for name, found in every.items()}
+    return {name: counter for name, counter in counters.items() if counter is not None}
+
+
+def _counter(found: list[Binding], function: Function) -> _Counter | None:
+    """What a name counts, by all its bindings."""
     moves = [item for item in found if isinstance(item.statement, ast.AugAssign)]
     if len(moves) != 1 or len(found) < 2:
         return None
@@ -32,13 +65,7 @@ def companion(name: ast.Name, function: Function) -> tuple[str, bool] | None:
     if not all(item is moves[0] or _starts(item, loop, function) for item in found):
         return None
     index = _index(loop)
-    if (
-        index is None
-        or _place(name) < _place(loop.body[0])
-        or _is_taken(index, loop, name, function)
-    ):
-        return None
-    return index, _place(name) > _place(move)
+    return None if index is None else _Counter(move, loop, index)
 
 
 def _moves_each_round(move: ast.AST, loop: _Loop) -> bool:
