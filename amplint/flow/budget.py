@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: So many visits may be spent for one checked file: on its own functions, on those of other
-#: files that they call, and on the callers and subclasses that are asked about a finding.
+#: files that they call, and on the callers and subclasses that are asked about a finding. As many
+#: again may be spent on following the paths of its findings once more (`flow/feasibility.py`),
+#: however many findings there are.
 FILE_LIMIT = 24_000
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any
 
 from amplint.flow.conditions import evaluate, negate
@@ -49,12 +50,12 @@ def clauses_left(
 
 def _own(state: State, kept: Mapping[tuple, bool], names: AbstractSet[str]) -> list[Literal]:
     """What only one path knows of single conditions, newest last."""
-    known = [
+    newest = (
         atom if truth else ("not", atom)
-        for atom, truth in state.facts.items()
+        for atom, truth in reversed(state.facts.items())
         if atom not in kept and _counts(atom, names)
-    ]
-    return known[-NEWEST:]
+    )
+    return [*islice(newest, NEWEST)][::-1]
 
 
 def _counts(atom: tuple, names: AbstractSet[str]) -> bool:

@@ -184,7 +184,8 @@ def _by_facts(atom: tuple, state: State) -> bool | None:
     told = [
         item for item in state.facts.items() if item[0][0] in ABOUT_PLACES and item[0][1] == about
     ]
-    if not told:
+    # What it is not, and it may be many words, decides only the tests that were asked.
+    if not any(truth or other[0] != "equal" for other, truth in told):
         return None
     place = _Place()
     for other, truth in told:

@@ -60,10 +60,6 @@ class Found:
     links: tuple[Link, ...] = ()
     run: Run | None = None
 
-    def is_same(self, other: Found) -> bool:
-        """Whether another report is about the same mistake at the same place."""
-        return self.slug == other.slug and self.site.node is other.site.node
-
 
 def distinct(found: Iterable[Found]) -> list[Found]:
     """One finding per defect: the first report of each cause, one code per place."""

@@ -215,12 +215,12 @@ class _Engine:
         return [item for item in found if self._is_wanted(item)]
 
     def _attempt_apart(
-        self, function: Function, entries: Sequence[State], crowded: frozenset[int | None]
+        self, about: Found, entries: Sequence[State], crowded: frozenset[int | None]
     ) -> list[Found] | None:
-        """What is found from states that are told apart; None if that does not end."""
+        """Where a finding is found from states that are told apart; None if that does not end."""
         try:
             with self.program.beside():
-                return self._attempt(function, entries, crowded)[0]
+                return self._attempt(about.entry, entries, crowded, about=about)[0]
         except BudgetExceeded:
             return None
 
@@ -454,15 +454,21 @@ class _Engine:
         *,
         waits: bool = False,
         earlier: Interpreter | None = None,
+        about: Found | None = None,
     ) -> tuple[list[Found], Interpreter]:
         found: list[Found] = []
 
         def report(slug: str, site: Site, state: State, details: dict[str, str]) -> None:
+            if about is not None and slug != about.slug:
+                return  # another mistake, and what a report rests on is dear to find out
             judge = self._diagnostician(site.function.module)
             verdict = judge.diagnose(slug, site, state, details)
-            if verdict is None:
+            place = verdict.site or site if verdict is not None else None
+            home = self._home(place, state) if place is not None else None
+            if verdict is None or place is None or home is None:
                 return
-            place = verdict.site or site
+            if about is not None and home.node is not about.site.node:
+                return
             every, reader = steps_of(state.trail), interpreter.reader
             passed = [function, *(step[2] for step in every)]
             if (
@@ -482,17 +488,11 @@ class _Engine:
                 *absence(unproved(self.program, reader, slug, site, state, steps)),
             )
             run = Run(tuple(entries), crowded, frozenset(atoms_tested(steps, state, reader)))
-            home = self._home(place, state)
-            if home is place:
-                item = Found(slug, place, state.copy(), verdict, function, links=links, run=run)
-                found.append(item)
-            elif home is not None:
+            after, origin, elsewhere = state.copy(), None, False
+            if home is not place:
                 verdict.details.pop("line", None)  # of another file
-                elsewhere = self._lies_elsewhere(slug, place, state)
-                item = Found(
-                    slug, home, state.copy(), verdict, function, place, elsewhere, links, run
-                )
-                found.append(item)
+                origin, elsewhere = place, self._lies_elsewhere(slug, place, state)
+            found.append(Found(slug, home, after, verdict, function, origin, elsewhere, links, run))
 
         interpreter = interpreter_for(self.program, function, report, crowded)
         interpreter.calls.events.parameters |= self.entries.owned_in(entries)

@@ -20,8 +20,9 @@ from amplint.flow.reader import Reader
 from amplint.flow.state import FOCUS, State, Step
 from amplint.levels import level
 
-#: Follows an entry from states that are told apart; None if that does not come to its end.
-Follow = Callable[[Function, Sequence[State], frozenset[int | None]], list[Found] | None]
+#: Follows the entry of a finding from states that are told apart, and gives back where it is found
+#: again; None if that does not come to its end.
+Follow = Callable[[Found, Sequence[State], frozenset[int | None]], list[Found] | None]
 
 
 def feasible(
@@ -45,8 +46,8 @@ def feasible(
         if not atoms or not any(map(_accuses, items)):
             yield from items
             continue
-        again = follow(entry, focused(runs[0].entries, atoms), runs[0].crowded)
-        same = items if again is None else [item for item in again if items[0].is_same(item)]
+        again = follow(items[0], focused(runs[0].entries, atoms), runs[0].crowded)
+        same = items if again is None else again
         # A flag that only some of the paths pass does not decide: the merged state knows.
         told_alike = len({item.verdict.details.get("guard") for item in same}) < 2
         yield from same if told_alike else items

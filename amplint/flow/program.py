@@ -95,6 +95,7 @@ class Program:
         values: Values | None = None,
     ) -> None:
         self.budget = Budget()
+        self._apart = Budget()
         self.unfinished: set[Function] = set()
         self.cuts = 0
         self.endless: set[Function] = set()
@@ -118,8 +119,8 @@ class Program:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """A context with a budget of its own: what is found there decides nothing else."""
-        kept, self.budget = self.budget, Budget()
+        """A context with the budget of what is followed again: it takes none from the rest."""
+        kept, self.budget = self.budget, self._apart
         try:
             yield
         finally:

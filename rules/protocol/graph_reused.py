@@ -361,8 +361,10 @@ def _runs_two_backwards(view: FileView, function: Function) -> bool:
         if isinstance(node, ast.Call):
             reached = view.program.reach(node, function)
             if last_name(node.func) == BACKWARD or BACKWARD in reached:
-                count += 1 + any(_carries(layout, loop) for loop in layout.loops(node))
-    return count >= 2
+                count += 1
+                if count >= 2 or any(_carries(layout, loop) for loop in layout.loops(node)):
+                    return True
+    return False
 
 
 def _carries(layout: Layout, loop: ast.AST) -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 from amplint.checker import check_paths, check_source
 from amplint.config import Settings
-from amplint.flow import budget, state
+from amplint.flow import budget, companions, engine, state
 from amplint.gradflow.interpreter import Frame, Interpreter
 
 
@@ -49,6 +49,64 @@ def calls(text: str) -> int:
 def test_twice_as_many_cost_about_twice_as_much(shape: Callable[[int], str]) -> None:
     calls(shape(1))  # imports
     assert calls(shape(24)) < 2.6 * calls(shape(12))
+
+
+def counted(count: int) -> str:
+    """A loop that counts its rounds itself, with windows of several lengths."""
+    lines = [
+        "import torch",
+        "def train(model, optimizer, loader):",
+        "    scaler = torch.amp.GradScaler('cuda')",
+        "    rounds = 0",
+        "    for index, x in enumerate(loader):",
+        "        scaler.scale(model(x)).backward()",
+    ]
+    for number in range(count):
+        lines += [
+            f"        if rounds % {number + 2} == 0:",
+            "            scaler.step(optimizer)",
+            "            scaler.update()",
+            "            optimizer.zero_grad()",
+        ]
+    return "\n".join([*lines, "        rounds += 1", ""])
+
+
+def test_what_counts_rounds_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test of a counter asks, in each state: that must not walk over the loop each time."""
+    walks: list[ast.AST] = []
+    walk = companions.walk
+    monkeypatch.setattr(companions, "walk", lambda node: walks.append(node) or walk(node))
+    result = check_source("a.py", counted(4).encode(), EVERY_RULE)
+    assert result.findings
+    assert 0 < len(walks) < 50
+
+
+def test_following_findings_again_has_one_budget_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[int] = []
+    spend = budget.Budget.spend
+
+    def counts(self: budget.Budget, visits: int) -> None:
+        spent.append(visits)
+        spend(self, visits)
+
+    monkeypatch.setattr(budget.Budget, "spend", counts)
+    monkeypatch.setattr(budget, "FILE_LIMIT", 200)
+    result = check_source("a.py", counted(4).encode(), EVERY_RULE)
+    assert len(result.findings) > 3 and not result.unfinished
+    assert sum(spent) <= 2 * budget.FILE_LIMIT + 2 * max(spent)
+
+
+def test_a_finding_that_is_followed_again_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the other findings on its paths nothing is asked again: each would be, for each."""
+    asked: list[object] = []
+    links_of = engine.links_of
+    monkeypatch.setattr(engine, "links_of", lambda *given: asked.append(0) or links_of(*given))
+    numbers = []
+    for count in (4, 8):
+        asked.clear()
+        assert len(check_source("a.py", counted(count).encode(), EVERY_RULE).findings) >= count
+        numbers.append(len(asked))
+    assert numbers[1] < 12 * numbers[0]
 
 
 def test_states_that_grow_end_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
