@@ -39,7 +39,7 @@ from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
 
 Valued = list[tuple[State, Value]]
-Evaluate = Callable[[ast.expr, State, Frame], Valued]
+Evaluate = Callable[..., Valued]
 
 #: Callees that look at a scaler or a scaled value and change nothing, by a word of their names.
 HARMLESS = re.compile(
@@ -113,13 +113,23 @@ class Calls:
     ) -> list[tuple[State, dict[ast.expr, Value]]]:
         running: list[tuple[State, dict[ast.expr, Value]]] = [(state, {})]
         for argument in argument_expressions(node):
+            is_choice = self._chooses(argument, frame)
             running = [
                 (after, {**known, argument: value})
                 for current, known in running
-                for after, value in self.evaluate(argument, current, frame)
+                for after, value in self.evaluate(argument, current, frame, binding=is_choice)
                 if value != UNBOUND
             ]
         return running
+
+    def _chooses(self, argument: ast.expr, frame: Frame) -> bool:
+        """Whether a test chooses if the callee gets a scaler or an optimizer: its paths part there."""
+        roles = self.reader.program.roles(frame.function)
+        return isinstance(argument, ast.IfExp) and any(
+            roles.is_scaler(part, frame.function) or roles.is_optimizer(part, frame.function)
+            for part in (argument.body, argument.orelse)
+            if isinstance(part, (ast.Name, ast.Attribute, ast.Subscript))
+        )
 
     def _dispatch(self, call: Call) -> Valued:
         is_method = isinstance(call.node.func, ast.Attribute)
