@@ -31,6 +31,26 @@ _OF_OPTIMIZERS = frozenset({("step", 0), ("zero_grad", 0)})
 #: Uses that speak for what a name says already: two different ones on one object are no accident.
 _SPEAKS_FOR_SCALER = frozenset({("scale", 1), ("unscale_", 1), ("step", 1), ("update", 0)})
 _ENOUGH = 2
+#: Whatever else is called on an object that is called a scaler is a method of another class, which may
+#: scale in it (torch/amp/grad_scaler.py).
+_METHODS_OF_SCALERS = frozenset(
+    {
+        "scale",
+        "unscale_",
+        "step",
+        "update",
+        "is_enabled",
+        "state_dict",
+        "load_state_dict",
+        "get_scale",
+        "get_growth_factor",
+        "set_growth_factor",
+        "get_growth_interval",
+        "set_growth_interval",
+        "get_backoff_factor",
+        "set_backoff_factor",
+    }
+)
 #: A use that no optimizer has: of an engine that wraps all, and of a model.
 _OF_OTHERS = frozenset({"backward", "()", "train", "eval"})
 
@@ -48,6 +68,7 @@ class Uses:
         optimizers: keys of what such a scaler steps, or of what is used as an optimizer.
         methods: key -> the uses of what it stands for, each with its number of arguments.
         given: key -> the calls `x.step(key)` and `x.unscale_(key)`.
+        strange: keys of what has a method called that no scaler of torch has.
     """
 
     shaped: frozenset[str]
@@ -55,11 +76,14 @@ class Uses:
     optimizers: frozenset[Key]
     methods: Mapping[Key, frozenset[tuple[str, int]]]
     given: Mapping[Key, tuple[CallSite, ...]]
+    strange: frozenset[Key]
 
     def speak_for_scaler(self, key: Key) -> bool:
         """Whether what is called a scaler, or annotated as one, is used as one as well."""
+        if key in self.scalers:
+            return True
         found = self.methods.get(key, frozenset())
-        return key in self.scalers or len(found & _SPEAKS_FOR_SCALER) >= _ENOUGH
+        return key not in self.strange and len(found & _SPEAKS_FOR_SCALER) >= _ENOUGH
 
     def speak_for_optimizer(self, key: Key) -> bool:
         """Whether what is called an optimizer is used as one as well."""
@@ -79,7 +103,11 @@ def uses_of(module: Module) -> Uses:
     methods: dict[Key, set[tuple[str, int]]] = {}
     given: dict[Key, list[CallSite]] = {}
     shaped: set[str] = set()
+    strange: set[Key] = set()
     for site in module.calls:
+        receiver = _receiver(site)
+        if receiver is not None and not site.method.startswith("_"):
+            strange |= set() if site.method in _METHODS_OF_SCALERS else {receiver}
         for path, use in _uses(site):
             key = key_of(site.function, path)
             methods.setdefault(key, set()).add(use)
@@ -104,6 +132,7 @@ def uses_of(module: Module) -> Uses:
         frozenset(optimizers - scalers),
         {key: frozenset(found) for key, found in methods.items()},
         {key: tuple(sites) for key, sites in given.items()},
+        frozenset(strange),
     )
 
 

@@ -41,6 +41,16 @@ PROGRAMS = {
         USE,
         "def f(it, x):\n  ask(it)\n  it.step(x)\n  it.update()",
     ),
+    "a_method_that_no_scaler_has": (
+        SCALER,
+        GUESS,
+        "def f(it, x):\n  ask(it)\n  it.scale_loss(x).backward()\n  it.step(x)\n  it.update()",
+    ),
+    "whatever_else_a_scaler_has": (
+        SCALER,
+        USE,
+        "def f(it, x):\n  ask(it)\n  it.get_scale()\n  it.step(x)\n  it.update()",
+    ),
     "the_same_method_twice": (
         SCALER,
         GUESS,
