@@ -22,6 +22,8 @@ TOLD_HERE = {
     # "cuda" means the CPU here, where these programs and libraries switch their scaler off.
     ("AMP204/good_device.py", "train"): {"float16-without-scaler"},
     ("AMP206/good_library.py", "train"): {"float16-without-scaler"},
+    # It steps past its scaler: true, marked there, and another rule's business.
+    ("AMP206/good_helper_for_another.py", "returned"): {"optimizer-step-bypass"},
     # A float16 region without a scaler: true, and another rule's business.
     ("AMP131/good_scale_falls.py", "without_a_scaler"): {"float16-without-scaler"},
 }
