@@ -22,8 +22,11 @@ TOLD_HERE = {
     # "cuda" means the CPU here, where these programs and libraries switch their scaler off.
     ("AMP204/good_device.py", "train"): {"float16-without-scaler"},
     ("AMP206/good_library.py", "train"): {"float16-without-scaler"},
-    # It steps past its scaler: true, marked there, and another rule's business.
+    # They step past their scaler: true, marked there, and another rule's business.
     ("AMP206/good_helper_for_another.py", "returned"): {"optimizer-step-bypass"},
+    ("AMP206/good_other_loss.py", "renamed"): {"optimizer-step-bypass"},
+    # A loss that is scaled by hand: no run sees that.
+    ("AMP206/good_other_loss.py", "by_hand"): {"float16-without-scaler"},
     # A float16 region without a scaler: true, and another rule's business.
     ("AMP131/good_scale_falls.py", "without_a_scaler"): {"float16-without-scaler"},
 }
