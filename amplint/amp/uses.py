@@ -106,8 +106,9 @@ def uses_of(module: Module) -> Uses:
     strange: set[Key] = set()
     for site in module.calls:
         receiver = _receiver(site)
-        if receiver is not None and not site.method.startswith("_"):
-            strange |= set() if site.method in _METHODS_OF_SCALERS else {receiver}
+        is_of_scalers = site.method in _METHODS_OF_SCALERS or site.method.startswith("_")
+        if receiver is not None and not is_of_scalers:
+            strange.add(receiver)
         for path, use in _uses(site):
             key = key_of(site.function, path)
             methods.setdefault(key, set()).add(use)

@@ -99,10 +99,8 @@ def _catalogue(modules: list[ModuleType]) -> Iterator[str]:
     width = max(len(module.RULE.name) for module in modules)
     for module in modules:
         metadata = module.RULE
-        yield (
-            f"{metadata.code}  {unseen(metadata.code, metadata.severity).value:<7}  {metadata.name:<{width}}  "
-            f"{metadata.summary}"
-        )
+        severity = unseen(metadata.code, metadata.severity).value
+        yield (f"{metadata.code}  {severity:<7}  {metadata.name:<{width}}  {metadata.summary}")
 
 
 def _page(module: ModuleType, *, color: bool) -> Iterator[str]:

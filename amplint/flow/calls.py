@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Protocol
 
 from amplint.amp import names
 from amplint.amp.roles import Role
@@ -39,7 +40,15 @@ from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
 
 Valued = list[tuple[State, Value]]
-Evaluate = Callable[..., Valued]
+
+
+class Evaluate(Protocol):
+    """Evaluates an expression that may hold calls itself; bound, a place stays an alias."""
+
+    def __call__(
+        self, node: ast.expr, state: State, frame: Frame, *, binding: bool = False
+    ) -> Valued: ...
+
 
 #: Callees that look at a scaler or a scaled value and change nothing, by a word of their names.
 HARMLESS = re.compile(

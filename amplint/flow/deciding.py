@@ -184,7 +184,7 @@ def _by_facts(atom: tuple, state: State) -> bool | None:
     told = [
         item for item in state.facts.items() if item[0][0] in ABOUT_PLACES and item[0][1] == about
     ]
-    # What it is not, and it may be many words, decides only the tests that were asked.
+    # Literals that it is not, often many, decide nothing but the same tests: those are facts.
     if not any(truth or other[0] != "equal" for other, truth in told):
         return None
     place = _Place()

@@ -312,12 +312,11 @@ class Contexts:
         condition = ast.unparse(switch[0]) if switch is not None and enabled is None else ""
         caching = arguments.get("cache_enabled")
         caches = caching is None or self._values(*caching) != frozenset((False,))
-        given = arguments.get("dtype")
-        dtypes = self._dtypes(given, devices, self._values)
-        usual = dtypes
-        if given is not None and (dtypes is None or len(dtypes) > 1):
-            usual = self._dtypes(given, devices, self._usual_values)
-        chosen_by = ast.unparse(given[0]) if given is not None and usual != dtypes else ""
+        dtype = arguments.get("dtype")
+        dtypes = usual = self._dtypes(dtype, devices, self._values)
+        if dtype is not None and (dtypes is None or len(dtypes) > 1):
+            usual = self._dtypes(dtype, devices, self._usual_values)
+        chosen_by = ast.unparse(dtype[0]) if dtype is not None and usual != dtypes else ""
         return Cast(
             call,
             function,
