@@ -22,6 +22,7 @@ import signal
 import sys
 import traceback
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ from tests.live.fixture_arguments import BATCHES, From, World
 from tests.live.fixture_arguments import own as arguments_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+#: Parts that tests run beside each other: one process for all took the last minutes of a suite.
+SHARES = 8
 #: Seconds for one function.
 _LIMIT = 60
 #: A method of a trainer without a loop of its own is called for each batch.
@@ -145,9 +148,20 @@ class Entry:
         return self.path.relative_to(FIXTURES).as_posix()
 
 
-def entries(which: str) -> Iterator[Entry]:
-    """The public functions of fixtures, and the public methods of their classes."""
+def share_of(file: str) -> int:
+    """Which of the parts that tests run beside each other a fixture belongs to."""
+    return zlib.crc32(file.encode()) % SHARES
+
+
+def entries(which: str, share: int | None = None) -> Iterator[Entry]:
+    """The public functions of fixtures, and the public methods of their classes.
+
+    Args:
+        share: of the fixtures of this part only.
+    """
     for path in sorted(FIXTURES.glob(f"AMP*/{which}_*.py")):
+        if share not in (None, share_of(path.relative_to(FIXTURES).as_posix())):
+            continue
         for node in ast.parse(path.read_text("utf-8", "replace")).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 yield Entry(path, node.name, node)
@@ -365,10 +379,10 @@ _STYLE = ("AMP801", "AMP802")
 _OUTSIDE = ("LookupError", "ModuleNotFoundError")
 
 
-def rows() -> Iterator[tuple[str, str, str]]:
+def rows(share: int | None = None) -> Iterator[tuple[str, str, str]]:
     """The table: file, code with row, and the best that any function of the file says of it."""
     outcomes: dict[Path, list[tuple[Entry, Outcome]]] = {}
-    for entry in entries("bad"):
+    for entry in entries("bad", share):
         outcomes.setdefault(entry.path, []).append((entry, in_child(entry)))
     for path, pairs in outcomes.items():
         for code, row in marks(path):
@@ -394,15 +408,18 @@ def why_not(path: Path, code: str, row: int) -> str:
 
 
 def main() -> None:
-    """One JSON object for each function; `table` writes the table anew."""
-    which, *part = sys.argv[1:]
+    """One JSON object for each function, or the rows of the table; `table` writes it anew.
+
+    Arguments: `good`, `bad`, `rows` or `table`; the number of a share, none for all.
+    """
+    which, *numbers = sys.argv[1:]
+    share = int(numbers[0]) if numbers else None
     if which in ("table", "rows"):
-        lines = "".join("\t".join(row) + "\n" for row in rows())
+        lines = "".join("\t".join(row) + "\n" for row in rows(share))
         TABLE.write_text(lines, "utf-8") if which == "table" else print(lines, end="")
         return
-    for entry in entries(which):
-        if not part or part[0] in str(entry.path):
-            print(json.dumps(asdict(in_child(entry))), flush=True)
+    for entry in entries(which, share):
+        print(json.dumps(asdict(in_child(entry))), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tempfile
 import pytest
 
 from amplint.live.catalogue import UNSEEN
-from tests.live.fixture_runs import FIXTURES, TABLE, WHY_NOT, Outcome
+from tests.live.fixture_runs import FIXTURES, SHARES, TABLE, WHY_NOT, Outcome, share_of
 from tests.live.programs import ROOT, environment
 
 #: Good functions of which a run has something to say here, and why that is so.
@@ -49,14 +49,15 @@ ONLY_HERE = {
 _PART = "_scale is None"
 
 
-def test_what_is_told_shrinks_only_on_purpose() -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_what_is_told_shrinks_only_on_purpose(share: int) -> None:
     """What the table has said of a mark holds; of a new one it need not say anything yet.
 
     Write it anew with `python -m tests.live.fixture_runs table`, and read the difference.
     """
-    now = {(file, mark): words for file, mark, words in map(_fields, said("rows"))}
-    lines = TABLE.read_text("utf-8").splitlines()
-    table = {(file, mark): words for file, mark, words in map(_fields, lines)}
+    now = {(file, mark): words for file, mark, words in map(_fields, said("rows", share))}
+    lines = map(_fields, TABLE.read_text("utf-8").splitlines())
+    table = {(file, mark): words for file, mark, words in lines if share_of(file) == share}
     changed = {key: (table[key], now[key]) for key in table.keys() & now.keys()}
     assert {key: pair for key, pair in changed.items() if pair[0] != pair[1]} == {}
     gone = {file for file, _ in table.keys() - now.keys() if (FIXTURES / file).exists()}
@@ -77,23 +78,24 @@ def test_reports_and_documents_name_all_that_a_run_cannot_see() -> None:
     assert set(WHY_NOT.values()) >= ONLY_HERE
 
 
-def test_good_functions_are_silent() -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_good_functions_are_silent(share: int) -> None:
     trained = 0
-    for outcome in (Outcome(**json.loads(line)) for line in said("good")):
+    for outcome in (Outcome(**json.loads(line)) for line in said("good", share)):
         assert outcome.defects == [], outcome
         trained += outcome.updates > 0
         if _PART in outcome.failed:
             continue
         told = {slug for _, _, slug in outcome.told}
         assert told == TOLD_HERE.get((outcome.file, outcome.function), set()), outcome
-    assert trained >= 160
+    assert trained >= 160 / SHARES / 2
 
 
-def said(what: str) -> list[str]:
+def said(what: str, share: int) -> list[str]:
     """The lines of the runs, in a process that no other test has touched."""
     if not hasattr(os, "fork"):
         pytest.skip("functions run in forked processes")
-    command = [sys.executable, "-m", "tests.live.fixture_runs", what]
+    command = [sys.executable, "-m", "tests.live.fixture_runs", what, str(share)]
     with tempfile.TemporaryDirectory() as folder:  # for what they save
         done = subprocess.run(
             command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True, check=True
