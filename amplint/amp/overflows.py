@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from amplint.amp import names
 from amplint.amp.view import AmpView
@@ -52,15 +52,17 @@ class _Asker:
     Args:
         tests: functions of numbers, each with its outcome for the number in question.
         names: the parameters that get gradients, or a size of them.
-        above: what is being asked already, which says nothing about itself.
+        known: what was answered for a function and its parameters; what is being asked stands
+            there, too, and says nothing about itself. Without it names that depend on each other
+            are asked along every path between them.
     """
 
     view: AmpView
     function: Function
     tests: Mapping[str, bool]
     names: frozenset[str] = frozenset()
-    above: frozenset[object] = frozenset()
     depth: int = _DEPTH
+    known: dict[tuple[object, ...], bool | None] = field(default_factory=dict)
 
     def outcome(self, test: ast.expr) -> bool | None:
         """The outcome of a test, or what a value counts for, where gradients are inf."""
@@ -80,10 +82,16 @@ class _Asker:
             return self._of_comparison(test)
         if isinstance(test, ast.Call):
             return self._of_call(test)
-        if isinstance(test, ast.Name) and test.id not in self.above:
-            inner_asker = replace(self, above=self.above | {test.id})
-            return inner_asker._settled(_given(bindings_of(self.function).get(test.id, ())))
+        if isinstance(test, ast.Name):
+            return self._of_name(test.id)
         return None
+
+    def _of_name(self, name: str) -> bool | None:
+        key = (self.function, self.names, self.depth, name)
+        if key not in self.known:
+            self.known[key] = None
+            self.known[key] = self._settled(_given(bindings_of(self.function).get(name, ())))
+        return self.known[key]
 
     def _of_comparison(self, test: ast.Compare) -> bool | None:
         """`norm == float("inf")`; gradients that are inf are not None."""
@@ -106,7 +114,7 @@ class _Asker:
             return self._handed_on(name, given[0])
         if len(given) == 1 and name in self.tests:
             return self.tests[name] if self.are_gradients(given[0]) else None
-        helper = self._called(call)
+        helper = self._called(call, self._holding(call))
         if helper is None:
             return None
         results = [node for node in helper.function.nodes if isinstance(node, ast.Return)]
@@ -161,45 +169,78 @@ class _Asker:
 
     def are_gradients(self, expression: ast.expr) -> bool:
         """Whether an expression reads gradients, or a size of them."""
+        return self._reads(expression, self._holding(expression))
+
+    def _holding(self, expression: ast.expr) -> frozenset[str]:
+        """The names that hold gradients, of those that an expression depends on."""
+        behind = self._behind(expression)
+        held = self.names
+        while fresh := {
+            name
+            for name, sources in behind.items()
+            if name not in held and any(self._reads(source, held) for source in sources)
+        }:
+            held |= fresh
+        return held
+
+    def _behind(self, expression: ast.expr) -> dict[str, list[ast.expr]]:
+        """The names that an expression depends on, each with what it is bound to."""
+        bindings = bindings_of(self.function)
+        found: dict[str, list[ast.expr]] = {}
+        pending = [*names_in(expression)]
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                bound = (item.source for item in bindings.get(name, ()))
+                found[name] = [source for source in bound if source is not None]
+                pending += [each for source in found[name] for each in names_in(source)]
+        return found
+
+    def _reads(self, expression: ast.expr, held: frozenset[str]) -> bool:
+        """Whether an expression reads gradients by itself, or by one of some names."""
         called = {node.func for node in walk(expression) if isinstance(node, ast.Call)}
         return any(
             (isinstance(node, ast.Attribute) and node.attr == "grad" and node not in called)
-            or (isinstance(node, ast.Name) and self._holds_gradients(node.id))
-            or (isinstance(node, ast.Call) and self._gives_gradients(node))
+            or (isinstance(node, ast.Name) and node.id in held)
+            or (isinstance(node, ast.Call) and self._gives_gradients(node, held))
             for node in walk(expression)
         )
 
-    def _holds_gradients(self, name: str) -> bool:
-        if name in self.names:
-            return True
-        if name in self.above:
-            return False
-        inner = replace(self, above=self.above | {name})
-        sources = (item.source for item in bindings_of(self.function).get(name, ()))
-        return any(source is not None and inner.are_gradients(source) for source in sources)
-
-    def _gives_gradients(self, call: ast.Call) -> bool:
+    def _gives_gradients(self, call: ast.Call, held: frozenset[str]) -> bool:
         if last_name(call.func) in _NORMS:
             return True
         if self.function.module.resolve(call.func) in names.CLIP_FUNCTIONS:
             return True
-        helper = self._called(call)
-        return helper is not None and any(
-            node.value is not None and helper.are_gradients(node.value)
-            for node in helper.function.nodes
-            if isinstance(node, ast.Return)
-        )
+        key = (call, held, self.names, self.depth)
+        if key not in self.known:
+            helper = self._called(call, held)
+            self.known[key] = helper is not None and helper._returns_gradients()
+        return bool(self.known[key])
 
-    def _called(self, call: ast.Call) -> _Asker | None:
-        """The same questions in the function of the project that a call runs."""
+    def _returns_gradients(self) -> bool:
+        key = (self.function, self.names, self.depth, None)
+        if key not in self.known:
+            self.known[key] = any(
+                node.value is not None and self.are_gradients(node.value)
+                for node in self.function.nodes
+                if isinstance(node, ast.Return)
+            )
+        return bool(self.known[key])
+
+    def _called(self, call: ast.Call, held: frozenset[str]) -> _Asker | None:
+        """The same questions in the function of the project that a call runs.
+
+        Args:
+            held: names that hold gradients here.
+        """
         if not self.depth:
             return None
         callee = self.view.objects.callee(call, self.function)
         if callee is None or callee is self.function or callee.name == "__init__":
             return None
         given = bind(call, callee).given
-        taken = frozenset(name for name, value in given.items() if self.are_gradients(value))
-        return _Asker(self.view, callee, self.tests, taken, depth=self.depth - 1)
+        taken = frozenset(name for name, value in given.items() if self._reads(value, held))
+        return replace(self, function=callee, names=taken, depth=self.depth - 1)
 
 
 def _joined(outcomes: Iterable[bool | None], is_or: bool) -> bool | None:
