@@ -227,7 +227,7 @@ class Interpreter(Assignments):
         yes, no = (
             self.branch(node.test, states, frame)
             if side is None
-            else self._branch_of_round(node.test, side, states, frame)
+            else self.branch_of_round(node.test, side, states, frame)
         )
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
@@ -235,19 +235,6 @@ class Interpreter(Assignments):
                 outcome.absorb(result)
                 outcome.normal += result.normal
         return outcome
-
-    def _branch_of_round(
-        self, test: ast.expr, side: bool, states: list[State], frame: Frame
-    ) -> tuple[list[State], list[State]]:
-        """Split states on a test that may choose a round: what nobody knows comes out on a side."""
-        yes: list[State] = []
-        no: list[State] = []
-        for state in states:
-            one, two = self.branch(test, [state], frame)
-            is_open = bool(one and two)
-            yes += one if side or not is_open else []
-            no += two if not side or not is_open else []
-        return yes, no
 
     def _while(self, node: ast.While, states: list[State], frame: Frame) -> Outcome:
         shape = self.loops.shape(node, frame.function)

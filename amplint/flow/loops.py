@@ -79,7 +79,7 @@ class LoopReader:
         self.program = reader.program
         self._shapes: dict[int, Shape] = {}
         self._choices: dict[int, list[tuple[ast.If, bool]]] = {}
-        self._keys: dict[ast.expr, tuple[object, ...]] = {}
+        self._keys: dict[ast.expr, tuple[int | str, ...]] = {}
 
     def shape(self, node: ast.For | ast.While, function: Function) -> Shape:
         """The shape of a loop statement of `function`."""
@@ -260,7 +260,11 @@ class LoopReader:
             found = self._choices[id(node)] = [
                 (test, side)
                 for test, side in self._deciding(node.body, False, function)
-                if not varying.isdisjoint(map(path_text, walk(test.test)))
+                if any(
+                    path_text(part) in varying
+                    for part in walk(test.test)
+                    if isinstance(part, ast.expr)
+                )
             ]
         return found
 

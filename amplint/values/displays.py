@@ -54,7 +54,7 @@ def _may_change(origin: Origin) -> bool:
     return not names or any(names & fills_of(other).keys() for other in module.functions)
 
 
-def keys_held(origins: Origins, node: ast.expr, function: Function) -> tuple[object, ...]:
+def keys_held(origins: Origins, node: ast.expr, function: Function) -> tuple[int | str, ...]:
     """The indices or keys under which a container has objects, and no others, however it was made.
 
     Returns:
@@ -68,20 +68,21 @@ def keys_held(origins: Origins, node: ast.expr, function: Function) -> tuple[obj
     return each.pop()
 
 
-def _entries(origins: Origins, origin: Origin) -> tuple[object, ...]:
+def _entries(origins: Origins, origin: Origin) -> tuple[int | str, ...]:
     """The indices or keys of a display, or of a comprehension over one, of calls."""
     made = origin.expression
     if isinstance(made, ast.Dict):
-        keys = [key.value for key in made.keys if isinstance(key, ast.Constant)]
-        is_known = len(keys) == len(made.keys) and all(isinstance(key, str) for key in keys)
+        values = [key.value for key in made.keys if isinstance(key, ast.Constant)]
+        keys = [value for value in values if isinstance(value, str)]
+        is_known = len(keys) == len(made.keys)
         return tuple(keys) if is_known and _are_objects(origins, made.values, origin) else ()
     if isinstance(made, (ast.List, ast.Tuple)):
         return tuple(range(len(made.elts))) if _are_objects(origins, made.elts, origin) else ()
     if isinstance(made, ast.ListComp) and len(made.generators) == 1:
         (part,) = made.generators
-        is_plain = isinstance(part.iter, (ast.List, ast.Tuple)) and not part.ifs
-        if is_plain and isinstance(made.elt, ast.Call) and not _has_star(part.iter.elts):
-            return tuple(range(len(part.iter.elts)))
+        source = part.iter.elts if isinstance(part.iter, (ast.List, ast.Tuple)) else []
+        if isinstance(made.elt, ast.Call) and not part.ifs and not _has_star(source):
+            return tuple(range(len(source)))
     return ()
 
 
