@@ -350,8 +350,8 @@ class LoopReader:
             return {}
         keys = self._keys.get(node)
         if keys is None:
-            origins = self.program.objects.origins
-            keys = self._keys[node] = keys_held(origins, node, frame.function)
+            origins_of = self.program.objects.origins.of
+            keys = self._keys[node] = keys_held(origins_of, node, frame.function)
         return {
             key: ("path", item_location(location, ast.Constant(key)))
             for key in keys

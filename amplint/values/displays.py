@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import fills_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function
 from amplint.values.provenance import Firmness, Found, Origin
 
-if TYPE_CHECKING:
-    from amplint.values.origins import Origins
+#: Where a value comes from: an expression, the function that reads it, and the call of that one.
+OriginsOf = Callable[..., Found]
 
 #: Methods that take something out of a container.
 _SHRINKS = frozenset({"pop", "popitem", "popleft", "remove", "clear"})
@@ -54,30 +53,30 @@ def _may_change(origin: Origin) -> bool:
     return not names or any(names & fills_of(other).keys() for other in module.functions)
 
 
-def keys_held(origins: Origins, node: ast.expr, function: Function) -> tuple[int | str, ...]:
+def keys_held(origins_of: OriginsOf, node: ast.expr, function: Function) -> tuple[int | str, ...]:
     """The indices or keys under which a container has objects, and no others, however it was made.
 
     Returns:
         Numbers for a list or tuple, strings for a dict; none where a way is out of sight, where
         an entry may be no object, or where something puts elements in or takes them out again.
     """
-    found = origins.of(node, function)
-    each = {_entries(origins, origin) for origin in found.origins}
+    found = origins_of(node, function)
+    each = {_entries(origins_of, origin) for origin in found.origins}
     if len(each) != 1 or not found.complete or _may_differ(node, function, found):
         return ()
     return each.pop()
 
 
-def _entries(origins: Origins, origin: Origin) -> tuple[int | str, ...]:
+def _entries(origins_of: OriginsOf, origin: Origin) -> tuple[int | str, ...]:
     """The indices or keys of a display, or of a comprehension over one, of calls."""
     made = origin.expression
     if isinstance(made, ast.Dict):
         values = [key.value for key in made.keys if isinstance(key, ast.Constant)]
         keys = [value for value in values if isinstance(value, str)]
         is_known = len(keys) == len(made.keys)
-        return tuple(keys) if is_known and _are_objects(origins, made.values, origin) else ()
+        return tuple(keys) if is_known and _are_objects(origins_of, made.values, origin) else ()
     if isinstance(made, (ast.List, ast.Tuple)):
-        return tuple(range(len(made.elts))) if _are_objects(origins, made.elts, origin) else ()
+        return tuple(range(len(made.elts))) if _are_objects(origins_of, made.elts, origin) else ()
     if isinstance(made, ast.ListComp) and len(made.generators) == 1:
         (part,) = made.generators
         source = part.iter.elts if isinstance(part.iter, (ast.List, ast.Tuple)) else []
@@ -86,11 +85,11 @@ def _entries(origins: Origins, origin: Origin) -> tuple[int | str, ...]:
     return ()
 
 
-def _are_objects(origins: Origins, entries: list[ast.expr], origin: Origin) -> bool:
+def _are_objects(origins_of: OriginsOf, entries: list[ast.expr], origin: Origin) -> bool:
     """Whether each entry is what some call has made, on every way."""
     if _has_star(entries):
         return False
-    each = [origins.of(entry, origin.function, origin.activation) for entry in entries]
+    each = [origins_of(entry, origin.function, origin.activation) for entry in entries]
     return all(
         found.complete and all(isinstance(item.expression, ast.Call) for item in found.origins)
         for found in each
