@@ -51,6 +51,8 @@ _METHODS_OF_SCALERS = frozenset(
         "set_backoff_factor",
     }
 )
+#: Methods that read or write the state of a scaler; of other objects, too.
+_OF_STATE = frozenset({"load_state_dict", "state_dict", "get_scale", "is_enabled"})
 #: A use that no optimizer has: of an engine that wraps all, and of a model.
 _OF_OTHERS = frozenset({"backward", "()", "train", "eval"})
 
@@ -109,6 +111,8 @@ def uses_of(module: Module) -> Uses:
         is_of_scalers = site.method in _METHODS_OF_SCALERS or site.method.startswith("_")
         if receiver is not None and not is_of_scalers:
             strange.add(receiver)
+        if site.method in _OF_STATE and (path := _receiver_path(site)) is not None:
+            shaped.add(path)
         for path, use in _uses(site):
             key = key_of(site.function, path)
             methods.setdefault(key, set()).add(use)
@@ -138,9 +142,13 @@ def uses_of(module: Module) -> Uses:
 
 
 def _receiver(site: CallSite) -> Key | None:
-    callee = site.node.func
-    path = path_text(callee.value) if isinstance(callee, ast.Attribute) else None
+    path = _receiver_path(site)
     return key_of(site.function, path) if path is not None else None
+
+
+def _receiver_path(site: CallSite) -> str | None:
+    callee = site.node.func
+    return path_text(callee.value) if isinstance(callee, ast.Attribute) else None
 
 
 def _uses(site: CallSite) -> Iterator[tuple[str, tuple[str, int]]]:

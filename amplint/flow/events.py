@@ -347,6 +347,10 @@ class Transitions:
             gradient, scalers = self.tag(state, optimizer)
             if gradient is None or (gradient is Gradient.SCALED and site.scaler not in scalers):
                 continue
+            if gradient is Gradient.SCALED and scalers - {site.scaler, EVERY}:
+                # It may be another scaler's: it stays scaled, by whichever.
+                self._set_tag(state, optimizer, gradient, scalers - {site.scaler} | {EVERY})
+                continue
             following = _after(Event.UPDATE, gradient)
             if following is not gradient:
                 self._set_tag(state, optimizer, following, scalers)

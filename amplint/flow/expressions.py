@@ -161,6 +161,23 @@ class Expressions:
             no += two
         return yes, no
 
+    def branch_of_round(
+        self, test: ast.expr, side: bool, states: list[State], frame: Frame
+    ) -> tuple[list[State], list[State]]:
+        """Split states on a test that may choose a round of a loop.
+
+        Args:
+            side: how it comes out where a state does not decide it.
+        """
+        yes: list[State] = []
+        no: list[State] = []
+        for state in states:
+            one, two = self.branch(test, [state], frame)
+            is_open = bool(one and two)
+            yes += one if side or not is_open else []
+            no += two if not side or not is_open else []
+        return yes, no
+
     def _branch_state(
         self, test: ast.expr, state: State, frame: Frame
     ) -> tuple[list[State], list[State]]:

@@ -24,9 +24,11 @@ from amplint.flow.call import callee_name
 
 CLIP_NAMES = frozenset(name.rpartition(".")[2] for name in CLIP_FUNCTIONS)
 SCALER_METHODS = frozenset({"scale", "step", "update", "unscale_"})
+#: Methods of scalers that read or write their state.
+STATE_METHODS = frozenset({"state_dict", "load_state_dict", "get_scale", "is_enabled"})
 
 #: Words a function can mention; `FunctionFacts.words` and `reach` hold some of them.
-BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT, SCALER = (
+BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT, SCALER, STATE = (
     "backward",
     "scale",
     "step",
@@ -37,6 +39,7 @@ BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT, SCALE
     "plain_step",
     "edit",
     "scaler",
+    "state",
 )
 WHOLE_STEP = frozenset({BACKWARD, SCALE, STEP, UPDATE})
 EVENT_WORDS = frozenset({BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT})
@@ -355,6 +358,9 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
         return {"scale": SCALE, "step": STEP, "update": UPDATE}[method]
     if method == "step" and roles.is_optimizer(receiver, function):
         return PLAIN_STEP
+    # No event, and it fails on a scaler that is None.
+    if method in STATE_METHODS and roles.is_scaler(receiver, function):
+        return STATE
     return None
 
 

@@ -91,6 +91,8 @@ class Interpreter(Assignments):
         self._beside = False
         self._visits_beside = 0
         self._crowded = crowded
+        #: Tests that may choose a round of a container loop -> the side taken in the one that runs.
+        self._choosing: dict[int, bool] = {}
         self._enter_scope(None)
 
     @property
@@ -221,7 +223,12 @@ class Interpreter(Assignments):
 
     def _if(self, node: ast.If, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
-        yes, no = self.branch(node.test, states, frame)
+        side = self._choosing.get(id(node))
+        yes, no = (
+            self.branch(node.test, states, frame)
+            if side is None
+            else self.branch_of_round(node.test, side, states, frame)
+        )
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
                 result = self.block(body, self._merge(branch, frame), frame)
@@ -252,6 +259,8 @@ class Interpreter(Assignments):
         ]
         states = [state for state in states if state not in hooks] if hooks else states
         ran = self._container_loop(node, hooks, frame) if hooks else Outcome()
+        ran.normal += ran.breaks
+        ran.breaks = []
         if hooks and not states:
             return ran
         surely = shape.trains or (isinstance(node.iter, (ast.Tuple, ast.List)) and node.iter.elts)
@@ -289,7 +298,8 @@ class Interpreter(Assignments):
                 entered += assume(some, True, state)
         outcome = self._container_loop(node, entered, frame)
         outcome.normal += none
-        return outcome
+        broken, outcome.breaks = outcome.breaks, []
+        return self._or_else(node, broken, frame, outcome)
 
     def _split_by_length(
         self, node: ast.For, states: list[State], frame: Frame
@@ -388,12 +398,13 @@ class Interpreter(Assignments):
             for state in exits:
                 self.loops.count_known(state)
         outcome.normal += exits
+        return self._or_else(node, broken, frame, outcome)
+
+    def _or_else(self, node, broken: list[State], frame: Frame, outcome: Outcome) -> Outcome:
+        """Run the `else` of a loop in the states that no `break` has led out of it."""
         if node.orelse:
-            result = self.block(
-                node.orelse,
-                merge(outcome.normal, self.program.slice(frame.function).guards),
-                frame,
-            )
+            guards = self.program.slice(frame.function).guards
+            result = self.block(node.orelse, merge(outcome.normal, guards), frame)
             outcome.absorb(result)
             outcome.normal = result.normal
         outcome.normal += broken
@@ -403,22 +414,27 @@ class Interpreter(Assignments):
         """A loop over optimizers or scalers: one round stands for all elements.
 
         Where it leaves gradients that nobody knows, those of the elements that a test in it
-        leaves out are not known either.
+        leaves out are not known either. Where the elements are known, each has its round. A test
+        that may choose the round of an `update()`, and that nobody can decide, chooses the last.
         """
         outcome = Outcome()
         before = self.transitions.havocs
+        choices = self.loops.choices(node, frame.function)
         for state in states:
             running = [state]
-            for item in self.loops.elements(node, state, frame):
+            items = self.loops.elements(node, state, frame)
+            for place, item in enumerate(items, 1):
+                first, last = place == 1 if len(items) > 1 else None, place == len(items)
+                self._choosing |= {id(test): side is last for test, side in choices}
                 following: list[State] = []
                 for current in running:
                     current = current.copy()
                     self.bind(node.target, item, current, frame)
-                    self.loops.mark_last(node, current, frame)
+                    self.loops.mark_round(node, current, frame, first=first, last=last)
                     result = self.block(node.body, [current], frame)
                     outcome.returns += result.returns
                     outcome.raises += result.raises
-                    outcome.normal += result.breaks
+                    outcome.breaks += result.breaks
                     following += result.normal + result.continues
                 running = merge(following, self.program.slice(frame.function).guards)
             outcome.normal += running

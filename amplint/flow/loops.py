@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.code.arguments import bind, parameters, passed
 from amplint.code.dataflow import bindings_of
+from amplint.code.expressions import path_text
 from amplint.code.module import Function, walk
+from amplint.code.statements import blocks_of
 from amplint.flow.call import argument_expressions, callee_name
 from amplint.flow.conditions import forget
 from amplint.flow.facts import (
@@ -24,9 +27,11 @@ from amplint.flow.facts import (
     is_gradient,
     protocol_words,
 )
+from amplint.flow.places import item_location
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, KEEPER, Value
+from amplint.values.displays import keys_held
 
 #: Calls whose result yields the same elements.
 TRANSPARENT = frozenset(
@@ -73,6 +78,8 @@ class LoopReader:
         self.reader = reader
         self.program = reader.program
         self._shapes: dict[int, Shape] = {}
+        self._choices: dict[int, list[tuple[ast.If, bool]]] = {}
+        self._keys: dict[ast.expr, tuple[int | str, ...]] = {}
 
     def shape(self, node: ast.For | ast.While, function: Function) -> Shape:
         """The shape of a loop statement of `function`."""
@@ -222,11 +229,64 @@ class LoopReader:
 
     # -- container loops ---------------------------------------------------------------
 
-    def mark_last(self, node: ast.For, state: State, frame) -> None:
-        """The one round of a container loop is its last: what waits for the end happens."""
+    def mark_round(
+        self, node: ast.For, state: State, frame, *, first: bool | None, last: bool
+    ) -> None:
+        """Enter a round of a container loop, in place.
+
+        Args:
+            first: None of the one round that stands for all of them.
+            last: of that one, too: what waits for the end happens.
+        """
         counter = self._counter(node, state, frame)
-        if counter is not None:
-            state.facts[("last", counter)] = True
+        if counter is None:
+            return
+        state.facts[("last", counter)] = last
+        state.facts.pop(("first", counter), None)
+        if first is not None:
+            state.facts[("first", counter)] = first
+
+    def choices(self, node: ast.For, function: Function) -> list[tuple[ast.If, bool]]:
+        """Tests that may choose the round of a container loop in which `update()` runs.
+
+        They ask for what differs from round to round, and one side of them alone reaches it.
+
+        Returns:
+            Each with the side that does.
+        """
+        found = self._choices.get(id(node))
+        if found is None:
+            varying = _varying(node)
+            found = self._choices[id(node)] = [
+                (test, side)
+                for test, side in self._deciding(node.body, False, function)
+                if any(
+                    path_text(part) in varying
+                    for part in walk(test.test)
+                    if isinstance(part, ast.expr)
+                )
+            ]
+        return found
+
+    def _deciding(
+        self, block: list[ast.stmt], rest: bool, function: Function
+    ) -> Iterator[tuple[ast.If, bool]]:
+        """Tests of which one side alone reaches an `update()` of this round.
+
+        Args:
+            rest: whether what follows the block in the round reaches one.
+        """
+        for place, statement in enumerate(block):
+            after = rest or UPDATE in self.words(block[place + 1 :], function)
+            if isinstance(statement, ast.If):
+                yes, no = (
+                    UPDATE in self.words(side, function) or (after and not _leaves(side))
+                    for side in (statement.body, statement.orelse)
+                )
+                if yes is not no:
+                    yield statement, yes
+            for inner in blocks_of(statement):
+                yield from self._deciding(inner, after, function)
 
     def runs_through(self, node: ast.For, state: State, frame) -> bool:
         """Whether a loop takes functions, or objects, out of a list in a known order."""
@@ -238,13 +298,65 @@ class LoopReader:
         )
 
     def elements(self, node: ast.For, state: State, frame) -> list[Value]:
-        """The values the target takes: each one of a display, else one for all."""
-        value = self.reader.value(inner_iterable(node.iter), state, frame.function)
-        if value is not None and value[0] == "tuple" and value[1] and all(map(_is_place, value[1])):
-            if isinstance(node.iter, ast.Call) and callee_name(node.iter) == "enumerate":
-                return [("tuple", (None, item)) for item in value[1]]
-            return list(value[1])
+        """The values the target takes: each one where they are known, else one for all."""
+        found = self._members(node.iter, state, frame)
+        if found and len(found) <= HOOKS and all(map(_is_place, found)):
+            return list(found)
         return [self.element(node.iter, state, frame)]
+
+    def _members(self, iterable: ast.expr, state: State, frame) -> tuple[Value, ...]:
+        """What an expression yields, one after the other; nothing if that is not known."""
+        if not isinstance(iterable, ast.Call):
+            return self._listed(iterable, state, frame)
+        name, inner = callee_name(iterable), next(iter(iterable.args), None)
+        if name == "zip":
+            return self._zipped(iterable.args, state, frame)
+        if name in ("values", "items") and isinstance(iterable.func, ast.Attribute) and not inner:
+            entries = self._held(iterable.func.value, str, state, frame)
+            pairs = tuple(("tuple", (("const", key), item)) for key, item in entries.items())
+            return pairs if name == "items" else tuple(entries.values())
+        if inner is None or name not in TRANSPARENT | {"enumerate"}:
+            return ()
+        found = self._members(inner, state, frame)
+        if name == "enumerate":
+            first = _enumerate_start(iterable)
+            return tuple(
+                ("tuple", (None if first is None else ("const", first + place), item))
+                for place, item in enumerate(found)
+            )
+        return found[::-1] if name == "reversed" else found
+
+    def _zipped(self, parts: list[ast.expr], state: State, frame) -> tuple[Value, ...]:
+        """The tuples that `zip` yields, as many as the shortest of those that are known."""
+        members = [self._members(part, state, frame) for part in parts]
+        rounds = min(map(len, filter(None, members)), default=0)
+        rest = [self.element(part, state, frame) for part in parts] if rounds else []
+        return tuple(
+            ("tuple", tuple(found[place] if found else one for found, one in zip(members, rest)))
+            for place in range(rounds)
+        )
+
+    def _listed(self, node: ast.expr, state: State, frame) -> tuple[Value, ...]:
+        """What a list holds, one after the other."""
+        value = self.reader.value(node, state, frame.function)
+        if value is not None and value[0] == "tuple":
+            return value[1]
+        return tuple(self._held(node, int, state, frame).values())
+
+    def _held(self, node: ast.expr, kind: type, state: State, frame) -> dict[object, Value]:
+        """What a list (int), or a dict (str), holds at its indices or keys."""
+        location = self.reader.locate(node, state, frame.function)
+        if location is None:
+            return {}
+        keys = self._keys.get(node)
+        if keys is None:
+            origins_of = self.program.objects.origins.of
+            keys = self._keys[node] = keys_held(origins_of, node, frame.function)
+        return {
+            key: ("path", item_location(location, ast.Constant(key)))
+            for key in keys
+            if isinstance(key, kind)
+        }
 
     def element(self, iterable: ast.expr, state: State, frame) -> Value:
         """One element that stands for all: the location `iterable[*]`."""
@@ -344,6 +456,30 @@ def _start(first: ast.expr | None) -> int | None:
 
 def _target_names(target: ast.expr) -> set[str]:
     return {node.id for node in walk(target) if isinstance(node, ast.Name)}
+
+
+def _varying(node: ast.For) -> set[str | None]:
+    """Names that differ from round to round by themselves: targets, counters, flags, tests of these.
+
+    What the round computes is none: it says how the round went, not which one it is.
+    """
+    found: set[str | None] = {*_target_names(node.target)}
+    for statement in node.body:
+        for part in walk(statement):
+            if isinstance(part, ast.AugAssign):
+                found.add(path_text(part.target))
+            elif isinstance(part, ast.Assign) and _is_told(part.value):
+                found |= {path_text(target) for target in part.targets}
+    return found
+
+
+def _is_told(value: ast.expr) -> bool:
+    """Whether a value follows from what stands there, or from how much there is."""
+    return all(callee_name(part) == "len" for part in walk(value) if isinstance(part, ast.Call))
+
+
+def _leaves(block: list[ast.stmt]) -> bool:
+    return bool(block) and isinstance(block[-1], (ast.Continue, ast.Break, ast.Return, ast.Raise))
 
 
 def _chosen_by(targets: set[str], body: list[ast.stmt]) -> set[str]:

@@ -13,7 +13,7 @@ from amplint.code.module import Function, walk
 from amplint.flow.call import Call, callee_name, keeps_zeros
 from amplint.flow.conditions import assume, evaluate, is_under
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import SCALE, SCALER_METHODS, STEP, ZERO_GRAD
+from amplint.flow.facts import SCALE, SCALER_METHODS, STATE_METHODS, STEP, ZERO_GRAD
 from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, SWITCH, State
@@ -22,7 +22,7 @@ from amplint.flow.values import Value, kind_of
 Valued = list[tuple[State, Value]]
 
 #: Methods that fail on a scaler that is None.
-SCALER_USES = SCALER_METHODS | {"state_dict", "load_state_dict", "get_scale", "is_enabled"}
+SCALER_USES = SCALER_METHODS | STATE_METHODS
 #: Receivers whose `backward` is a framework's: it may scale by itself.
 FRAMEWORK = re.compile(
     r"accelerator|engine|fabric|trainer|manager|runner|strategy|deepspeed|^amp$|optim|model|"

@@ -1,4 +1,4 @@
-"""Lists and tables at the top of a module that nothing changes: `HOOKS = [Clip(), log_loss]`."""
+"""Lists and tables: what they always hold, and under which keys."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import ast
 from collections.abc import Callable
 
 from amplint.code.dataflow import fills_of
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
+from amplint.code.module import Function
 from amplint.values.provenance import Firmness, Found, Origin
+
+#: Where a value comes from: an expression, the function that reads it, and the call of that one.
+OriginsOf = Callable[..., Found]
+
+#: Methods that take something out of a container.
+_SHRINKS = frozenset({"pop", "popitem", "popleft", "remove", "clear"})
 
 
 def fixed_display(found: Found) -> Origin | None:
@@ -44,3 +51,74 @@ def _may_change(origin: Origin) -> bool:
         for target in statement.targets
     }
     return not names or any(names & fills_of(other).keys() for other in module.functions)
+
+
+def keys_held(origins_of: OriginsOf, node: ast.expr, function: Function) -> tuple[int | str, ...]:
+    """The indices or keys under which a container has objects, and no others, however it was made.
+
+    Returns:
+        Numbers for a list or tuple, strings for a dict; none where a way is out of sight, where
+        an entry may be no object, or where something puts elements in or takes them out again.
+    """
+    found = origins_of(node, function)
+    each = {_entries(origins_of, origin) for origin in found.origins}
+    if len(each) != 1 or not found.complete or _may_differ(node, function, found):
+        return ()
+    return each.pop()
+
+
+def _entries(origins_of: OriginsOf, origin: Origin) -> tuple[int | str, ...]:
+    """The indices or keys of a display, or of a comprehension over one, of calls."""
+    made = origin.expression
+    if isinstance(made, ast.Dict):
+        values = [key.value for key in made.keys if isinstance(key, ast.Constant)]
+        keys = [value for value in values if isinstance(value, str)]
+        is_known = len(keys) == len(made.keys)
+        return tuple(keys) if is_known and _are_objects(origins_of, made.values, origin) else ()
+    if isinstance(made, (ast.List, ast.Tuple)):
+        return tuple(range(len(made.elts))) if _are_objects(origins_of, made.elts, origin) else ()
+    if isinstance(made, ast.ListComp) and len(made.generators) == 1:
+        (part,) = made.generators
+        source = part.iter.elts if isinstance(part.iter, (ast.List, ast.Tuple)) else []
+        if isinstance(made.elt, ast.Call) and not part.ifs and not _has_star(source):
+            return tuple(range(len(source)))
+    return ()
+
+
+def _are_objects(origins_of: OriginsOf, entries: list[ast.expr], origin: Origin) -> bool:
+    """Whether each entry is what some call has made, on every way."""
+    if _has_star(entries):
+        return False
+    each = [origins_of(entry, origin.function, origin.activation) for entry in entries]
+    return all(
+        found.complete and all(isinstance(item.expression, ast.Call) for item in found.origins)
+        for found in each
+    )
+
+
+def _has_star(entries: list[ast.expr]) -> bool:
+    return any(isinstance(entry, ast.Starred) for entry in entries)
+
+
+def _may_differ(node: ast.expr, function: Function, found: Found) -> bool:
+    """Whether code in sight changes how much is in a container of this name."""
+    modules = {function.module, *(origin.function.module for origin in found.origins)}
+    functions = [other for module in modules for other in module.functions]
+    name = last_name(node)
+    return any(
+        path.rpartition(".")[2] == name for other in functions for path in fills_of(other)
+    ) or any(
+        last_name(place) == name
+        for other in functions
+        for part in other.nodes
+        for place in _shrunk_by(part)
+    )
+
+
+def _shrunk_by(node: ast.AST) -> list[ast.expr]:
+    """The containers that a statement or call takes elements out of."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return [node.func.value] if node.func.attr in _SHRINKS else []
+    if isinstance(node, ast.Delete):
+        return [item.value for item in node.targets if isinstance(item, ast.Subscript)]
+    return []
