@@ -257,7 +257,7 @@ def _owned(view: AmpView, optimizer: ast.expr, function: Function) -> list[str]:
 
 def _passing_call(origin: Origin) -> ast.AST | None:
     """The last call that hands a value to a parameter."""
-    return next((step.node for step in reversed(origin.steps) if step.passes), None)
+    return next((step.node for step in reversed(origin.steps) if step.to is not None), None)
 
 
 def path_in(view: AmpView, owned: Owned, function: Function) -> str | None:
