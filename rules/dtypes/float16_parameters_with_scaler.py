@@ -89,6 +89,7 @@ from amplint.amp.scaling import (
     scaler_uses,
     unscales_otherwise,
 )
+from amplint.code.dataflow import arguments
 from amplint.code.module import CallSite
 from amplint.expectations import HALF_GRADIENTS, raises
 from amplint.findings import Finding, Severity, shorten
@@ -150,7 +151,7 @@ def _with_accelerator(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
 
 
 def _halves(view: FileView, site: CallSite, owned: Owned) -> list[Half]:
-    if owned.selected or is_fused(owned.optimizer):
+    if owned.selected or is_fused(view, owned.optimizer):
         return []
     uses = [site.node, *(step.node for step in owned.optimizer.steps)]
     return halves_of(view, owned.module, uses)
@@ -172,6 +173,8 @@ def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
     facts = Assumptions.of(view.values, half.conditions)
     if half.value is not None:
         facts.assume(half.value.node, half.value.content, half.value.origin.function)
+        for argument in _giving(view, half):
+            facts.assume(argument, half.value.content, half.function)
     guards = [
         *use.built.conditions,
         *owned.optimizer.conditions,
@@ -181,6 +184,15 @@ def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
     if enabled is not None:
         guards.append(Condition(enabled, True, use.built.function))
     return all(_passes(facts, guard, half) for guard in guards)
+
+
+def _giving(view: FileView, half: Half) -> Iterator[ast.expr]:
+    """The arguments of a cast that the dtype may be."""
+    assert half.value is not None
+    for argument in arguments(half.node) if isinstance(half.node, ast.Call) else ():
+        possible = view.values.of(argument, half.function)
+        if any(value.node is half.value.node for value in possible.values):
+            yield argument
 
 
 def _passes(facts: Assumptions, guard: Condition, half: Half) -> bool:
