@@ -128,20 +128,33 @@ def _added(view: AmpView, built: Origin, site: CallSite) -> Iterator[Owned]:
     here = site.function is built.function
     tests = conditions_at(site.node, site.function, built.expression if here else None)
     seen = built.then(built.firmness, (), tests)
-    later = bool(tests) or not here or _steps_between(built, site)
+    later = bool(tests) or not here or _may_step_between(built, site)
     for group in arguments(site.node)[:1]:
         place = seen.at(group, site.function, built.activation if here else None)
         for owned in _modules(view, place, built, False, 0):
             yield replace(owned, later=later)
 
 
-def _steps_between(built: Origin, site: CallSite) -> bool:
-    """Whether something steps after an optimizer is built and before a group joins it."""
-    layout = layout_of(site.function)
+def _may_step_between(built: Origin, site: CallSite) -> bool:
+    """Whether something may step after an optimizer is built and before a group joins it."""
+    assert isinstance(site.node.func, ast.Attribute)
+    path = path_text(site.node.func.value)
+    owner = (path or "").partition(".")[0]
     return any(
-        isinstance(node, ast.Call) and last_name(node.func) == "step"
-        for node in layout.between(built.expression, site.node)
+        isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+        or (isinstance(node, ast.Call) and _gets_at(node, path, owner, site.function))
+        for node in layout_of(site.function).between(built.expression, site.node)
     )
+
+
+def _gets_at(call: ast.Call, path: str | None, owner: str, function: Function) -> bool:
+    """Whether a call outside of torch is given an optimizer, or is one of a method of its owner."""
+    if (function.module.resolve(call.func) or "").startswith("torch."):
+        return False
+    given = [*arguments(call)]
+    if isinstance(call.func, ast.Attribute):
+        given.append(call.func.value)
+    return any(path_text(item) in (path, owner) for item in given)
 
 
 def _place(origin: Origin) -> tuple[Function, Activation | None]:

@@ -65,7 +65,8 @@ No fix: where the dtype comes from is a decision (memory, a frozen base with flo
 Besides torch's own scalers, Accelerate's is known (`mixed_precision="fp16"`). Silent where adapters
 are used or something is frozen around the model (which parameters train is then not in sight), where
 the optimizer filters its parameters, for fused optimizers, which accept float16 gradients, and for a
-scaler whose `_unscale_grads_` the code replaces. Where code out of sight builds the optimizer of the
+scaler whose `_unscale_grads_` the code replaces. An optimizer of the project's own counts where its
+constructor hands on what it is given. Where code out of sight builds the optimizer of the
 one module that it is given, nothing proves that it takes all parameters: a warning. A checkpoint that
 was saved in float16 and loaded without a dtype is not seen.
 
