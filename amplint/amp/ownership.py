@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amplint.amp.connected import connected_files
 from amplint.amp.names import is_optimizer_class
@@ -18,7 +18,9 @@ from amplint.amp.view import AmpView
 from amplint.code.arguments import bind
 from amplint.code.dataflow import arguments, bindings_of, constant_of, parameters, scopes
 from amplint.code.expressions import last_name, path_text
-from amplint.code.module import Function, Module, enclosing_class, walk
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Class, Function, Module, enclosing_class, walk
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Activation, Found, Origin
 
 _DEPTH = 6
@@ -34,6 +36,8 @@ _OPTIMIZER_CLASS = re.compile(
     r"|Lion|Adafactor|AdaBelief|LARS|LAMB|Lamb|Ranger|MADGRAD|Adan|Muon|AdamWeightDecay"
     r"|Novograd|NovoGrad|AdaBound)$"
 )
+#: What an optimizer says by which `scaler.step` leaves the unscaling to it.
+_UNSCALES = "_step_supports_amp_scaling"
 #: Modules that are meant to stay as they are.
 _FIXED = re.compile(
     r"teacher|ema|target|momentum|frozen|_ref\b|^ref|reference|_old\b", re.IGNORECASE
@@ -49,6 +53,7 @@ class Owned:
             conditions lead to the optimizer.
         optimizer: the constructor call.
         selected: whether only some of the parameters are taken.
+        later: whether they may join an optimizer that has stepped without them.
         unseen: whether code out of sight builds the optimizer of a module that it is given.
     """
 
@@ -56,6 +61,7 @@ class Owned:
     optimizer: Origin
     selected: bool
     unseen: bool = False
+    later: bool = False
 
 
 def owned_modules(
@@ -95,11 +101,60 @@ def _is_module(view: AmpView, expression: ast.expr, function: Function) -> bool:
 
 
 def _owned_by(view: AmpView, built: Origin) -> Iterator[Owned]:
-    """The modules behind the parameters that a constructor call is given."""
+    """The modules behind the parameters that a constructor call is given, or `add_param_group`."""
     call = built.expression
     assert isinstance(call, ast.Call)
     for given in call.args[:1] or [item.value for item in call.keywords if item.arg == "params"]:
         yield from _modules(view, built.at(given, *_place(built)), built, False, 0)
+    for module in dict.fromkeys((built.function.module, view.module)):
+        for site, made in view.once(_added_groups, module):
+            if call in made:
+                yield from _added(view, built, site)
+
+
+def _added_groups(view: AmpView, module: Module) -> list[tuple[CallSite, frozenset[ast.expr]]]:
+    """The calls of `add_param_group` in a file, with what may have built their optimizers."""
+    found = []
+    for site in module.calls:
+        callee = site.node.func
+        if site.method == "add_param_group" and isinstance(callee, ast.Attribute):
+            every = view.values.origins.of(callee.value, site.function).origins
+            found.append((site, frozenset(item.expression for item in every)))
+    return found
+
+
+def _added(view: AmpView, built: Origin, site: CallSite) -> Iterator[Owned]:
+    """The modules behind a group that joins an optimizer."""
+    here = site.function is built.function
+    tests = conditions_at(site.node, site.function, built.expression if here else None)
+    seen = built.then(built.firmness, (), tests)
+    later = bool(tests) or not here or _may_step_between(built, site)
+    for group in arguments(site.node)[:1]:
+        place = seen.at(group, site.function, built.activation if here else None)
+        for owned in _modules(view, place, built, False, 0):
+            yield replace(owned, later=later)
+
+
+def _may_step_between(built: Origin, site: CallSite) -> bool:
+    """Whether something may step after an optimizer is built and before a group joins it."""
+    assert isinstance(site.node.func, ast.Attribute)
+    path = path_text(site.node.func.value)
+    owner = (path or "").partition(".")[0]
+    return any(
+        isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+        or (isinstance(node, ast.Call) and _gets_at(node, path, owner, site.function))
+        for node in layout_of(site.function).between(built.expression, site.node)
+    )
+
+
+def _gets_at(call: ast.Call, path: str | None, owner: str, function: Function) -> bool:
+    """Whether a call outside of torch is given an optimizer, or is one of a method of its owner."""
+    if (function.module.resolve(call.func) or "").startswith("torch."):
+        return False
+    given = [*arguments(call)]
+    if isinstance(call.func, ast.Attribute):
+        given.append(call.func.value)
+    return any(path_text(item) in (path, owner) for item in given)
 
 
 def _place(origin: Origin) -> tuple[Function, Activation | None]:
@@ -107,12 +162,15 @@ def _place(origin: Origin) -> tuple[Function, Activation | None]:
 
 
 def is_optimizer_call(view: AmpView, origin: Origin) -> bool:
-    """Whether an expression builds an optimizer of torch, or one that is called like it."""
+    """Whether an expression builds an optimizer of torch, or one that is called or made like it."""
     node = origin.expression
     if not isinstance(node, ast.Call):
         return False
     if _is_optimizer_class(node.func, origin.function):
         return True
+    owner = view.objects.symbol(node.func, origin.function)
+    if isinstance(owner, Class):
+        return _takes_over_parameters(view, owner)
     if not isinstance(node.func, (ast.Name, ast.Attribute)) or "opt" not in last_name(node.func):
         return False
     found = view.values.origins.of(node.func, origin.function, origin.activation)
@@ -126,10 +184,38 @@ def _is_optimizer_class(callee: ast.expr, function: Function) -> bool:
     return bool(_OPTIMIZER_CLASS.match(last_name(callee)))
 
 
-def is_fused(built: Origin) -> bool:
-    """Whether an optimizer is asked to be fused; it then takes float16 gradients (H05)."""
+def _takes_over_parameters(view: AmpView, owner: Class) -> bool:
+    """Whether a class of the project hands what it is given to the constructor of torch's."""
+    every = view.objects.ancestry(owner)
+    bases = (each.module.resolve(base) or "" for each in every for base in each.bases)
+    constructors = (each.methods.get("__init__") for each in every)
+    return any(map(is_optimizer_class, bases)) and all(
+        _hands_on_first(each) for each in constructors if each is not None
+    )
+
+
+def _hands_on_first(constructor: Function) -> bool:
+    """Whether a constructor gives its first parameter as it is to that of its base class."""
+    names = [*parameters(constructor)][1:2]
+    if not names or names[0] in bindings_of(constructor):
+        return False
+    return any(
+        isinstance(node, ast.Call)
+        and last_name(node.func) == "__init__"
+        and names[0] in [path_text(given) for given in arguments(node)]
+        for node in constructor.nodes
+    )
+
+
+def is_fused(view: AmpView, built: Origin) -> bool:
+    """Whether an optimizer is asked to be fused, or unscales itself: it takes float16 gradients (H05)."""
     call = built.expression
     assert isinstance(call, ast.Call)
+    owner = view.objects.symbol(call.func, built.function)
+    if isinstance(owner, Class) and any(
+        _UNSCALES in each.module.source for each in view.objects.ancestry(owner)
+    ):
+        return True
     return any(
         item.arg == "fused" and constant_of(item.value) is not False for item in call.keywords
     )
@@ -245,7 +331,11 @@ def _owned(view: AmpView, optimizer: ast.expr, function: Function) -> list[str]:
     if not found.complete or not all(is_optimizer_call(view, item) for item in found.origins):
         return []
     owned = [
-        [path_in(view, item, function) for item in _owned_by(view, built) if not item.selected]
+        [
+            path_in(view, item, function)
+            for item in _owned_by(view, built)
+            if not (item.selected or item.later)
+        ]
         for built in found.origins
     ]
     return [
@@ -257,7 +347,7 @@ def _owned(view: AmpView, optimizer: ast.expr, function: Function) -> list[str]:
 
 def _passing_call(origin: Origin) -> ast.AST | None:
     """The last call that hands a value to a parameter."""
-    return next((step.node for step in reversed(origin.steps) if step.passes), None)
+    return next((step.node for step in reversed(origin.steps) if step.to is not None), None)
 
 
 def path_in(view: AmpView, owned: Owned, function: Function) -> str | None:

@@ -11,7 +11,7 @@ and the rules that ask report only where nothing is decided against them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from amplint.amp.dtypes import DType, dtype_meant
@@ -75,15 +75,8 @@ class Assumptions:
 
     def assume(self, expression: ast.expr, content: object, function: Function) -> None:
         """Take in what a name is, and what it was copied from."""
-        for _ in range(_DEPTH):
-            name = name_of(expression)
-            if not name:
-                return
+        for name in _names_of(expression, function):
             self.known.setdefault(name, content)
-            definition = definition_of(expression, function)
-            if definition is None:
-                return
-            expression = definition
 
     def decides(self, test: ast.expr, function: Function, depth: int = _DEPTH) -> bool | None:
         """How a test comes out under the facts; None where they do not decide it."""
@@ -138,18 +131,19 @@ class Assumptions:
             return self._decides_membership(name, right, isinstance(operation, ast.In), function)
         if not isinstance(operation, (ast.Eq, ast.Is, ast.NotEq, ast.IsNot)):
             return None
-        equal = self._equal(test.left, name, self._constant(right, function), function)
+        equal = self._equal(test.left, self._constant(right, function), function)
         if equal is None:
             return None
         return equal is isinstance(operation, (ast.Eq, ast.Is))
 
-    def _equal(self, left: ast.expr, name: str, content: object, function: Function) -> bool | None:
+    def _equal(self, left: ast.expr, content: object, function: Function) -> bool | None:
         if content is ...:
             return None
-        if name in self.known:
-            return same(self.known[name], content)
-        if any(same(item, content) for item in self.excluded.get(name, ())):
-            return False
+        for name in _names_of(left, function):
+            if name in self.known:
+                return same(self.known[name], content)
+            if any(same(item, content) for item in self.excluded.get(name, ())):
+                return False
         constant = self._constant(left, function)
         return None if constant is ... else same(constant, content)
 
@@ -196,6 +190,34 @@ def name_of(expression: ast.expr) -> str:
             inner = name_of(method.value)
             return f"{inner}.{method.attr}()" if inner else ""
     return ""
+
+
+def _names_of(expression: ast.expr, function: Function) -> Iterator[str]:
+    """The names of what an expression is, and of what it was copied from, nearest first."""
+    for _ in range(_DEPTH):
+        name = name_of(expression) or _name_of_call(expression)
+        if not name:
+            return
+        yield name
+        definition = definition_of(expression, function)
+        if definition is None:
+            return
+        expression = definition
+
+
+def _name_of_call(expression: ast.expr) -> str:
+    """A name for what a function makes of named things: `dtype_of(config)`, wherever it is called.
+
+    Only values are taken for equal by it. That a test came out so once says nothing of the next time.
+    """
+    if not isinstance(expression, ast.Call) or expression.keywords:
+        return ""
+    given = [name_of(argument) for argument in expression.args]
+    callee = name_of(expression.func)
+    if isinstance(expression.func, ast.Attribute):
+        owner = name_of(expression.func.value)
+        callee = f"{owner}.{callee}" if owner else ""
+    return f"{callee}({', '.join(given)})" if callee and given and all(given) else ""
 
 
 def definition_of(expression: ast.expr, function: Function) -> ast.expr | None:

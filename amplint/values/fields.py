@@ -161,7 +161,7 @@ def _field_given(origins: Origins, owner: Class, made: Origin, name: str) -> Fou
     value = bound.given.get(name)
     after = _written_after(origins, owner, made, name)
     if value is not None:
-        step = passing_step(call, made.function, name)
+        step = passing_step(call, made.function, name, owner)
         return joined([(origins.of(value, *here), Firmness.FIXED, (step,)), *after], True)
     words = f"`{last_name(call.func)}(...)` leaves `{name}` at its default"
     step = Step(call, made.function.module, words)

@@ -59,7 +59,7 @@ def back_of_parameter(
 
 
 def _passed_by_all(site: CallSite, function: Function, name: str) -> Step:
-    step = passing_step(site.node, site.function, name)
+    step = passing_step(site.node, site.function, name, function)
     return replace(step, into=function, parameter=name)
 
 
@@ -72,7 +72,7 @@ def _passed(
 ) -> Back:
     call, caller = activation.call, activation.caller
     bound = origins.objects.bind(call, caller, function)
-    steps = (passing_step(call, caller, name),)
+    steps = (passing_step(call, caller, name, function),)
     if name in bound.given:
         return Back((Before(bound.given[name], caller, activation.outer, steps=steps),))
     if name in bound.defaults and default is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from amplint.code.expressions import last_name
-from amplint.code.module import Function, Module
+from amplint.code.module import Class, Function, Module
 
 #: Calls are followed through this many functions at once.
 CALL_DEPTH = 6
@@ -33,7 +33,8 @@ class Step:
     """A place that a value passes on its way, for the path of a finding.
 
     Args:
-        passes: whether it is a call that hands the value to a parameter.
+        to: the function, or the class of a record, whose parameter a call gives the value, or leaves
+            at it; None for every other place.
         into: the function whose parameter is what all its known callers pass; None else.
         parameter: the name of that parameter.
     """
@@ -41,7 +42,7 @@ class Step:
     node: ast.AST
     module: Module
     words: str
-    passes: bool = False
+    to: Function | Class | None = None
     into: Function | None = None
     parameter: str = ""
 
@@ -205,12 +206,9 @@ OTHER_KEY = (..., Firmness.CHOICE)
 
 
 def same_call(first: Origin, second: Origin) -> bool:
-    """Whether two arguments of one function can come from one and the same call of it."""
-    calls = [
-        next((step.node for step in reversed(item.steps) if step.passes), None)
-        for item in (first, second)
-    ]
-    return None in calls or calls[0] is calls[1]
+    """Whether two values can meet: whatever is handed both of them is handed both by one call."""
+    ours, theirs = ({step.to: step.node for step in item.steps} for item in (first, second))
+    return all(ours[to] is theirs[to] for to in ours.keys() & theirs.keys() - {None})
 
 
 def joined(
@@ -238,10 +236,10 @@ def weakened(back: Back, firmness: Firmness) -> Back:
     return Back(tuple(places), back.complete)
 
 
-def passing_step(call: ast.Call, caller: Function, name: str) -> Step:
+def passing_step(call: ast.Call, caller: Function, name: str, to: Function | Class) -> Step:
     """The step of a value into a parameter or field of what is called."""
     words = f"passed as `{name}` of `{last_name(call.func)}`"
-    return Step(call, caller.module, words, passes=True)
+    return Step(call, caller.module, words, to)
 
 
 def left_out(
@@ -250,5 +248,5 @@ def left_out(
     """The default of a parameter that one call does not pass."""
     outside = function.parent or function.module.body
     words = f"`{last_name(call.func)}(...)` leaves `{name}` at its default"
-    step = Step(call, caller.module, words)
+    step = Step(call, caller.module, words, function)
     return Before(default, outside, None, steps=(step,))

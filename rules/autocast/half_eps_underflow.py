@@ -215,7 +215,7 @@ def _optimizers(view: FileView) -> Iterator[Finding]:
             continue
         built = Origin(site.node, site.function)
         eps = _eps(view, site.node, site.function)
-        if eps is None or eps > _ZERO_BELOW or is_fused(built):
+        if eps is None or eps > _ZERO_BELOW or is_fused(view, built):
             continue
         for owned in owned_modules(view, site.node, site.function):
             halves = halves_of(view, owned.module) if not owned.selected else []

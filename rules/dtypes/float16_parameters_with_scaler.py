@@ -65,7 +65,8 @@ No fix: where the dtype comes from is a decision (memory, a frozen base with flo
 Besides torch's own scalers, Accelerate's is known (`mixed_precision="fp16"`). Silent where adapters
 are used or something is frozen around the model (which parameters train is then not in sight), where
 the optimizer filters its parameters, for fused optimizers, which accept float16 gradients, and for a
-scaler whose `_unscale_grads_` the code replaces. Where code out of sight builds the optimizer of the
+scaler whose `_unscale_grads_` the code replaces. An optimizer of the project's own counts where its
+constructor hands on what it is given. Where code out of sight builds the optimizer of the
 one module that it is given, nothing proves that it takes all parameters: a warning. A checkpoint that
 was saved in float16 and loaded without a dtype is not seen.
 
@@ -89,6 +90,7 @@ from amplint.amp.scaling import (
     scaler_uses,
     unscales_otherwise,
 )
+from amplint.code.dataflow import arguments
 from amplint.code.module import CallSite
 from amplint.expectations import HALF_GRADIENTS, raises
 from amplint.findings import Finding, Severity, shorten
@@ -150,7 +152,7 @@ def _with_accelerator(view: FileView) -> Iterator[tuple[CallSite, Owned, Half]]:
 
 
 def _halves(view: FileView, site: CallSite, owned: Owned) -> list[Half]:
-    if owned.selected or is_fused(owned.optimizer):
+    if owned.selected or is_fused(view, owned.optimizer):
         return []
     uses = [site.node, *(step.node for step in owned.optimizer.steps)]
     return halves_of(view, owned.module, uses)
@@ -172,6 +174,8 @@ def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
     facts = Assumptions.of(view.values, half.conditions)
     if half.value is not None:
         facts.assume(half.value.node, half.value.content, half.value.origin.function)
+        for argument in _giving(view, half):
+            facts.assume(argument, half.value.content, half.function)
     guards = [
         *use.built.conditions,
         *owned.optimizer.conditions,
@@ -181,6 +185,15 @@ def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
     if enabled is not None:
         guards.append(Condition(enabled, True, use.built.function))
     return all(_passes(facts, guard, half) for guard in guards)
+
+
+def _giving(view: FileView, half: Half) -> Iterator[ast.expr]:
+    """The arguments of a cast that the dtype may be."""
+    assert half.value is not None
+    for argument in arguments(half.node) if isinstance(half.node, ast.Call) else ():
+        possible = view.values.of(argument, half.function)
+        if any(value.node is half.value.node for value in possible.values):
+            yield argument
 
 
 def _passes(facts: Assumptions, guard: Condition, half: Half) -> bool:

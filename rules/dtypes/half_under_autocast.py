@@ -221,7 +221,7 @@ def _weights(view: FileView) -> Iterator[Finding]:
         if not view.roles.is_optimizer(receiver, site.function):
             continue
         for owned in owned_modules(view, receiver, site.function):
-            if owned.selected or is_fused(owned.optimizer):
+            if owned.selected or is_fused(view, owned.optimizer):
                 continue
             for half in halves_of(view, owned.module, [site.node]):
                 anchor = half.first_in(view.module) or site.node

@@ -72,8 +72,8 @@ Executing the step shows the error, or the parameters that are left without a gr
 No fix is offered. A backbone that is meant to be frozen does not belong into the optimizer.
 
 ## Known limits
-A module counts as owned only if the constructor of the stepped optimizer names its `parameters()`
-and nothing filters or freezes them. What any branch connects counts as connected. Teachers, EMA
+A module counts as owned only if the constructor of the stepped optimizer names its `parameters()`,
+or `add_param_group` right behind it, and nothing filters or freezes them. What any branch connects counts as connected. Teachers, EMA
 copies and targets are told by their names.
 
 ## References

@@ -3,9 +3,9 @@
 A plain `GradScaler` steps a model that `FullyShardedDataParallel` shards.
 
 ## What it does
-Flags `torch.amp.GradScaler(...)` in a file that wraps its model in FSDP1
-(`torch.distributed.fsdp.FullyShardedDataParallel`), where the scaler steps an optimizer of that model
-and no `ShardedGradScaler` stands for it on another branch.
+Flags `torch.amp.GradScaler(...)` where it steps an optimizer of a model that FSDP1
+(`torch.distributed.fsdp.FullyShardedDataParallel`) shards, in whatever file that happens, and no
+`ShardedGradScaler` stands for it on another branch or in a subclass.
 
 ## Why is this bad?
 Each rank holds a part of the gradients. A plain scaler looks for inf and NaN in its own part only:
@@ -71,8 +71,9 @@ No fix is offered. The positional arguments of `ShardedGradScaler` come in anoth
 (`backoff_factor` before `growth_factor`).
 
 ## Known limits
-FSDP2 (`fully_shard`) works with the plain scaler, its gradients are DTensors: not flagged. A scaler
-in another file than the wrapping is not seen. An optimizer that is built before the wrapping holds
+FSDP2 (`fully_shard`) works with the plain scaler, its gradients are DTensors: not flagged. Where
+the sharding hangs on one switch and the scaler on another one, and nothing ties them, both have to
+stand in one function. An optimizer that is built before the wrapping holds
 parameters that FSDP1 flattens away (unless `use_orig_params` is set): its first step raises, which
 is another mistake, and not flagged.
 
@@ -87,17 +88,17 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.names import GRAD_SCALERS
-from amplint.amp.ownership import owned_modules
-from amplint.amp.roles import ScalerConstruction
-from amplint.amp.scaler_calls import scaler_calls
-from amplint.amp.scalers import is_off
-from amplint.code.dataflow import constant_of, receiver
+from amplint.amp.ownership import Owned, owned_modules
+from amplint.amp.scaling import ScalerUse, scaler_uses
+from amplint.code.dataflow import constant_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite
+from amplint.code.module import Function
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
-from amplint.values.provenance import Origin
+from amplint.values.assumptions import Assumptions
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import Condition, Origin, same_call
 from amplint.view import FileView
 
 RULE = Rule(
@@ -120,8 +121,7 @@ FSDP = frozenset(
 )
 
 MESSAGE = (
-    "a plain GradScaler sees one shard (FSDP on line {row}): after an overflow the ranks "
-    "drift apart"
+    "a plain GradScaler sees one shard (FSDP on {place}): after an overflow the ranks drift apart"
 )
 HELP = (
     "use `ShardedGradScaler` of `torch.distributed.fsdp.sharded_grad_scaler` for the sharded model"
@@ -129,86 +129,98 @@ HELP = (
 
 
 def check(view: FileView) -> Iterator[Finding]:
-    """Report each plain scaler that steps a model of the same file under FSDP1."""
-    wraps = [site for site in view.module.calls if site.dotted in FSDP]
-    if not wraps or "ShardedGradScaler" in view.module.source:
-        return
-    for built in view.roles.constructions:
-        if built.dotted not in GRAD_SCALERS or not _stepping(view, built):
+    """Report each plain scaler that steps a model under FSDP1, whatever file shards it."""
+    seen: set[ast.AST] = set()
+    for use in scaler_uses(view, "step"):
+        built = use.built
+        if built.expression in seen or not _is_plain(built) or _has_sharded(view, use):
             continue
-        if not is_off(view, built.call, built.function):
-            beside = [site for site in wraps if site.function is built.function]
-            met = (site for site in beside or wraps if not _exclusive(built, site))
-            held = (site for site in met if _steps_what_is_sharded(view, built, site))
-            wrap = next((site for site in held if not _comes_late(view, built, site)), None)
-            if wrap is not None:
-                step = view.step(wrap.node, view.module, "the model is sharded here")
-                message = MESSAGE.format(row=wrap.node.lineno)
-                rests = (
-                    links.proved("object", built.call, "is the gradient scaler"),
-                    Link("effect", Standing.LIBRARY, view.source_of(wrap.node.func), "shards"),
-                    links.proved("identity", built.call, "steps the sharded model"),
-                )
-                yield view.finding(RULE, built.call, message, HELP, path=(step,), links=rests)
+        wrap = next(_wraps(view, use), None)
+        if wrap is not None:
+            seen.add(built.expression)
+            yield _finding(view, use, wrap)
 
 
-def _stepping(view: FileView, built: ScalerConstruction) -> list[CallSite]:
-    """The `step` calls of a scaler."""
-    named = (site for site in scaler_calls(view, "step") if receiver(site.node) == built.target)
-    return [site for site in named if _may_be(view, site, built)]
-
-
-def _may_be(view: FileView, site: CallSite, built: ScalerConstruction) -> bool:
-    """Whether a scaler that is called under the same name may be the one that is built here."""
-    assert isinstance(site.node.func, ast.Attribute)
-    found = view.values.origins.of(site.node.func.value, site.function)
-    return not found.complete or any(item.expression is built.call for item in found.origins)
-
-
-def _steps_what_is_sharded(view: FileView, built: ScalerConstruction, wrap: CallSite) -> bool:
-    """Whether an optimizer that a scaler steps holds parameters of the model that is wrapped."""
-    return any(
-        _is_wrapped(view, owned.module, wrap)
-        for site in _stepping(view, built)
-        for optimizer in site.node.args[:1]
-        for owned in owned_modules(view, optimizer, site.function)
+def _finding(view: FileView, use: ScalerUse, wrap: Origin) -> Finding:
+    built, shards = use.built.expression, wrap.expression
+    assert isinstance(shards, ast.Call)
+    place = f"line {shards.lineno}"
+    if wrap.function.module is not view.module:
+        place += f" of `{wrap.function.module.filename.rpartition('/')[2]}`"
+    steps = [view.step(shards, wrap.function.module, "the model is sharded here")]
+    if use.built.function.module is not view.module:
+        steps.append(view.step(built, use.built.function.module, "the scaler is built here"))
+    rests = (
+        links.proved("object", built, "is the gradient scaler"),
+        Link("effect", Standing.LIBRARY, ast.unparse(shards.func), "shards"),
+        links.proved("identity", built, "steps the sharded model"),
+        *links.chosen(view, wrap.conditions),
     )
+    message = MESSAGE.format(place=place)
+    return view.finding(RULE, _anchor(view, use), message, HELP, path=tuple(steps), links=rests)
 
 
-def _is_wrapped(view: FileView, module: Origin, wrap: CallSite) -> bool:
-    """Whether a module is what a call gives, or, by its name there, what the call is given."""
-    if module.expression is wrap.node:
-        return True
-    found = view.values.origins.of(module.expression, module.function, module.activation)
-    if any(origin.expression is wrap.node for origin in found.origins):
-        return True
+def _anchor(view: FileView, use: ScalerUse) -> ast.AST:
+    """The constructor call, or else the call of this file that it comes from, or the step."""
+    if use.built.function.module is view.module:
+        return use.built.expression
+    came = (step.node for step in use.built.steps if step.module is view.module)
+    return next(came, use.site.node)
+
+
+def _is_plain(built: Origin) -> bool:
+    assert isinstance(built.expression, ast.Call)
+    return built.function.module.resolve(built.expression.func) in GRAD_SCALERS
+
+
+def _has_sharded(view: FileView, use: ScalerUse) -> bool:
+    """Whether the scaler of a call may be another one, made for shards."""
+    return any(other.site is use.site and not _is_plain(other.built) for other in view.once(_steps))
+
+
+def _steps(view: FileView) -> tuple[ScalerUse, ...]:
+    return tuple(scaler_uses(view, "step"))
+
+
+def _wraps(view: FileView, use: ScalerUse) -> Iterator[Origin]:
+    """The calls that shard what a scaler steps, where that scaler is built and on."""
+    for optimizer in use.site.node.args[:1]:
+        for owned in owned_modules(view, optimizer, use.site.function):
+            if same_call(use.built, owned.optimizer):
+                for wrap in (*_before(view, owned), *_in_place(owned)):
+                    if _meets(view, use, owned, wrap):
+                        yield wrap
+
+
+def _before(view: FileView, owned: Owned) -> Iterator[Origin]:
+    """The calls that gave the module whose parameters the optimizer was built from."""
+    module = owned.module
+    for origin in view.values.origins.aliases(
+        module.expression, module.function, module.activation
+    ):
+        if _shards(origin.expression, origin.function):
+            yield origin.then(module.firmness, (), module.conditions)
+
+
+def _in_place(owned: Owned) -> Iterator[Origin]:
+    """The calls in the same function that shard it later, and keep its parameters."""
+    module = owned.module
     path = path_text(module.expression)
-    given = [path_text(argument) for argument in wrap.node.args[:1]]
-    return module.function is wrap.function and path is not None and path in given
+    layout = layout_of(module.function)
+    for node in layout.nodes:
+        if not isinstance(node, ast.Call) or not _shards(node, module.function):
+            continue
+        if path is None or path not in [path_text(given) for given in node.args[:1]]:
+            continue
+        if _keeps_parameters(node):
+            conditions = (*conditions_at(node, module.function), *module.conditions)
+            yield module.at(node, module.function, module.activation).then(
+                module.firmness, (), conditions
+            )
 
 
-def _comes_late(view: FileView, built: ScalerConstruction, wrap: CallSite) -> bool:
-    """Whether the optimizers that a scaler steps hold none of the sharded parameters.
-
-    They were built before, from parameters that the wrapping flattens away: the first step raises.
-    """
-    if _keeps_parameters(wrap.node):
-        return False
-    layout = layout_of(wrap.function)
-    makers = [
-        origin
-        for site in _stepping(view, built)
-        for optimizer in site.node.args[:1]
-        for origin in view.values.origins.aliases(optimizer, site.function)
-        if isinstance(origin.expression, ast.Call)
-    ]
-    return bool(makers) and all(
-        maker.function is wrap.function
-        and wrap.node in layout
-        and maker.expression in layout
-        and layout.before(maker.expression, wrap.node)
-        for maker in makers
-    )
+def _shards(node: ast.expr, function: Function) -> bool:
+    return isinstance(node, ast.Call) and function.module.resolve(node.func) in FSDP
 
 
 def _keeps_parameters(wrap: ast.Call) -> bool:
@@ -219,11 +231,35 @@ def _keeps_parameters(wrap: ast.Call) -> bool:
     )
 
 
-def _exclusive(built: ScalerConstruction, wrap: CallSite) -> bool:
-    """Whether a run that wraps the model cannot build this scaler, as far as branches tell."""
-    layout = layout_of(built.function)
-    if built.call not in layout:
+def _meets(view: FileView, use: ScalerUse, owned: Owned, wrap: Origin) -> bool:
+    """Whether a run that shards the model steps it with this scaler, switched on."""
+    facts = Assumptions.of(view.values, wrap.conditions)
+    guards = [
+        *use.built.conditions,
+        *owned.optimizer.conditions,
+        *conditions_at(use.site.node, use.site.function),
+    ]
+    answers = [_passes(facts, guard) for guard in guards]
+    answers.append(_is_on(view, use, owned, facts))
+    if False in answers:
+        return False
+    # Two switches in two functions, which nothing ties, may exclude each other.
+    return None not in answers or not wrap.conditions or wrap.function is use.built.function
+
+
+def _passes(facts: Assumptions, guard: Condition) -> bool | None:
+    answer = facts.decides(guard.test, guard.function)
+    return None if answer is None else answer is guard.side
+
+
+def _is_on(view: FileView, use: ScalerUse, owned: Owned, facts: Assumptions) -> bool | None:
+    """Whether the scaler is enabled where it steps this optimizer; None where that is open."""
+    if use.enabled is None:
         return True
-    if wrap.function is built.function and wrap.node in layout:
-        return layout.exclusive(built.call, wrap.node)
-    return any(isinstance(node, ast.If) for node in layout.ancestors(built.call))
+    answer = facts.decides(use.enabled, use.built.function)
+    if answer is not None:
+        return answer
+    possible = view.values.of(use.enabled, use.built.function, use.built.activation)
+    met = [value for value in possible.values if same_call(value.origin, owned.optimizer)]
+    may_be = any(value.content for value in met) or not possible.complete
+    return None if may_be else False
