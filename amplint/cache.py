@@ -144,15 +144,17 @@ class Cache:
             return ""
         return os.path.join(self.folder, amplint.__version__, f"index-{code_digest()[:16]}")
 
-    def key(self, filename: str, path: str, data: bytes) -> str:
+    def key(self, filename: str, path: str, data: bytes, folder: str = "") -> str:
         """What identifies the result of a file: 64 hexadecimal digits.
 
         Args:
             filename: as findings print it.
             path: where it lies on disk.
             data: its content.
+            folder: the checked folder that holds it, "" if it was named itself.
         """
-        parts = (self._run, filename, os.path.realpath(path), hashlib.sha256(data).hexdigest())
+        digest, checked = hashlib.sha256(data).hexdigest(), folder and os.path.realpath(folder)
+        parts = (self._run, filename, os.path.realpath(path), digest, checked)
         return hashlib.sha256(_dumped(parts)).hexdigest()
 
     @functools.cached_property

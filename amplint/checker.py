@@ -197,10 +197,10 @@ class _Preparation:
         if found.path == STDIN:
             return self._task(source, self._settings.stdin_filename or found.filename)
         if self._cache is None:
-            return self._task(source, found.path, found.path, plain=plain)
-        key = self._cache.key(found.filename, found.path, data)
+            return self._task(source, found.path, found, plain=plain)
+        key = self._cache.key(found.filename, found.path, data, found.folder)
         known = self._cache.get(key, plain=plain)
-        return known or self._task(source, found.path, found.path, key, plain=plain)
+        return known or self._task(source, found.path, found, key, plain=plain)
 
     def _read(self, found: Discovered) -> bytes:
         if found.path != STDIN:
@@ -210,9 +210,17 @@ class _Preparation:
         return self._stdin
 
     def _task(
-        self, source: SourceFile, name: str, path: str = "", key: str = "", *, plain: bool = False
+        self,
+        source: SourceFile,
+        name: str,
+        found: Discovered | None = None,
+        key: str = "",
+        *,
+        plain: bool = False,
     ) -> Task:
+        """The task of a file, or of standard input, which lies nowhere."""
         settings = self._settings
+        path = found.path if found is not None else ""
         return Task(
             source,
             self._selection.codes_for(name),
@@ -223,6 +231,7 @@ class _Preparation:
             settings.src if path else (),
             settings.target_torch,
             self._cache.indexes if self._cache is not None and path else "",
+            found.folder if found is not None else "",
             plain,
             settings.wants_edits,
         )

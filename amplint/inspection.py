@@ -42,6 +42,7 @@ class Task:
         src: further folders of the project that hold top-level packages.
         target_torch: versions of torch to judge by; None asks the project's requirements.
         index: the folder with indexes of projects, "" for none.
+        checked: the folder through which the file was found, "" for none.
         plain: no word of AMP stands in it: it counts only if it imports a file with one.
         codes: of the rules to run.
         edits: whether the edits of fixes are wanted.
@@ -57,6 +58,7 @@ class Task:
     src: tuple[str, ...] = ()
     target_torch: str | None = None
     index: str = ""
+    checked: str = ""
     plain: bool = False
     edits: bool = False
 
@@ -137,7 +139,7 @@ def _inspect(task: Task, *, deep: bool = False) -> FileResult:
     suppressions = collect(source.text)
     if suppressions.whole_file:
         return FileResult(source.filename)
-    project = Project(task.root, task.src, task.target_torch, task.index)
+    project = Project(task.root, task.src, task.target_torch, task.index, task.checked)
     try:
         view = view_of(source.filename, source.text, tree, path=task.path, project=project)
         view.wants_edits = task.edits

@@ -527,6 +527,53 @@ def test_the_project_root_decides_where_imports_are_found(tmp_path: Path) -> Non
     assert [finding.code for finding in known.findings] == ["AMP105"]
 
 
+#: Clips gradients that nobody has unscaled, and the file of another folder that scaled them.
+APART = {
+    "engine/loop.py": """\
+import torch
+
+
+def finish(scaler, optimizer, model):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "apps/main.py": """\
+import torch
+
+from engine.loop import finish
+
+scaler = torch.amp.GradScaler("cuda")
+
+
+def train(model, loader, optimizer):
+    for batch in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(batch).mean()).backward()
+        finish(scaler, optimizer, model)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("checked", "mark", "expected"),
+    [
+        (".", "", ["AMP110"]),
+        ("apps/main.py", "", []),  # named by itself, it has the folder around it
+        (".", "apps/setup.py", []),  # a project of its own, which has no other folder
+    ],
+)
+def test_without_a_project_file_the_checked_folder_is_the_project(
+    checked: str, mark: str, expected: list[str], tmp_path: Path
+) -> None:
+    for name, text in (*APART.items(), *([(mark, "")] if mark else [])):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    report = check_paths([str(tmp_path / checked)], SETTINGS)
+    assert [finding.code for finding in report.findings] == expected
+
+
 @pytest.mark.parametrize("most", [1, 5_000])
 def test_a_project_too_large_to_look_for_callers_is_not_accused(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,31 @@ def check(*arguments: str, seconds: int = 10) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+# -- what depends on itself ----------------------------------------------------------------------
+
+
+def test_names_that_depend_on_each_other(folder: Path) -> None:
+    """Whether a name holds gradients is asked once, not along every path between thirty names."""
+    names = [f"v{number}" for number in range(30)]
+    bound = "".join(
+        f"        {name} = helper({', '.join(names[max(0, at - 4) : at + 5])})\n"
+        for at, name in enumerate(names)
+    )
+    nested = "helper(" * 60 + "v3" + ")" * 60
+    (folder / "train.py").write_text(
+        "import math\nimport torch\n\n\n"
+        "def helper(*values):\n    return sum(values)\n\n\n"
+        "def train(model, loader, optimizer):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        "    for batch in loader:\n"
+        "        scaler.scale(model(batch)).backward()\n"
+        f"{bound}        if math.isinf(v29) or math.isnan({nested}):\n"
+        "            raise RuntimeError('diverged')\n"
+        "        scaler.step(optimizer)\n        scaler.update()\n        optimizer.zero_grad()\n"
+    )
+    assert check()[0] in (0, 1)
+
+
 # -- what is no regular file -------------------------------------------------------------------
 
 

@@ -43,6 +43,8 @@ class Project:
         src: folders that hold top-level packages, besides `src`, relative to the root.
         target_torch: versions of torch that the project runs on; None asks its requirements.
         index: the folder with indexes of projects, "" for none.
+        checked: the folder that is checked, "" for none: it is the project of the files in it
+            that no project file stands above.
 
     Attributes:
         lookups: everything that was asked of the file system.
@@ -54,8 +56,10 @@ class Project:
         src: tuple[str, ...] = (),
         target_torch: str | None = None,
         index: str = "",
+        checked: str = "",
     ) -> None:
         self._root = os.path.realpath(root) if root else None
+        self._checked = os.path.realpath(checked) if checked else ""
         self._src = src
         self.target_torch = target_torch
         self.lookups = Lookups(index)
@@ -71,7 +75,7 @@ class Project:
 
     def another(self) -> Project:
         """Another project around the same files, for a checked file in another form."""
-        other = Project(self._root, self._src, self.target_torch)
+        other = Project(self._root, self._src, self.target_torch, checked=self._checked)
         other.lookups = self.lookups
         return other
 
@@ -502,15 +506,22 @@ class Project:
         return folder
 
     def _project_root(self, folder: str) -> str:
-        """The nearest folder upwards that holds a project file; the folder itself if none does."""
+        """The nearest folder upwards that holds a project file.
+
+        If none does, the checked folder that the folder lies in, else the folder itself.
+        """
         current = folder
         while True:
             if any(self.lookups.exists(os.path.join(current, mark)) for mark in _PROJECT_MARKS):
                 return current
             parent = os.path.dirname(current)
             if parent == current:
-                return folder
+                return self._checked if self._is_checked(folder) else folder
             current = parent
+
+    def _is_checked(self, folder: str) -> bool:
+        checked = self._checked
+        return bool(checked) and (folder == checked or folder.startswith(checked + os.sep))
 
 
 @lru_cache(maxsize=_SHARED)

@@ -119,6 +119,7 @@ def _task(
         settings.project_root,
         settings.src,
         settings.target_torch,
+        checked="" if is_stdin else found.folder,
     )
     # Notices that nobody selected are no reason against a fix.
     on = frozenset(TABLE) - {UNREADABLE} - selection.off_by_default

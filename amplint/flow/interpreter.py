@@ -30,7 +30,7 @@ from amplint.flow.program import Program
 from amplint.flow.raising import catches
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
-from amplint.flow.state import EVERY, NO_GUARDS, Guards, State
+from amplint.flow.state import EVERY, Guards, State
 from amplint.flow.values import NONE, kind_of
 from amplint.flow.witness import steps_of
 
@@ -470,21 +470,19 @@ class Interpreter(Assignments):
             caught = [state for raises, state in raised if catches(handler, raises) is True]
             raised = [item for item in raised if catches(handler, item[0]) is False]
             if caught:
-                result = self.block(handler.body, merge(caught, NO_GUARDS), frame)
+                result = self.block(handler.body, self._merge(caught, frame), frame)
                 outcome.absorb(result)
                 normal = normal + result.normal
             # Where else the body raised is unknown, so a handler knows no typestate.
             confused = [state.copy() for state in (*states, *body.normal)]
             for state in confused:
                 self.transitions.havoc(state)
-            result = self.block(handler.body, merge(confused, NO_GUARDS), frame)
+            result = self.block(handler.body, self._merge(confused, frame), frame)
             outcome.absorb(result)
             normal = normal + result.normal
         outcome.raises += raised if not node.finalbody else []
         if node.finalbody and normal:
-            result = self.block(
-                node.finalbody, merge(normal, self.program.slice(frame.function).guards), frame
-            )
+            result = self.block(node.finalbody, self._merge(normal, frame), frame)
             outcome.absorb(result)
             normal = result.normal
         outcome.normal = normal

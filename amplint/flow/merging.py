@@ -19,6 +19,8 @@ from amplint.flow.values import Value, is_truthy, kind_of
 #: More states than this at one point are widened: guard values leave the key first.
 STATE_LIMIT = 64
 
+#: Kinds of facts about several conditions at once.
+_COMPOUND = frozenset({"and", "or"})
 #: Kinds of values that decide tests of their place by themselves.
 _PLAIN = frozenset({"const", "none"})
 
@@ -106,7 +108,29 @@ def _join(group: list[State], guards: Guards | None = None) -> State:
         if other.values != values:
             values = _common_values(one, other)
     shortest = min(group, key=lambda state: state.length)
-    return State(dict(first.typestate), dict(values), dict(facts), shortest.trail)
+    joined = dict(facts)
+    joined.update(_common_compounds(group, facts))
+    return State(dict(first.typestate), dict(values), joined, shortest.trail)
+
+
+def _common_compounds(
+    group: list[State], kept: Mapping[tuple, bool]
+) -> Iterator[tuple[tuple, bool]]:
+    """Tests of several conditions that all states agree on, whatever each of them knows it by.
+
+    `half and device == "cuda"` is false where half is, and where the device is "cpu": two states
+    at a time share neither, and one that was asked the whole test comes too late.
+    """
+    asked = {
+        item: None for state in group for item in state.facts.items() if item[0][0] in _COMPOUND
+    }
+    for fact, truth in asked:
+        formula = (fact[0], tuple(fact[1]))
+        if fact not in kept and all(
+            state.facts.get(fact) is truth or evaluate(formula, state, joined=False) is truth
+            for state in group
+        ):
+            yield fact, truth
 
 
 def widen(states: list[State]) -> State:
