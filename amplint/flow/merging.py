@@ -121,16 +121,55 @@ def _common_compounds(
     `half and device == "cuda"` is false where half is, and where the device is "cpu": two states
     at a time share neither, and one that was asked the whole test comes too late.
     """
-    asked = {
-        item: None for state in group for item in state.facts.items() if item[0][0] in _COMPOUND
-    }
+    known = [[item for item in state.facts.items() if item[0][0] in _COMPOUND] for state in group]
+    if not any(known):
+        return
+    held = [_places_held(state) for state in group]
+    asked: dict[tuple[tuple, bool], None] = {}
+    for facts, places in zip(known, held, strict=True):
+        names = _lost_names(places, group) if facts else {}
+        for fact, truth in facts:
+            asked[fact, truth] = None
+            asked[(fact[0], frozenset(_renamed(part, names) for part in fact[1])), truth] = None
     for fact, truth in asked:
-        formula = (fact[0], tuple(fact[1]))
         if fact not in kept and all(
-            state.facts.get(fact) is truth or evaluate(formula, state, joined=False) is truth
-            for state in group
+            state.facts.get(fact) is truth or _by_held(fact, state, places) is truth
+            for state, places in zip(group, held, strict=True)
         ):
             yield fact, truth
+
+
+def _by_held(fact: tuple, state: State, places: Mapping[str, str]) -> bool | None:
+    """The truth of a test in a state, by what the places in it are other names of."""
+    formula = (fact[0], tuple(_renamed(part, places) for part in fact[1]))
+    return evaluate(formula, state, joined=False)
+
+
+def _places_held(state: State) -> dict[str, str]:
+    """Names of other places -> these places."""
+    return {name: value[1] for name, value in state.values.items() if kind_of(value) == "path"}  # type: ignore[index]
+
+
+def _lost_names(places: Mapping[str, str], group: list[State]) -> dict[str, str]:
+    """Places -> their other names in one state, which others of the group bind differently.
+
+    A caller's `args.device` is `device` here; where that was assigned, it is something else.
+    """
+    return {
+        place: name
+        for name, place in places.items()
+        if any(one.values.get(name) != ("path", place) for one in group)
+    }
+
+
+def _renamed(formula: tuple[Any, ...], names: Mapping[str, str]) -> tuple[Any, ...]:
+    if formula[0] == "not":
+        return ("not", _renamed(formula[1], names))
+    if formula[0] in _COMPOUND:
+        return (formula[0], tuple(_renamed(part, names) for part in formula[1]))
+    if formula[0] in ABOUT_PLACES and formula[1] in names:
+        return (formula[0], names[formula[1]], *formula[2:])
+    return formula
 
 
 def widen(states: list[State]) -> State:

@@ -28,8 +28,6 @@ from amplint.code.tree import children
 BACKWARDS = frozenset(("backward", "manual_backward", "autograd_backward"))
 #: Methods that put what they are given into a container.
 FILLING = frozenset(("append", "appendleft", "extend", "insert"))
-#: Methods that change what their object is known to be connected to.
-CHANGING = FILLING | {"detach_"}
 #: Statements that hold others; of each the fields that it evaluates itself.
 _HEADERS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.If: ("test",),
@@ -201,6 +199,16 @@ def _parts_of(function: Function) -> list[_Part]:
     return list(_Reader(function).parts(function.body, ()))
 
 
+def is_in_place(name: str) -> bool:
+    """Whether a method writes its result into its tensor: torch's names for these end in `_`."""
+    return name.endswith("_") and not name.endswith("__")
+
+
+def written_to(call: ast.Call) -> ast.expr | None:
+    """The tensor that a call of torch writes its result into: `torch.add(a, b, out=total)`."""
+    return next((item.value for item in call.keywords if item.arg == "out"), None)
+
+
 class _Reader:
     """Reads the statements of one function."""
 
@@ -235,13 +243,17 @@ class _Reader:
             if isinstance(node, ast.Call):
                 calls = True
                 backward = backward or last_name(node.func) in BACKWARDS
+                target = written_to(node)
+                if target is not None:
+                    binds.add(self._place(target))
                 if isinstance(node.func, ast.Name):
                     called.add(node.func.id)
                     pending += [*node.args, *node.keywords]
                     continue
                 changed = _SELF if is_on_self(node) else self._place(node.func)
                 reads.add(changed)
-                if is_on_self(node) or last_name(node.func) in CHANGING:
+                name = last_name(node.func)
+                if is_on_self(node) or name in FILLING or is_in_place(name):
                     binds.add(changed)
             elif isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
                 place = self._place(node)

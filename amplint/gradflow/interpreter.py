@@ -24,8 +24,10 @@ from amplint.gradflow.bearing import (
     bearing_near,
     bearing_of_callee,
     bearing_of_entry,
+    is_in_place,
     is_on_self,
     place_of,
+    written_to,
 )
 from amplint.gradflow.modes import ON, asks_for_gradients, decorated, makes_leaf, switched
 from amplint.gradflow.values import (
@@ -445,7 +447,9 @@ class Interpreter:
     def _module_call(self, node: ast.Call, root: Root, given: list[Value], frame: Frame) -> Value:
         """A call of a module, or of one of its methods."""
         name = last_name(node.func)
-        if name in ("parameters", "state_dict", "named_parameters", "train", "eval", "zero_grad"):
+        if name in ("parameters", "named_parameters"):
+            return flow_of(NOTHING).with_root(root.name)
+        if name in ("state_dict", "train", "eval", "zero_grad"):
             return NOTHING
         found = union(given).with_root(root.name)
         callee = self.objects.callee(node, frame.function)
@@ -519,7 +523,11 @@ class Interpreter:
         parts = [*given, *([receiver] if receiver is not None else [])]
         if self._has_parameters(node, dotted, receiver, frame):
             parts.append(COMPUTED)
-        return self._operation(parts, frame)
+        result = self._operation(parts, frame)
+        target = _written(node, receiver)
+        if target is not None:  # a part of it may stay what it was
+            _hold(target, join(frame.values.get(target), result), frame)
+        return result
 
     def _has_parameters(
         self, node: ast.Call, dotted: str | None, receiver: Value | None, frame: Frame
@@ -555,6 +563,15 @@ def _sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
         elif item.kind is Kind.WORDS:
             found[item.name] = (*bound.words.values(), *found.get(item.name, ()))
     return {name: found.get(name, ()) for name in parameters(callee) if name != bound.receiver}
+
+
+def _written(call: ast.Call, receiver: Value | None) -> str | None:
+    """The path of the tensor that a call writes its result into, if it does."""
+    target = written_to(call)
+    if target is None and isinstance(receiver, Flow) and is_in_place(last_name(call.func)):
+        assert isinstance(call.func, ast.Attribute)
+        target = call.func.value
+    return path_text(target) if target is not None else None
 
 
 def _hold(path: str, value: Value, frame: Frame) -> None:
