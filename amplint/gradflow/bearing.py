@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from amplint.code.dataflow import root_of
+from amplint.code.dataflow import arguments, root_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Function
 from amplint.code.statements import blocks_of
@@ -248,6 +248,8 @@ class _Reader:
                     binds.add(self._place(target))
                 if isinstance(node.func, ast.Name):
                     called.add(node.func.id)
+                    if isinstance(statement, ast.Expr):  # it may write into what it is given
+                        binds.update(map(self._place, arguments(node)))
                     pending += [*node.args, *node.keywords]
                     continue
                 changed = _SELF if is_on_self(node) else self._place(node.func)

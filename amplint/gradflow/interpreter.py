@@ -111,6 +111,7 @@ class Frame:
         mode: the block that switches gradients off here, None where they are on.
         calls: the calls that lead here.
         returned: the joined values of the return statements so far.
+        written: paths of the tensors that a call has written into.
     """
 
     function: Function
@@ -119,6 +120,7 @@ class Frame:
     mode: Block | None = None
     calls: tuple[tuple[ast.Call, Function], ...] = ()
     returned: Value | None = None
+    written: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -490,6 +492,10 @@ class Interpreter:
         self._block(callee.body, inner)
         if shares_self:
             frame.values.update(_own(inner.values))
+        for word, argument in bound.given.items():
+            path = path_text(argument)
+            if path is not None and word in inner.written:
+                _write(path, flow_of(inner.values.get(word, NOTHING)), frame)
         result = inner.returned if inner.returned is not None else NOTHING
         return cut_all(result, mode) if mode is not None else result
 
@@ -525,8 +531,8 @@ class Interpreter:
             parts.append(COMPUTED)
         result = self._operation(parts, frame)
         target = _written(node, receiver)
-        if target is not None:  # a part of it may stay what it was
-            _hold(target, join(frame.values.get(target), result), frame)
+        if target is not None:
+            _write(target, result, frame)
         return result
 
     def _has_parameters(
@@ -572,6 +578,12 @@ def _written(call: ast.Call, receiver: Value | None) -> str | None:
         assert isinstance(call.func, ast.Attribute)
         target = call.func.value
     return path_text(target) if target is not None else None
+
+
+def _write(path: str, value: Value, frame: Frame) -> None:
+    """Note that a call has written into a tensor, a part of which may stay what it was."""
+    _hold(path, join(frame.values.get(path), value), frame)
+    frame.written.add(path)
 
 
 def _hold(path: str, value: Value, frame: Frame) -> None:
