@@ -14,7 +14,6 @@ import contextlib
 import importlib
 import sys
 import types
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -131,8 +130,7 @@ class Namespace(dict):  # type: ignore[type-arg]
 
     def _run(self, index: int, effects: bool = True) -> None:
         """Execute one statement; names that class bodies read are defined first."""
-        statement = self._source.statements[index]
-        for name in _names_read_now(statement):
+        for name in self._source.read_at_once(index):
             if name in self or name in BUILTIN_NAMES - self._source.bindings.keys():
                 continue
             if name in self._source.bindings or self._from_stars(name)[0]:
@@ -288,20 +286,3 @@ def _real(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return sys.modules.get(name)
-
-
-def _names_read_now(statement: ast.stmt) -> Iterator[str]:
-    """Names that executing the statement reads at once: not those in function bodies."""
-    queue: list[ast.AST] = [statement]
-    while queue:
-        node = queue.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            queue += [*node.decorator_list, *node.args.defaults]
-            queue += [default for default in node.args.kw_defaults if default is not None]
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
-        queue += [child for child in ast.iter_child_nodes(node) if child is not annotation]

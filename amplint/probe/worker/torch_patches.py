@@ -131,9 +131,10 @@ class Devices(TorchFunctionMode):
         if func is torch.device:
             return func(*args, **(kwargs or {}))  # code asks for its type
         kwargs = dict(kwargs or {})
-        refuses = current().refuses
-        if refuses is not None:
-            refuses(name, args, kwargs)
+        run = current()
+        run.torch_calls += 1
+        if run.refuses is not None:
+            run.refuses(name, args, kwargs)
         if self._virtual:
             if name in IDENTITIES and args:
                 return args[0]
