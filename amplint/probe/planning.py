@@ -472,7 +472,8 @@ class PlanBuilder:
     def _preferences(self, finding: Finding, domains: Iterable[Domain]) -> dict[str, Any]:
         """Values under which the path of the finding is taken, as far as its tests say so."""
         wanted: dict[str, Truth | Compared] = {}
-        for test, holds in (*self._assumptions(finding), *self._guards(finding)):
+        tests = (*self._assumptions(finding), *self._guards(finding), *self._switches())
+        for test, holds in tests:
             for path, value in demands(test, holds):
                 wanted.setdefault(path, value)
         chosen: dict[str, Any] = {
@@ -494,6 +495,13 @@ class PlanBuilder:
                 continue
             with contextlib.suppress(SyntaxError):  # Python does not read all that it unparses
                 yield ast.parse(step.subject, mode="eval").body, step.holds
+
+    def _switches(self) -> Iterator[tuple[ast.expr, bool]]:
+        """What enables the regions and scalers of the file: where they are off, little is wrong."""
+        for site in self.view.module.calls:
+            for keyword in site.node.keywords:
+                if keyword.arg == "enabled":
+                    yield keyword.value, True
 
     def _guards(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
         """The tests of the `if` statements around the finding."""

@@ -36,6 +36,12 @@ class Namespace(dict):  # type: ignore[type-arg]
         self._done: set[int] = set()
         #: Of these, statements whose calls a script still has to make.
         self._without_effects: set[int] = set()
+        #: Names that are being looked for in modules whose names come with `*`: these may come
+        #: with the names of this one.
+        self._sought: set[str] = set()
+        #: Names whose statements are being executed: what these import by the name of this
+        #: module lies beside it.
+        self.defining: set[str] = set()
         self["__builtins__"] = loader.user_builtins(self)
         self["__name__"] = source.name
         self["__file__"] = source.filename
@@ -50,13 +56,17 @@ class Namespace(dict):  # type: ignore[type-arg]
 
     def define(self, name: str) -> Any:
         """Execute what binds `name`, and return its value; a stand-in where that fails."""
-        for index in self._source.bindings.get(name, ()):
-            self._execute(index)
-        if name in self:
-            return dict.__getitem__(self, name)
-        found, value = self._from_stars(name)
-        if not found:
-            value = self._conditional(name)
+        self.defining.add(name)
+        try:
+            for index in self._source.bindings.get(name, ()):
+                self._execute(index)
+            if name in self:
+                return dict.__getitem__(self, name)
+            found, value = self._from_stars(name)
+            if not found:
+                value = self._conditional(name)
+        finally:
+            self.defining.discard(name)
         self[name] = value
         return value
 
@@ -143,8 +153,15 @@ class Namespace(dict):  # type: ignore[type-arg]
         exec(code, self)  # noqa: S102 -- running it is the probe's purpose
 
     def _from_stars(self, name: str) -> tuple[bool, Any]:
-        if name.startswith("_"):
+        if name.startswith("_") or name in self._sought:
             return False, None
+        self._sought.add(name)
+        try:
+            return self._from_any_star(name)
+        finally:
+            self._sought.discard(name)
+
+    def _from_any_star(self, name: str) -> tuple[bool, Any]:
         for star in self._source.stars:
             module = self._loader.import_module(
                 star.module or "", self._source.filename, star.level
@@ -186,8 +203,9 @@ class UserModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self._amp_has(name):
-            return self._amp_names[name]
+        names = self._amp_names
+        if self._amp_has(name) and name not in names.defining:
+            return names[name]
         inner = self._amp_loader.run.project.below(self._amp_place, name)
         if inner is not None:
             return self._amp_loader.user_module(inner, f"{self.__name__}.{name}")

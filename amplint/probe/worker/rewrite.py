@@ -31,6 +31,7 @@ ASSERTED = "__amplint_asserted__"
 RESULT = "result"
 CONTAINS = "__amplint_contains__"
 MERGED = "__amplint_merged__"
+MEMBERS = "__amplint_members__"
 
 SIMPLE = (
     ast.Expr,
@@ -113,6 +114,13 @@ class Rewriter(ast.NodeTransformer):
         elif isinstance(node.value, (ast.Dict, ast.Call)) and path_of(node.slice):
             return _located(_call(ITEM, [node.value, node.slice]), node)
         return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`x.__dict__`, which no stand-in has, asks a helper."""
+        self.generic_visit(node)
+        if node.attr != "__dict__" or not isinstance(node.ctx, ast.Load):
+            return node
+        return _located(_call(MEMBERS, [node.value]), node)
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         """`{**batch, **output}` has whatever keys are asked of it, if one of them is unknown."""
@@ -308,11 +316,9 @@ def _is_plain(expression: ast.expr) -> bool:
 
 
 def _members_of(table: ast.expr) -> ast.expr | None:
-    """What `x.__dict__` and `vars(x)` are the members of."""
-    if isinstance(table, ast.Attribute) and table.attr == "__dict__":
-        return table.value
-    if isinstance(table, ast.Call) and path_of(table.func) == "vars" and len(table.args) == 1:
-        return table.args[0]
+    """What `vars(x)`, and the helper that `x.__dict__` has become, tell the members of."""
+    if isinstance(table, ast.Call) and len(table.args) == 1:
+        return table.args[0] if path_of(table.func) in ("vars", MEMBERS) else None
     return None
 
 

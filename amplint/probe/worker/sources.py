@@ -239,8 +239,8 @@ class Project:
             roots = parents + [str(parent) for parent in Path(self.checked).parents]
         for root in roots:
             found = self._below(root, dotted)
-            if found is not None and found != importer:
-                return found
+            if found is not None and (found != importer or found.endswith("/__init__.py")):
+                return found  # a package may import what lies beside its `__init__.py`
         return None
 
     def below(self, place: str, name: str) -> str | None:

@@ -93,6 +93,7 @@ def install(run: Run) -> None:
     _models()
     _layers()
     _initialisations()
+    _checkpoints()
     if run.request.assignment.get(SMALL):
         run.note("small-layers")
         small_layers.install()
@@ -103,6 +104,26 @@ def install(run: Run) -> None:
             refusals = banned.Refusals(run)
             refusals.install()
             run.refuses = refusals.called
+
+
+def _checkpoints() -> None:
+    """A forward that would be computed again in the backward is computed once: the graph and its
+    gradients are the same, and inputs that the probe invented need none."""
+    replace(torch.utils.checkpoint, "checkpoint", _checkpoint)
+
+
+def _checkpoint(
+    function: Any,
+    *args: Any,
+    use_reentrant: Any = None,
+    context_fn: Any = None,
+    determinism_check: Any = None,
+    preserve_rng_state: Any = None,
+    debug: Any = None,
+    early_stop: Any = None,
+    **kwargs: Any,
+) -> Any:
+    return function(*args, **kwargs)
 
 
 def watched() -> dict[tuple[str, str], Any]:
