@@ -21,7 +21,7 @@ from amplint.code.layout import LOOPS
 from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.code.statements import blocks_of, expressions_of
 from amplint.findings import Finding
-from amplint.probe.byhand import first_touch, is_by_hand
+from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
@@ -49,8 +49,6 @@ OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "schedule
 
 #: Tests whether something is finite, and functions that make them, in the path of a finding.
 _FINITE = re.compile(r"nan|finite|isinf|infinite", re.IGNORECASE)
-#: The mark of such optimizers, and the setting `fused` as a keyword or a key.
-_SCALES_ITSELF = re.compile(r"_step_supports_amp_scaling|\bfused\b['\"]?\]?\s*[=:]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +191,7 @@ class PlanBuilder:
     @cached_property
     def may_scale_itself(self) -> bool:
         """Whether an optimizer may take the scale and divide by it: fused, or by declaration."""
-        return any(
-            _SCALES_ITSELF.search(module.source) is not None
-            for module, _ in self._imported(self.view.module)
-        )
+        return any(may_be_fused(module.tree) for module, _ in self._imported(self.view.module))
 
     @property
     def is_sparse(self) -> bool:

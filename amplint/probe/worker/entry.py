@@ -146,7 +146,7 @@ class Entry:
         Args:
             from_parameters: only those that become what a caller passes.
         """
-        names = set()
+        names: set[str] = set()
         for base in kind.__mro__:
             for name, function in vars(base).items():
                 code = getattr(function, "__code__", None)
