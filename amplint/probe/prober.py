@@ -179,30 +179,33 @@ class Prober:
         for limit, repairs in ROUNDS:
             known = list(cases)
             for entry in entries:
-                with budget.first(1.0 if cases or with_skips else SEARCHED):
-                    if budget.is_spent:
+                for repair, most, kept, done in (
+                    (False, limit, cases, searched),
+                    (True, repairs, with_skips, repaired),
+                ):
+                    if repair and any(_ends_well(plain) for _, plain in searched):
                         break
-                    planned = plans[entry] = plans.get(entry) or self._plan(finding, entry)
-                    if not (most := _bound(limit, planned, known)):
+                    with budget.first(1.0 if cases or with_skips else SEARCHED):
+                        if budget.is_spent:
+                            break
+                        planned = plans[entry] = plans.get(entry) or self._plan(finding, entry)
+                        bound = _bound(limit, planned, known)
+                        if not bound:
+                            break
+                        runs = most if repair else bound
+                        found = self._explore(planned, budget, judge, runs, repair=repair)
+                    done.append((planned, found))
+                    if found.shown is None:
                         continue
-                    exploration = self._explore(planned, budget, judge, most)
-                    searched.append((planned, exploration))
-                    found = [(exploration, cases)]
-                    if not any(_ends_well(plain) for _, plain in searched):
-                        again = self._explore(planned, budget, judge, repairs, repair=True)
-                        repaired.append((planned, again))
-                        found.append((again, with_skips))
-                for one, kept in found:
-                    if one.shown is None:
-                        continue
-                    case = self._weighed(_Case(planned, one, one.shown), finding, judge, budget)
+                    case = _Case(planned, found, found.shown)
+                    case = self._weighed(case, finding, judge, budget)
                     if case.is_confirmed:
                         return self._confirmed(case, budget)
                     kept.append(case)
             if all(exploration.exhausted for _, exploration in (*searched, *repaired)):
                 break
-        runs = [*searched, *repaired]
-        unconfirmed = self._unconfirmed([*cases, *with_skips], runs, finding.code, budget)
+        every = [*searched, *repaired]
+        unconfirmed = self._unconfirmed([*cases, *with_skips], every, finding.code, budget)
         return self._with_replay(unconfirmed, finding)
 
     def _plan(self, finding: Finding, entry: Function) -> Planned:

@@ -172,7 +172,7 @@ NUMBERS: tuple[tuple[re.Pattern[str], tuple[Any, ...]], ...] = (
     (
         re.compile(
             r"^d_?(model|ff|inner|hid\w*)$|(^|_)(dim|dims|hidden|width|channels|embd?|embed\w*)(_|\d*$)"
-            r"|hidden_size|embedding_size|feature_size",
+            r"|hidden_size|embedding_size|feature_size|vocab|n_?class|num_class|num_labels",
             re.IGNORECASE,
         ),
         (16, 8),
