@@ -23,6 +23,8 @@ _TELLING = frozenset(
         *("shape", "dtype", "device", "is_sparse", "numel", "size", "dim"),
     }
 )
+#: The mark of optimizers that do what a scaler would.
+_SCALES_ITSELF = "_step_supports_amp_scaling"
 #: Other names of the same tensor.
 _SAME = frozenset({"data", "detach"})
 #: Functions that only tell something about a tensor.
@@ -46,6 +48,36 @@ def is_by_hand(node: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
             for inner in ast.walk(target)
         )
     return False
+
+
+def may_be_fused(tree: ast.AST) -> bool:
+    """Whether an optimizer may take the scale and divide by it: by declaration, or by its setting
+    `fused`, an argument, an attribute, a key, or a name of a module or class.
+
+    What a function calls `fused` for itself reaches no optimizer under that name.
+    """
+    pending: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while pending:
+        node, is_local = pending.pop()
+        name = _set_name(node)
+        if name == _SCALES_ITSELF or (
+            name == "fused" and not (is_local and isinstance(node, ast.Name))
+        ):
+            return True
+        is_local = is_local or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        pending += [(child, is_local) for child in ast.iter_child_nodes(node)]
+    return False
+
+
+def _set_name(node: ast.AST) -> object:
+    """The name that a node gives a value, or may give one as a key."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.attr
+    if isinstance(node, ast.keyword):
+        return node.arg
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def first_touch(tree: ast.AST) -> int:

@@ -21,7 +21,7 @@ from amplint.code.layout import LOOPS
 from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.code.statements import blocks_of, expressions_of
 from amplint.findings import Finding
-from amplint.probe.byhand import first_touch, is_by_hand
+from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
@@ -49,8 +49,6 @@ OBJECTS = frozenset({"scaler", "optimizer", "model", "loss", "loader", "schedule
 
 #: Tests whether something is finite, and functions that make them, in the path of a finding.
 _FINITE = re.compile(r"nan|finite|isinf|infinite", re.IGNORECASE)
-#: The mark of such optimizers, and the setting `fused` as a keyword or a key.
-_SCALES_ITSELF = re.compile(r"_step_supports_amp_scaling|\bfused\b['\"]?\]?\s*[=:]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +191,7 @@ class PlanBuilder:
     @cached_property
     def may_scale_itself(self) -> bool:
         """Whether an optimizer may take the scale and divide by it: fused, or by declaration."""
-        return any(
-            _SCALES_ITSELF.search(module.source) is not None
-            for module, _ in self._imported(self.view.module)
-        )
+        return any(may_be_fused(module.tree) for module, _ in self._imported(self.view.module))
 
     @property
     def is_sparse(self) -> bool:
@@ -472,7 +467,8 @@ class PlanBuilder:
     def _preferences(self, finding: Finding, domains: Iterable[Domain]) -> dict[str, Any]:
         """Values under which the path of the finding is taken, as far as its tests say so."""
         wanted: dict[str, Truth | Compared] = {}
-        for test, holds in (*self._assumptions(finding), *self._guards(finding)):
+        tests = (*self._assumptions(finding), *self._guards(finding), *self._switches())
+        for test, holds in tests:
             for path, value in demands(test, holds):
                 wanted.setdefault(path, value)
         chosen: dict[str, Any] = {
@@ -494,6 +490,13 @@ class PlanBuilder:
                 continue
             with contextlib.suppress(SyntaxError):  # Python does not read all that it unparses
                 yield ast.parse(step.subject, mode="eval").body, step.holds
+
+    def _switches(self) -> Iterator[tuple[ast.expr, bool]]:
+        """What enables the regions and scalers of the file: where they are off, little is wrong."""
+        for site in self.view.module.calls:
+            for keyword in site.node.keywords:
+                if keyword.arg == "enabled":
+                    yield keyword.value, True
 
     def _guards(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
         """The tests of the `if` statements around the finding."""

@@ -48,6 +48,9 @@ from amplint.probe.verdicts import Judge, Shown
 #: reached the line. First in a short round, so that an entry that leads nowhere leaves some for
 #: its callers.
 ROUNDS = ((6, 4), (40, 30))
+#: The part of a finding's time in which something has to be shown; the rest is for what it
+#: depends on. What shows at all did so in the first tenth, in the middle of those confirmed.
+SEARCHED = 0.3
 #: Runs of an entry in which something has been shown with a doubt.
 DOUBTED_RUNS = 16
 #: Functions that are called for one finding.
@@ -176,29 +179,33 @@ class Prober:
         for limit, repairs in ROUNDS:
             known = list(cases)
             for entry in entries:
-                if budget.is_spent:
-                    break
-                planned = plans[entry] = plans.get(entry) or self._plan(finding, entry)
-                if not (most := _bound(limit, planned, known)):
-                    continue
-                exploration = self._explore(planned, budget, judge, most)
-                searched.append((planned, exploration))
-                found = [(exploration, cases)]
-                if not any(_ends_well(plain) for _, plain in searched):
-                    again = self._explore(planned, budget, judge, repairs, repair=True)
-                    repaired.append((planned, again))
-                    found.append((again, with_skips))
-                for one, kept in found:
-                    if one.shown is None:
+                for repair, most, kept, done in (
+                    (False, limit, cases, searched),
+                    (True, repairs, with_skips, repaired),
+                ):
+                    if repair and any(_ends_well(plain) for _, plain in searched):
+                        break
+                    with budget.first(1.0 if cases or with_skips else SEARCHED):
+                        if budget.is_spent:
+                            break
+                        planned = plans[entry] = plans.get(entry) or self._plan(finding, entry)
+                        bound = _bound(limit, planned, known)
+                        if not bound:
+                            break
+                        runs = most if repair else bound
+                        found = self._explore(planned, budget, judge, runs, repair=repair)
+                    done.append((planned, found))
+                    if found.shown is None:
                         continue
-                    case = self._weighed(_Case(planned, one, one.shown), finding, judge, budget)
+                    case = _Case(planned, found, found.shown)
+                    case = self._weighed(case, finding, judge, budget)
                     if case.is_confirmed:
                         return self._confirmed(case, budget)
                     kept.append(case)
-            if all(exploration.exhausted for _, exploration in searched):
+            if all(exploration.exhausted for _, exploration in (*searched, *repaired)):
                 break
-        runs = [*searched, *repaired]
-        unconfirmed = self._unconfirmed([*cases, *with_skips], runs, finding.code, budget)
+        every = [*searched, *repaired]
+        unconfirmed = self._unconfirmed([*cases, *with_skips], every, finding.code, budget)
         return self._with_replay(unconfirmed, finding)
 
     def _plan(self, finding: Finding, entry: Function) -> Planned:

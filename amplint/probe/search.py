@@ -58,7 +58,7 @@ class Budget:
     def __init__(self, runner: Runner, *, runs: int, seconds: float) -> None:
         self._runner = runner
         self._left = runs
-        self._seconds = seconds
+        self._whole = self._seconds = seconds
         self._deadline = time.monotonic() + seconds * PATIENCE
         self._known: dict[str, RunResult] = {}
         #: The options of each path of each entry, as the first run that read it told them.
@@ -82,6 +82,18 @@ class Budget:
         finally:
             self._deadline = deadline
             self._seconds += kept
+
+    @contextlib.contextmanager
+    def first(self, part: float) -> Iterator[None]:
+        """Nothing is begun after the first part of the whole time."""
+        kept = (1 - part) * self._whole
+        deadline = self._deadline - kept * PATIENCE
+        self._seconds, self._deadline, late = self._seconds - kept, deadline, self._deadline
+        try:
+            yield
+        finally:
+            self._seconds += kept
+            self._deadline = late
 
     def run(self, request: Request) -> RunResult:
         """The result of one request; it gets no more time than is left.
@@ -239,6 +251,7 @@ def _search(
     lost = 0
     blind = progress = alike = 0
     endings: set[object] = set()
+    slow: tuple[Trial, dict[str, Any]] | None = None
     reached = False
     while True:
         if lost >= _LOST_LIMIT or len(found.trials) >= limit or max(blind, alike) >= patience:
@@ -265,8 +278,16 @@ def _search(
             return
         if trial.result.status == "timeout" or is_slow:
             agenda.add_first({**assignment, SMALL: True})
-        if not is_enough:
+        if is_enough:
+            continue
+        if is_slow:
+            slow = trial, assignment  # what follows from it comes with small layers
+        else:
             agenda.add(trial, assignment)
+        if slow is not None and SMALL in assignment:
+            if slow[0].reached and not trial.reached:
+                agenda.add(*slow)
+            slow = None
     found.exhausted = lost == 0
 
 

@@ -6,9 +6,13 @@ Every text is a program of its own; what torch does with it was worked out by ha
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
+from amplint.checker import check_paths
+from amplint.config import Settings
+from amplint.probe.confirmation import plan_builder
 from amplint.probe.messages import Domain, Plan, Request
 from tests.probe.test_unseen import Asks, ask, worker
 
@@ -253,3 +257,79 @@ def test_imports_of_the_future_are_not_guarded() -> None:
     (statement,) = ast.parse("from __future__ import annotations").body
     rewriter = Rewriter(lambda statement: True)
     assert [type(new) for new in rewriter.rewrite(statement)] == [ast.ImportFrom]
+
+
+def test_the_first_part_of_a_budget() -> None:
+    from amplint.probe.messages import RunResult
+    from amplint.probe.search import Budget
+
+    budget = Budget(lambda request: RunResult("returned", processor=1.0), runs=90, seconds=10.0)
+    request = Request(Plan((), "train", (1,)))
+    with budget.first(0.3):
+        while not budget.is_spent:
+            budget.run_again(request)
+        assert budget.used == 3
+    assert not budget.is_spent
+    with budget.first(0.3):
+        assert budget.is_spent
+    with budget.first(1.0):
+        assert not budget.is_spent
+
+
+# -- what is enabled by a switch, and what an unknown module holds ---------------------------------
+
+SWITCHED = """\
+import argparse
+import torch
+import hooks
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steady", action="store_true")
+    parser.add_argument("--amp", action="store_true")
+    return parser.parse_args()
+
+def main():
+    args = parse()
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda", enabled=args.amp)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)))
+    for (inputs,) in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", enabled=args.amp):
+            loss = model(inputs).square().mean()
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+if __name__ == "__main__":
+    main()
+"""
+CLIPPED = "torch.nn.utils.clip_grad_norm_"
+
+
+def test_what_enables_the_scaler_is_tried_first(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SWITCHED, encoding="utf-8")
+    settings = Settings(project_root=str(tmp_path))
+    [finding] = check_paths([str(path)], settings).findings
+    builder = plan_builder(str(path), settings)
+    assert builder is not None
+    [entry] = builder.entries(finding)
+    assert builder.plan(finding, entry).plan.prefer["args.amp"] is True
+
+
+def test_gradients_that_are_clipped_while_scaled(ask: Asks) -> None:
+    assert ask("AMP110", CLIPPED, SWITCHED).status == "confirmed"
+
+
+@pytest.mark.parametrize("table", ["hooks.__dict__.values()", "vars(hooks).values()"])
+def test_an_unknown_module_may_hold_what_unscales(ask: Asks, table: str) -> None:
+    hooked = SWITCHED.replace(
+        "        torch.nn.utils",
+        f"        for hook in {table}:\n            hook(scaler, optimizer)\n        torch.nn.utils",
+    )
+    assert hooked != SWITCHED
+    assert ask("AMP110", CLIPPED, hooked).status != "confirmed"

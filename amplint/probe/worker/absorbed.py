@@ -117,9 +117,13 @@ class _Module(types.ModuleType):
         return standins.StandIn(f"{self.__name__}.{name}")
 
 
+class Absent(_Module):
+    """A module of a library that is not there: nobody knows what it holds."""
+
+
 def stand_in_module(name: str) -> types.ModuleType:
     """A module that has every name."""
-    return _Module(name)
+    return Absent(name)
 
 
 def _os() -> types.ModuleType:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 OPERATIONS = frozenset({"vanishing"})
 #: How often a target row is passed before a run that goes well has seen enough.
 ENOUGH = 45
+#: Calls of torch after which a run is a long one, and how often a target row is passed in such.
+MANY_CALLS, ENOUGH_OF_LONG = 25_000, 4
 
 
 class StopRun(BaseException):
@@ -60,6 +62,8 @@ class Run:
         self.remarks: dict[str, None] = {}
         self.rows: dict[int, int] = {}
         self.lines = 0
+        #: Calls of torch, a measure of a run's time that repeats itself.
+        self.torch_calls = 0
         #: What stands for calls of known libraries: path -> what is called instead.
         self.library: dict[str, Callable[..., Any]] = {}
         #: How often the entry was called.
@@ -76,6 +80,11 @@ class Run:
         if self.decisions.knows(path):
             return self.decisions.choose(path, options)
         return self.decisions.choose(path, options, origin, self.row())
+
+    def has_seen_enough(self, row: int) -> bool:
+        """Whether a target row was passed so often that nothing new is to be expected."""
+        is_long = self.torch_calls > MANY_CALLS
+        return self.rows[row] > (ENOUGH_OF_LONG if is_long else ENOUGH)
 
     def row(self) -> int:
         """The innermost row of the checked file that is being executed; 0 if none is."""

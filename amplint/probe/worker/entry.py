@@ -146,14 +146,15 @@ class Entry:
         Args:
             from_parameters: only those that become what a caller passes.
         """
-        names = set()
+        names: set[str] = set()
         for base in kind.__mro__:
             for name, function in vars(base).items():
                 code = getattr(function, "__code__", None)
                 source = self._run.project.module(code.co_filename) if code else None
                 if source is None or name == "__init__" or code is None:
                     continue
-                names |= source.assigned_attributes(code.co_firstlineno, from_parameters)
+                assigned = source.assigned.get(code.co_firstlineno)
+                names |= assigned[from_parameters] if assigned is not None else frozenset()
         return names
 
     def _init_of(self, kind: type) -> FunctionNode | None:
@@ -162,12 +163,7 @@ class Entry:
         if code is None:
             return None
         source = self._run.project.module(code.co_filename)
-        if source is None:
-            return None
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef) and _first_row(node) == code.co_firstlineno:
-                return node
-        return None
+        return source.functions.get(code.co_firstlineno) if source is not None else None
 
     # -- arguments
 
@@ -389,10 +385,6 @@ def _pairs(assignment: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield from zip(target.elts, value.elts)
         else:
             yield target, value
-
-
-def _first_row(node: FunctionNode) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def _without_none(node: ast.expr) -> ast.expr:

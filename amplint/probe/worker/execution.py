@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from amplint.probe.messages import Event, Request, RunResult
 from amplint.probe.worker import commandline, library, omissions, torch_patches
-from amplint.probe.worker.context import ENOUGH, Run, StopRun, begin
+from amplint.probe.worker.context import Run, StopRun, begin
 from amplint.probe.worker.entry import Entry, EntryError
 from amplint.probe.worker.failures import describe
 from amplint.probe.worker.namespace import Loading
@@ -257,7 +257,7 @@ def _trace(run: Run) -> None:
             run.rows[row] = run.rows.get(row, 0) + 1
             if run.lines > ROWS:
                 raise StopRun("stopped", f"{ROWS} rows executed")
-            if targets and row in targets and run.rows[row] > ENOUGH:
+            if row in targets and run.has_seen_enough(row):
                 raise StopRun("stopped", "the rows in question were passed often enough")
         return on_line
 

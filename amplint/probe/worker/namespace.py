@@ -14,7 +14,6 @@ import contextlib
 import importlib
 import sys
 import types
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -37,6 +36,12 @@ class Namespace(dict):  # type: ignore[type-arg]
         self._done: set[int] = set()
         #: Of these, statements whose calls a script still has to make.
         self._without_effects: set[int] = set()
+        #: Names that are being looked for in modules whose names come with `*`: these may come
+        #: with the names of this one.
+        self._sought: set[str] = set()
+        #: Names whose statements are being executed: what these import by the name of this
+        #: module lies beside it.
+        self.defining: set[str] = set()
         self["__builtins__"] = loader.user_builtins(self)
         self["__name__"] = source.name
         self["__file__"] = source.filename
@@ -51,13 +56,17 @@ class Namespace(dict):  # type: ignore[type-arg]
 
     def define(self, name: str) -> Any:
         """Execute what binds `name`, and return its value; a stand-in where that fails."""
-        for index in self._source.bindings.get(name, ()):
-            self._execute(index)
-        if name in self:
-            return dict.__getitem__(self, name)
-        found, value = self._from_stars(name)
-        if not found:
-            value = self._conditional(name)
+        self.defining.add(name)
+        try:
+            for index in self._source.bindings.get(name, ()):
+                self._execute(index)
+            if name in self:
+                return dict.__getitem__(self, name)
+            found, value = self._from_stars(name)
+            if not found:
+                value = self._conditional(name)
+        finally:
+            self.defining.discard(name)
         self[name] = value
         return value
 
@@ -131,8 +140,7 @@ class Namespace(dict):  # type: ignore[type-arg]
 
     def _run(self, index: int, effects: bool = True) -> None:
         """Execute one statement; names that class bodies read are defined first."""
-        statement = self._source.statements[index]
-        for name in _names_read_now(statement):
+        for name in self._source.read_at_once(index):
             if name in self or name in BUILTIN_NAMES - self._source.bindings.keys():
                 continue
             if name in self._source.bindings or self._from_stars(name)[0]:
@@ -145,8 +153,15 @@ class Namespace(dict):  # type: ignore[type-arg]
         exec(code, self)  # noqa: S102 -- running it is the probe's purpose
 
     def _from_stars(self, name: str) -> tuple[bool, Any]:
-        if name.startswith("_"):
+        if name.startswith("_") or name in self._sought:
             return False, None
+        self._sought.add(name)
+        try:
+            return self._from_any_star(name)
+        finally:
+            self._sought.discard(name)
+
+    def _from_any_star(self, name: str) -> tuple[bool, Any]:
         for star in self._source.stars:
             module = self._loader.import_module(
                 star.module or "", self._source.filename, star.level
@@ -188,8 +203,9 @@ class UserModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self._amp_has(name):
-            return self._amp_names[name]
+        names = self._amp_names
+        if self._amp_has(name) and name not in names.defining:
+            return names[name]
         inner = self._amp_loader.run.project.below(self._amp_place, name)
         if inner is not None:
             return self._amp_loader.user_module(inner, f"{self.__name__}.{name}")
@@ -288,20 +304,3 @@ def _real(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return sys.modules.get(name)
-
-
-def _names_read_now(statement: ast.stmt) -> Iterator[str]:
-    """Names that executing the statement reads at once: not those in function bodies."""
-    queue: list[ast.AST] = [statement]
-    while queue:
-        node = queue.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            queue += [*node.decorator_list, *node.args.defaults]
-            queue += [default for default in node.args.kw_defaults if default is not None]
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
-        queue += [child for child in ast.iter_child_nodes(node) if child is not annotation]

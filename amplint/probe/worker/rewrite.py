@@ -9,7 +9,6 @@ the plan's slice are wrapped so that they may fail.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -32,6 +31,7 @@ ASSERTED = "__amplint_asserted__"
 RESULT = "result"
 CONTAINS = "__amplint_contains__"
 MERGED = "__amplint_merged__"
+MEMBERS = "__amplint_members__"
 
 SIMPLE = (
     ast.Expr,
@@ -95,7 +95,7 @@ class Rewriter(ast.NodeTransformer):
         for keyword in node.keywords:
             if keyword.arg is None:
                 known = ast.parse(repr((len(node.args), tuple(given))), mode="eval").body
-                function = copy.deepcopy(node.func)
+                function = copied(node.func)
                 asked = _call(KEYWORDS, [function, known, keyword.value])
                 keyword.value = _located(asked, keyword.value)
         return node
@@ -109,16 +109,23 @@ class Rewriter(ast.NodeTransformer):
         if members is not None:
             return _located(_call("getattr", [members, node.slice]), node)
         if isinstance(node.slice, (ast.Name, ast.Attribute)) and path_of(node.value):
-            table = copy.deepcopy(node.value)
+            table = copied(node.value)
             node.slice = _located(_call(KEY, [table, node.slice]), node.slice)
         elif isinstance(node.value, (ast.Dict, ast.Call)) and path_of(node.slice):
             return _located(_call(ITEM, [node.value, node.slice]), node)
         return node
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`x.__dict__`, which no stand-in has, asks a helper."""
+        self.generic_visit(node)
+        if node.attr != "__dict__" or not isinstance(node.ctx, ast.Load):
+            return node
+        return _located(_call(MEMBERS, [node.value]), node)
+
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         """`{**batch, **output}` has whatever keys are asked of it, if one of them is unknown."""
         merged = [value for key, value in zip(node.keys, node.values) if key is None]
-        known = [copy.deepcopy(value) for value in merged if path_of(value)]
+        known = [copied(value) for value in merged if path_of(value)]
         self.generic_visit(node)
         return _located(_call(MERGED, [node, *known]), node) if known else node
 
@@ -309,11 +316,9 @@ def _is_plain(expression: ast.expr) -> bool:
 
 
 def _members_of(table: ast.expr) -> ast.expr | None:
-    """What `x.__dict__` and `vars(x)` are the members of."""
-    if isinstance(table, ast.Attribute) and table.attr == "__dict__":
-        return table.value
-    if isinstance(table, ast.Call) and path_of(table.func) == "vars" and len(table.args) == 1:
-        return table.args[0]
+    """What `vars(x)`, and the helper that `x.__dict__` has become, tell the members of."""
+    if isinstance(table, ast.Call) and len(table.args) == 1:
+        return table.args[0] if path_of(table.func) in ("vars", MEMBERS) else None
     return None
 
 
@@ -322,12 +327,28 @@ def _call(name: str, arguments: list[ast.expr]) -> ast.Call:
 
 
 def _located(new: Node, old: ast.AST) -> Node:
-    """All nodes of `new` that have no place yet stand where `old` stands."""
-    for node in ast.walk(new):
-        if isinstance(node, (ast.expr, ast.stmt, ast.ExceptHandler)) and not hasattr(
-            node, "lineno"
-        ):
+    """All nodes of `new` that have no place yet stand where `old` stands; what is below one
+    that has a place has one, too."""
+    pending: list[ast.AST] = [new]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.expr, ast.stmt, ast.ExceptHandler)):
+            if hasattr(node, "lineno"):
+                continue
             ast.copy_location(node, old)
             node.end_lineno = node.lineno
             node.end_col_offset = node.col_offset
+        pending.extend(ast.iter_child_nodes(node))
+    return new
+
+
+def copied(node: Node) -> Node:
+    """A tree like this one. `copy.deepcopy` takes several times as long."""
+    new = type(node)()
+    for name, value in vars(node).items():
+        if isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+            value = copied(value)
+        elif isinstance(value, list):
+            value = [copied(item) if isinstance(item, ast.AST) else item for item in value]
+        setattr(new, name, value)
     return new

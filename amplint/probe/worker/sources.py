@@ -4,7 +4,6 @@ from __future__ import annotations
 import __future__
 
 import ast
-import copy
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import CodeType
 
 from amplint.probe.messages import Plan, Request, Source
-from amplint.probe.worker.rewrite import Rewriter
+from amplint.probe.worker.rewrite import Rewriter, copied
 from amplint.probe.worker.uses import Uses
 
 #: Constant keys, as they are written.
@@ -48,6 +47,7 @@ class ModuleSource:
         self.filename = filename
         self.name = name or Path(filename).stem
         self._codes: dict[tuple[int, bool, object], CodeType] = {}
+        self._read_at_once: dict[int, tuple[str, ...]] = {}
         data = Path(filename).read_bytes()
         self.mentions_scaler = SCALERS.search(data) is not None
         self.tree = ast.parse(data, filename)
@@ -84,6 +84,38 @@ class ModuleSource:
             for bound in bound_names(statement)
         )
 
+    @cached_property
+    def functions(self) -> dict[int, ast.FunctionDef]:
+        """Functions by the row on which they start, with their decorators."""
+        found: dict[int, ast.FunctionDef] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef):
+                found.setdefault(first_row(node), node)
+        return found
+
+    @cached_property
+    def assigned(self) -> dict[int, tuple[frozenset[str], frozenset[str]]]:
+        """For the functions by their first row: attributes that they assign to their first
+        parameter, and those of them that become what another parameter is."""
+        return {
+            row: (_assigned(node, node.args.args[0].arg), _kept(node, node.args.args[0].arg))
+            for row, node in self.functions.items()
+            if node.args.args
+        }
+
+    def warm(self, index: int) -> None:
+        """Read now what runs ask about a statement and about the functions of the file."""
+        self.read_at_once(index)
+        _ = self.assigned
+
+    def read_at_once(self, index: int) -> tuple[str, ...]:
+        """Names that executing a statement reads at once: not those in function bodies."""
+        found = self._read_at_once.get(index)
+        if found is None:
+            names = dict.fromkeys(_names_read_now(self.statements[index]))
+            found = self._read_at_once[index] = tuple(names)
+        return found
+
     def code(
         self, index: int, effects: bool = True, repair: Repair = None, key: object = None
     ) -> CodeType:
@@ -97,7 +129,7 @@ class ModuleSource:
         """
         found = self._codes.get((index, effects, key))
         if found is None:
-            statement = copy.deepcopy(self.statements[index])
+            statement = copied(self.statements[index])
             if not effects:
                 statement = _without_effects(statement)
             found = self._codes[index, effects, key] = self.compile(statement, repair)
@@ -113,27 +145,6 @@ class ModuleSource:
         flags = __future__.annotations.compiler_flag
         code: CodeType = compile(module, self.filename, "exec", flags, dont_inherit=True)
         return code
-
-    def assigned_attributes(self, row: int, from_parameters: bool = False) -> set[str]:
-        """Attributes that the function starting at `row` assigns to its first parameter.
-
-        Args:
-            from_parameters: only where another parameter is assigned as it is.
-        """
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef) and node.lineno == row and node.args.args:
-                owner = node.args.args[0].arg
-                if from_parameters:
-                    return _kept_parameters(node, owner)
-                return {
-                    inner.attr
-                    for inner in ast.walk(node)
-                    if isinstance(inner, ast.Attribute)
-                    and isinstance(inner.ctx, ast.Store)
-                    and isinstance(inner.value, ast.Name)
-                    and inner.value.id == owner
-                }
-        return set()
 
     def definition(self, qualname: str) -> ast.AST | None:
         """The function or class with this name, classes separated by dots."""
@@ -228,8 +239,8 @@ class Project:
             roots = parents + [str(parent) for parent in Path(self.checked).parents]
         for root in roots:
             found = self._below(root, dotted)
-            if found is not None and found != importer:
-                return found
+            if found is not None and (found != importer or found.endswith("/__init__.py")):
+                return found  # a package may import what lies beside its `__init__.py`
         return None
 
     def below(self, place: str, name: str) -> str | None:
@@ -276,10 +287,27 @@ def _is_event(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr in EVENTS for node in ast.walk(own))
 
 
-def _kept_parameters(node: ast.FunctionDef, owner: str) -> set[str]:
-    """ "rate" of `self.rate = rate`, where `rate` is a parameter."""
+def first_row(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The row on which Python says that a function starts."""
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _assigned(node: ast.FunctionDef, owner: str) -> frozenset[str]:
+    """What is assigned to attributes: "rate" of `self.rate = 0.1`."""
+    return frozenset(
+        inner.attr
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute)
+        and isinstance(inner.ctx, ast.Store)
+        and isinstance(inner.value, ast.Name)
+        and inner.value.id == owner
+    )
+
+
+def _kept(node: ast.FunctionDef, owner: str) -> frozenset[str]:
+    """What keeps a parameter: "rate" of `self.rate = rate`, where that is one."""
     given = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
-    return {
+    return frozenset(
         target.attr
         for inner in ast.walk(node)
         if isinstance(inner, ast.Assign)
@@ -289,7 +317,23 @@ def _kept_parameters(node: ast.FunctionDef, owner: str) -> set[str]:
         if isinstance(target, ast.Attribute)
         and isinstance(target.value, ast.Name)
         and target.value.id == owner
-    }
+    )
+
+
+def _names_read_now(statement: ast.stmt) -> Iterator[str]:
+    queue: list[ast.AST] = [statement]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            queue += [*node.decorator_list, *node.args.defaults]
+            queue += [default for default in node.args.kw_defaults if default is not None]
+            continue
+        if isinstance(node, ast.Lambda):
+            continue
+        annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
+        queue += [child for child in ast.iter_child_nodes(node) if child is not annotation]
 
 
 def _text_of(filename: str) -> str:
@@ -329,13 +373,14 @@ class Projects:
         return project
 
     def prepare(self, request: Request, used: Iterable[tuple[str, int, bool]]) -> None:
-        """Compile what a run has used, so that the next one finds it."""
+        """Compile what a run has used, and read what it asked, so that the next one finds it."""
         project = self.of(request.plan)
         for filename, index, effects in used:
             source = project.module(filename)
             if source is not None:
                 key = repair_key(request, filename)
                 source.code(index, effects, repair_of(request, filename), key)
+                source.warm(index)
 
 
 def _is_number(expression: ast.expr) -> bool:

@@ -93,6 +93,7 @@ def install(run: Run) -> None:
     _models()
     _layers()
     _initialisations()
+    _checkpoints()
     if run.request.assignment.get(SMALL):
         run.note("small-layers")
         small_layers.install()
@@ -103,6 +104,26 @@ def install(run: Run) -> None:
             refusals = banned.Refusals(run)
             refusals.install()
             run.refuses = refusals.called
+
+
+def _checkpoints() -> None:
+    """A forward that would be computed again in the backward is computed once: the graph and its
+    gradients are the same, and inputs that the probe invented need none."""
+    replace(torch.utils.checkpoint, "checkpoint", _checkpoint)
+
+
+def _checkpoint(
+    function: Any,
+    *args: Any,
+    use_reentrant: Any = None,
+    context_fn: Any = None,
+    determinism_check: Any = None,
+    preserve_rng_state: Any = None,
+    debug: Any = None,
+    early_stop: Any = None,
+    **kwargs: Any,
+) -> Any:
+    return function(*args, **kwargs)
 
 
 def watched() -> dict[tuple[str, str], Any]:
@@ -131,9 +152,10 @@ class Devices(TorchFunctionMode):
         if func is torch.device:
             return func(*args, **(kwargs or {}))  # code asks for its type
         kwargs = dict(kwargs or {})
-        refuses = current().refuses
-        if refuses is not None:
-            refuses(name, args, kwargs)
+        run = current()
+        run.torch_calls += 1
+        if run.refuses is not None:
+            run.refuses(name, args, kwargs)
         if self._virtual:
             if name in IDENTITIES and args:
                 return args[0]

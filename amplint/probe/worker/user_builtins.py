@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from amplint.probe.messages import SMALL, Skipped
-from amplint.probe.worker import slots, standins, values, words
+from amplint.probe.worker import absorbed, slots, standins, values, words
 from amplint.probe.worker.context import Run, StopRun
 from amplint.probe.worker.failures import frames_of, is_amp_failure
 from amplint.probe.worker.namespace import Loading, Namespace
@@ -26,6 +26,7 @@ from amplint.probe.worker.rewrite import (
     KEY,
     KEYWORDS,
     LOOP,
+    MEMBERS,
     MERGED,
     REPAIR,
     UNPACK,
@@ -76,6 +77,7 @@ class UserBuiltins:
             ASSUME: self.assume,
             KEYWORDS: self.keywords,
             MERGED: _merged,
+            MEMBERS: _members,
             REPAIR: self.repair,
             FILL: values.make,
             "isinstance": self.isinstance,
@@ -361,10 +363,17 @@ def _next(items: Any, *default: Any) -> Any:
     return next(items, *default)
 
 
+def _members(thing: Any) -> Any:
+    """`thing.__dict__`; what a stand-in has is unknown, as what a builder registers is."""
+    if isinstance(thing, standins.StandIn):
+        return slots.opened({}, f"{object.__getattribute__(thing, '_path')}.__dict__")
+    if isinstance(thing, absorbed.Absent):
+        return slots.opened({}, f"{thing.__name__}.__dict__")
+    return thing.__dict__
+
+
 def _vars(*things: Any) -> Any:
-    if things and not isinstance(things[0], standins.StandIn):
-        return vars(*things)
-    return {}
+    return _members(*things) if things else {}
 
 
 def _exit(*args: Any) -> None:

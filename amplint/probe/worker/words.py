@@ -168,6 +168,15 @@ NUMBERS: tuple[tuple[re.Pattern[str], tuple[Any, ...]], ...] = (
         (0,),
     ),
     (re.compile(r"freq|interval|every|period", re.IGNORECASE), (1, 100)),
+    # Sizes of layers, which heads and groups have to divide.
+    (
+        re.compile(
+            r"^d_?(model|ff|inner|hid\w*)$|(^|_)(dim|dims|hidden|width|channels|embd?|embed\w*)(_|\d*$)"
+            r"|hidden_size|embedding_size|feature_size|vocab|n_?class|num_class|num_labels",
+            re.IGNORECASE,
+        ),
+        (16, 8),
+    ),
 )
 #: Calls and subscripts in a path.
 DEEPEST = 6

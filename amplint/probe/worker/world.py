@@ -144,6 +144,12 @@ class Loader:
     def __getitem__(self, index: Any) -> Any:
         return soft()
 
+    def __enter__(self) -> Any:
+        return self  # as what shows the progress of one
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

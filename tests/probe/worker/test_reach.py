@@ -473,3 +473,148 @@ def train(model, optimizer, x):
     result = probe_source(source)
     assert steps(result) == 3
     assert Note("selected", row=7) in result.notes
+
+
+def test_a_package_imports_what_lies_beside_its_init(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+import kit
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=kit.rates.rate() * kit.factors.factor())
+    assert optimizer.param_groups[0]["lr"] == 0.125
+"""
+        + STEP
+    )
+    files = {
+        "kit/__init__.py": "from . import rates\nfrom kit import factors\n",
+        "kit/rates.py": "def rate():\n    return 0.25\n",
+        "kit/factors.py": "def factor():\n    return 0.5\n",
+    }
+    assert steps(probe_source(source, files=files)) == 3
+
+
+def test_files_that_take_all_names_of_each_other(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+from left import *
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate())
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    print(nobody_has_this)
+"""
+        + STEP
+    )
+    files = {
+        "left.py": "from right import *\n",
+        "right.py": "from left import *\ndef rate():\n    return 0.25\n",
+    }
+    assert steps(probe_source(source, files=files)) == 3
+
+
+def test_what_shows_the_progress_of_a_loader_is_left_at_the_end(probe_source: Probe) -> None:
+    source = """
+import torch
+from bars import shown
+
+def train(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    with shown(loader, "training") as batches:
+        for batch in batches:
+            scaler.scale(model(batch).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+"""
+    assert steps(probe_source(source)) > 0
+
+
+def test_names_of_an_unknown_module(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+import shelf
+
+def names():
+    return [name for name in shelf.__dict__ if name[0].islower()] + ["own"]
+
+def train(model, optimizer):
+    assert names() == ["own"]
+    model.kind = "a"
+    assert model.__dict__["kind"] == "a"
+"""
+        + STEP
+    )
+    result = probe_source(source)
+    assert steps(result) == 3
+    assert ("unfilled", "shelf.__dict__") in {(note.kind, note.subject) for note in result.notes}
+
+
+@pytest.mark.parametrize("reentrant", ["True", "False"])
+def test_a_forward_that_is_computed_again(probe_source: Probe, reentrant: str) -> None:
+    source = (
+        """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        return checkpoint(self.layer, x, use_reentrant=REENTRANT)
+
+def train():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""".replace("REENTRANT", reentrant)
+        + STEP
+    )
+    result = probe_source(source)
+    assert steps(result) == 3
+    assert all(norm for _, norms in result.steps for norm in norms)
+
+
+@pytest.mark.parametrize(
+    ("calls", "ending"), [(2, ("returned", 30)), (7000, ("stopped", 4))], ids=["short", "long"]
+)
+def test_a_long_run_ends_when_it_has_passed_the_line_often_enough(
+    probe_source: Probe, calls: int, ending: tuple[str, int]
+) -> None:
+    source = f"""
+import torch
+from heavy import work
+
+def train(model, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    for epoch in range(30):
+        work({calls})
+        scaler.scale(model(torch.ones(2, 3)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+    heavy = "import torch\ndef work(n):\n    for _ in range(n):\n        torch.ones(1)\n"
+    row = source.splitlines().index("        scaler.step(optimizer)") + 1
+    found = [
+        probe_source(source, files={"heavy.py": heavy}, plan={"target_rows": (row,)})
+        for _ in range(2)
+    ]
+    assert [(result.status, steps(result)) for result in found] == [ending, ending]
+
+
+def test_sizes_that_heads_divide(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+
+def train(config):
+    layer = torch.nn.TransformerEncoderLayer(config.d_model, nhead=4, dim_feedforward=config.width)
+    model = torch.nn.Sequential(layer, torch.nn.Linear(config.d_model, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+        + STEP
+    )
+    assert steps(probe_source(source)) == 3
