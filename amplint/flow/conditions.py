@@ -9,7 +9,8 @@ or ("not", f), ("and", fs), ("or", fs). Atoms:
     ("positive", text)             the number is above zero
     ("above", location, n)         the number is above another whole number
     ("boundary", counter, k, end)  the counter stands at the end (or start) of a window of k;
-                                   for counters moved by hand, "now" or "next" (i, i + 1)
+                                   for counters that begin anywhere, "now" or "next" (i, i + 1),
+                                   or "behind" it, where k is known to be above 1 (i - 1)
     ("first", counter)             the loop is in its first iteration
     ("last", counter)              ... in its last one
     ("gradient",)                  some parameter has a gradient
@@ -303,6 +304,8 @@ def known_at(location: str, state: State) -> Value:
 def advanced(formula: Formula, counter: str) -> Formula:
     """The window boundary that `counter + 1` stood for, once the counter has been moved.
 
+    What stood at the end of a window of a known length stands behind it.
+
     None for every formula that is no such boundary.
     """
     if not isinstance(formula, tuple):
@@ -310,9 +313,11 @@ def advanced(formula: Formula, counter: str) -> Formula:
     if formula[0] == "not":
         inner = advanced(formula[1], counter)
         return None if inner is None else negate(inner)
-    if formula[0] == "boundary" and formula[1] == counter and formula[3] == "next":
+    if formula[0] != "boundary" or formula[1] != counter:
+        return None
+    if formula[3] == "next":
         return (*formula[:3], "now")
-    return None
+    return (*formula[:3], "behind") if formula[3] == "now" and formula[2].isdecimal() else None
 
 
 def forget(location: str, state: State) -> None:

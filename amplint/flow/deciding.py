@@ -109,6 +109,10 @@ class _Place:
         return True if self.low == self.high else None
 
 
+#: Boundaries of one window that exclude each other: nothing is left over, and 1 is.
+_APART = {"now": "behind", "behind": "now"}
+
+
 def told_of(other: str, place: str, facts: Mapping[tuple, bool]) -> Iterator[tuple[tuple, bool]]:
     """What is known of a place, as tests of another one that holds the same."""
     for atom, truth in facts.items():
@@ -121,6 +125,8 @@ def decide(atom: tuple, state: State) -> bool | None:
     kind = atom[0]
     if kind == "boundary" and not atom[3] and state.facts.get(("first", atom[1])):
         return True
+    if kind == "boundary" and atom[3] in _APART and state.facts.get((*atom[:3], _APART[atom[3]])):
+        return False
     if kind == "gradient":
         return _gradient(state)
     if kind not in ABOUT_PLACES:

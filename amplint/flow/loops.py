@@ -173,10 +173,17 @@ class LoopReader:
             for kind, truth in state.facts.items()
             if kind[0] == "boundary" and kind[1] == counter and kind[3] is True
         }
+        before = {
+            (kind[1], kind[2]): truth
+            for kind, truth in state.facts.items()
+            if kind[0] == "boundary" and kind[1] == counter and kind[3] == "now"
+        }
         self._forget_targets(node, state, frame)
         if counter is None:
             return
         state.facts[("first", counter)] = False
+        for (place, period), truth in before.items():
+            state.facts[("boundary", place, period, "behind")] = truth
         for (place, period), truth in closed.items():
             state.facts[("boundary", place, period, False)] = truth
 

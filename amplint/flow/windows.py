@@ -74,6 +74,10 @@ class Windows(Places):
             start: Formula = ("boundary", place, period, False)
             if isinstance(operator, (ast.Eq, ast.NotEq)):
                 return start if isinstance(operator, ast.Eq) else negate(start)
+        if literal == 1 and end == "now" and isinstance(operator, (ast.Eq, ast.NotEq)):
+            behind: Formula = ("boundary", place, period, "behind")
+            if period.isdecimal():  # where a window may be one round long, 1 is never left over
+                return behind if isinstance(operator, ast.Eq) else negate(behind)
         if literal == 0 and isinstance(operator, (ast.Eq, ast.NotEq, ast.Gt)):
             atom: Formula = ("boundary", place, period, end)
             return atom if isinstance(operator, ast.Eq) else negate(atom)
