@@ -101,11 +101,11 @@ MESSAGES = {
         "this backward runs after `unscale_`{at}{when}: its gradients stay scaled ({scale})"
     ),
     "unscale-without-gradient": (
-        "`unscale_` runs before the backward{when}: the step raises `AssertionError: No inf "
+        "no backward runs before this `unscale_`{when}: the step raises `AssertionError: No inf "
         "checks were recorded…`"
     ),
     "unscale-of-zeros": (
-        "`unscale_` runs before the backward{when}: the step applies scaled gradients ({scale})"
+        "no backward runs before this `unscale_`{when}: the step applies scaled gradients ({scale})"
     ),
     "unscale-uninitialised": (
         "`unscale_` runs before `{scaler}` scales any loss{when}: it raises {error}"
