@@ -189,12 +189,15 @@ class _Absence:
     def guards(self, steps: list[Step], known: Mapping[str, Condition]) -> Iterator[Condition]:
         """The settings that a path assumes so that it comes to its end, beside the known ones.
 
-        That AMP is on goes without saying, unless the known ones are about that.
+        That AMP is on goes without saying, unless the known ones are about that. So does whatever
+        stands around the known ones as well: `if __name__ == "__main__":`.
         """
         assumed, modules = _assumed(steps), tuple({step[2].module for step in steps})
         about_amp = any(is_switch(test.test, test.function, modules) for test in known.values())
         taken = frozenset().union(*(mentions(self.formula(test)) for test in known.values()))
-        nodes = [*(step for step in steps if step[0] == "call"), steps[-1]]
+        around = set.intersection(*(_ways_to(test, steps) for test in known.values()))
+        calls = (step for step in steps if step[0] == "call" and step[1] not in around)
+        nodes = [*calls, steps[-1]]
         for test in (test for _, node, where, _ in nodes for test in conditions_at(node, where)):
             formula = self.formula(test)
             if id(test.test) not in assumed or formula is None or mentions(formula) & taken:
@@ -219,6 +222,18 @@ class _Absence:
             return None
         formula = self._reader.formula(test.test, self._state, test.function)
         return None if _changes(formula) else formula
+
+
+def _ways_to(test: Condition, steps: list[Step]) -> set[ast.AST]:
+    """The calls by which a path came to the function that asks a test; none if it did not ask."""
+    asked = [index for index, step in enumerate(steps) if step[:2] == ("assume", test.test)]
+    found: set[ast.AST] = set()
+    where = test.function
+    for kind, node, caller, callee in reversed(steps[: asked[0]] if asked else ()):
+        if kind == "call" and callee is where:
+            found.add(node)
+            where = caller
+    return found
 
 
 def _assumed(steps: Iterable[Step]) -> dict[int, bool]:

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from amplint.amp.ownership import trained_modules
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters
+from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
 from amplint.findings import Link, Standing
 from amplint.gradflow.interpreter import Backward, Interpreter
+from amplint.gradflow.modes import ON, chosen, switched
 from amplint.gradflow.values import ANYTHING, LEAF, Block, Flow
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
@@ -67,6 +70,60 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
                 break
         else:
             yield from _of_function(view, function, interpreter)
+        yield from _of_choices(view, function, roots)
+
+
+def _of_choices(view: AmpView, function: Function, roots: list[str]) -> Iterator[CutOff]:
+    """The same where one test chooses the region of the forward, and whether a backward runs.
+
+    `with autocast() if scaler else no_grad():`, and then `else: loss.backward()`.
+    """
+    for test, side in _sides_without_gradients(function):
+        interpreter = Interpreter(view.objects, roots, made={}, assumed={ast.unparse(test): side})
+        interpreter.follow(function)
+        if interpreter.gave_up:
+            continue
+        for item in interpreter.backwards:
+            block = item.loss.blocked.get(ANYTHING)
+            if block is None or item.loss.connected - {LEAF} or item.function is not function:
+                continue
+            if _runs_on(test, side, item, block) and _may_run(view, item):
+                yield CutOff(function, item, block)
+
+
+def _sides_without_gradients(function: Function) -> Iterator[tuple[ast.expr, bool]]:
+    """The tests that choose between regions, each with its side that switches gradients off."""
+    for node in function.nodes:
+        for item in node.items if isinstance(node, (ast.With, ast.AsyncWith)) else ():
+            choice = chosen(item.context_expr, function)
+            if choice is None:
+                continue
+            for side, entered in ((True, choice.body), (False, choice.orelse)):
+                if switched(entered, function.module) not in ("", ON):
+                    yield choice.test, side
+
+
+def _runs_on(test: ast.expr, side: bool, backward: Backward, block: Block) -> bool:
+    """Whether a backward runs only where a test has one outcome, which nothing changes before."""
+    conditions = conditions_at(backward.node, backward.function)
+    if not any(_agrees(item.test, item.side, test, side) for item in conditions):
+        return False
+    layout = layout_of(backward.function)
+    parts = (part for part in walk(test) if isinstance(part, ast.expr))
+    names = {path for part in parts if (path := path_text(part)) is not None}
+    bound = bindings_of(backward.function)
+    changes = [item.statement for name in names for item in bound.get(name, ())]
+    outermost = (layout.loops(block.node) or [layout.statement(block.node)])[-1]
+    return all(layout.before(change, outermost) for change in changes)
+
+
+def _agrees(first: ast.expr, side: bool, second: ast.expr, other: bool) -> bool:
+    """Whether one test came out on a side exactly where another one came out on its own."""
+    while isinstance(first, ast.UnaryOp) and isinstance(first.op, ast.Not):
+        first, side = first.operand, not side
+    while isinstance(second, ast.UnaryOp) and isinstance(second.op, ast.Not):
+        second, other = second.operand, not other
+    return side is other and ast.unparse(first) == ast.unparse(second)
 
 
 def _made_for(view: AmpView, function: Function, roots: list[str]) -> dict[str, Flow]:

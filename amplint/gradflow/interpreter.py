@@ -29,7 +29,15 @@ from amplint.gradflow.bearing import (
     place_of,
     written_to,
 )
-from amplint.gradflow.modes import ON, asks_for_gradients, decorated, makes_leaf, switched
+from amplint.gradflow.modes import (
+    ON,
+    Assumed,
+    asks_for_gradients,
+    decorated,
+    makes_leaf,
+    switched,
+    taken,
+)
 from amplint.gradflow.values import (
     ANYTHING,
     COMPUTED,
@@ -133,6 +141,7 @@ class Interpreter:
         steps: how many assignments before its losses the entry is evaluated; what stands before
             them counts as cut off. None evaluates all that counts.
         made: what parameters of the entry are connected to that a caller made of roots.
+        assumed: how tests of the entry come out that `with` statements choose by.
 
     Attributes:
         backwards: every backward, in the order in which they run.
@@ -142,6 +151,7 @@ class Interpreter:
     roots: Sequence[str] = ()
     steps: int | None = None
     made: Mapping[str, Flow] = field(default_factory=dict)
+    assumed: Assumed = field(default_factory=dict)
     backwards: list[Backward] = field(default_factory=list)
     _left: int = BUDGET
     _bearings: dict[tuple[Function, Places, Places], Bearing] = field(default_factory=dict)
@@ -258,9 +268,12 @@ class Interpreter:
     def _with(self, node: ast.With | ast.AsyncWith, frame: Frame) -> None:
         around = frame.mode
         for item in node.items:
-            kind = switched(item.context_expr, frame.function.module)
+            entered = item.context_expr
+            if self.assumed and not frame.calls:
+                entered = taken(entered, frame.function, self.assumed)
+            kind = switched(entered, frame.function.module)
             if kind:
-                block = Block(kind, item.context_expr, frame.function, frame.calls)
+                block = Block(kind, entered, frame.function, frame.calls)
                 frame.mode = None if kind == ON else block
             if kind or node not in frame.bearing.run:
                 continue

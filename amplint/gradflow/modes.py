@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 from amplint.code.dataflow import arguments, constant_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
+from amplint.values.assumptions import definition_of
+
+#: The text of a test -> how it comes out.
+Assumed = Mapping[str, bool]
 
 #: Dotted name -> kind. As a decorator each may stand with or without a call.
 SWITCHES = {
@@ -48,6 +53,21 @@ def switched(expression: ast.expr, module: Module) -> str:
         # `@torch.inference_mode` hands over the function, which only looks like an argument.
         return ON
     return kind
+
+
+def chosen(expression: ast.expr, function: Function) -> ast.IfExp | None:
+    """The choice that a `with` statement enters the outcome of: `a() if flag else b()`."""
+    known = definition_of(expression, function) or expression
+    return known if isinstance(known, ast.IfExp) else None
+
+
+def taken(expression: ast.expr, function: Function, assumed: Assumed) -> ast.expr:
+    """What a `with` statement enters where some tests are known; the choice itself elsewhere."""
+    choice = chosen(expression, function)
+    side = assumed.get(ast.unparse(choice.test)) if choice is not None else None
+    if choice is None or side is None:
+        return expression
+    return choice.body if side else choice.orelse
 
 
 def _argument(call: ast.Call | None) -> ast.expr | None:

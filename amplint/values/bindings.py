@@ -227,6 +227,15 @@ def _looped(
     return Before(element, function, activation, part=Part(place[-1], True))
 
 
+def container_of(loop: ast.For | ast.AsyncFor, name: str) -> ast.expr | None:
+    """The container whose elements a loop binds a name to; None where they are none, or parts."""
+    place = _place(loop.target, name)
+    if place is None:
+        return None
+    iterable, inside = _iterated(loop.iter, place)
+    return None if inside else iterable
+
+
 #: Callables that give the elements of their first argument, perhaps in another order.
 _SAME_ELEMENTS = frozenset(("reversed", "sorted", "list", "tuple", "iter", "set", "tqdm", "track"))
 

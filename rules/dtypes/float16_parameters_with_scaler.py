@@ -78,11 +78,12 @@ was saved in float16 and loaded without a dtype is not seen.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amplint.amp import links
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.ownership import Owned, is_fused, owned_modules
+from amplint.amp.passes import is_of_a_pass
 from amplint.amp.scaling import (
     AcceleratedStep,
     ScalerUse,
@@ -184,7 +185,15 @@ def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
     enabled = use.enabled
     if enabled is not None:
         guards.append(Condition(enabled, True, use.built.function))
-    return all(_passes(facts, guard, half) for guard in guards)
+    if not _pass(facts, guards, half, use.site):
+        return False
+    callers = [
+        call
+        for call in view.objects.calls_of(use.site.function)
+        if call.function is not call.function.module.body
+    ]
+    ways = (conditions_at(call.node, call.function) for call in callers)
+    return not callers or any(_pass(facts, way, half, call) for call, way in zip(callers, ways))
 
 
 def _giving(view: FileView, half: Half) -> Iterator[ast.expr]:
@@ -196,11 +205,28 @@ def _giving(view: FileView, half: Half) -> Iterator[ast.expr]:
             yield argument
 
 
-def _passes(facts: Assumptions, guard: Condition, half: Half) -> bool:
+def _parts(guard: Condition) -> Iterator[Condition]:
+    """The conditions that hold where one does: each operand of an `and` that is true."""
+    test = guard.test
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _parts(Condition(test.operand, not guard.side, guard.function))
+    elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is guard.side:
+        for operand in test.values:
+            yield from _parts(Condition(operand, guard.side, guard.function))
+    else:
+        yield guard
+
+
+def _pass(facts: Assumptions, guards: Iterable[Condition], half: Half, site: CallSite) -> bool:
+    return all(_passes(facts, part, half, site) for guard in guards for part in _parts(guard))
+
+
+def _passes(facts: Assumptions, guard: Condition, half: Half, site: CallSite) -> bool:
     answer = facts.decides(guard.test, guard.function)
     if answer is not None:
         return answer is guard.side
-    return not half.conditions  # two switches that nothing ties may exclude each other
+    # two switches that nothing ties may exclude each other
+    return not half.conditions or is_of_a_pass(guard, site.node)
 
 
 def _anchor(view: FileView, site: CallSite, owned: Owned, half: Half) -> ast.AST:

@@ -84,7 +84,15 @@ from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, starts_over
 from amplint.amp.scalers import Assigned, BuiltScaler, built_scalers
 from amplint.code.arguments import bind
-from amplint.code.dataflow import arguments, bindings_of, bound_in, names_in, receiver
+from amplint.code.dataflow import (
+    arguments,
+    bindings_of,
+    bound_in,
+    fills_of,
+    names_in,
+    receiver,
+    root_of,
+)
 from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
@@ -93,6 +101,7 @@ from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.fixing.statements import statement_of
 from amplint.fixing.verbs import Move, Repair, unsafe
 from amplint.rule import Rule
+from amplint.values.bindings import container_of
 from amplint.view import FileView
 
 RULE = Rule(
@@ -332,16 +341,37 @@ def _kept(function: Function) -> set[str]:
 
 def _outside_optimizers(view: FileView, built: Assigned) -> set[str]:
     """Root names of the stepped optimizers; none if the function builds one of them."""
-    function, roots = built.function, set()
+    roots = set()
     for call in _own_calls(view, built, "step"):
-        path = path_text(ast.parse(call.given, mode="eval").body) if call.given else None
-        bindings = bindings_of(function).get(path or "", [])
-        aliases = [path_text(binding.value) if binding.value else None for binding in bindings]
-        sources = [path, *aliases]
-        if None in sources or "[*]" in str(path):
-            return set()
-        roots.add(str(sources[-1]).partition(".")[0].partition("[")[0])
+        given = ast.parse(call.given, mode="eval").body if call.given else None
+        source = _source(given, built.function)
+        if source is None or (call.path and "[" in call.given):
+            return set()  # what a called function adds to a container is not asked
+        roots.add(root_of(source))
     return roots
+
+
+def _source(expression: ast.expr | None, function: Function, depth: int = _DEPTH) -> str | None:
+    """The path outside of a function that it has an object from; None if it may build it itself.
+
+    Of an element that is the path of its container, to which the function adds nothing.
+    """
+    path = path_text(expression) if expression is not None and depth else None
+    if path is None:
+        return None
+    container = path.partition("[")[0]
+    if container in fills_of(function):
+        return None
+    found = bindings_of(function)
+    bound = next((name for name in (path, container, root_of(path)) if name in found), path)
+    for binding in found.get(bound, []):
+        value = binding.value
+        if isinstance(binding.statement, (ast.For, ast.AsyncFor)):
+            value = container_of(binding.statement, bound)
+        path = _source(value, function, depth - 1)
+        if path is None:
+            return None
+    return path
 
 
 def _is_repeated(view: FileView, call: ScalerCall) -> bool:
