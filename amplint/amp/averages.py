@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.amp.names import PARAMETERS
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import arguments, bindings_of
 from amplint.code.expressions import last_name
@@ -16,7 +17,6 @@ _AVERAGED_MODEL = "torch.optim.swa_utils.AveragedModel"
 #: Make the function of an `AveragedModel` that keeps an exponential average; torch's own default.
 _EXPONENTIAL = ("get_ema_multi_avg_fn", "get_ema_avg_fn")
 _DEFAULT_DECAY = 0.999
-_PARAMETERS = frozenset(("parameters", "named_parameters"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ def _pairwise_loops(module: Module) -> list[tuple[ast.For, Function]]:
 def _owner(iterable: ast.expr) -> ast.expr | None:
     """`model` of `model.parameters()`."""
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
-        return iterable.func.value if iterable.func.attr in _PARAMETERS else None
+        return iterable.func.value if iterable.func.attr in PARAMETERS else None
     return None
 
 

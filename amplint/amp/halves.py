@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from amplint.amp.names import PARAMETERS
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.dataflow import arguments, bindings_of, constant_of, names_in
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
+from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, Module
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Firmness, Origin, Step
@@ -170,7 +172,7 @@ def _adaptations(function: Function) -> tuple[list[str], list[str]]:
     for node in layout.nodes:
         if isinstance(node, ast.Call) and _may_freeze(node):
             subjects += [path_text(item) or "" for item in (*node.args, *_receivers(node))]
-        if _sets_requires_grad(node):
+        if _sets_requires_grad(node) or _is_handed_a_parameter(node, function):
             loops += [ast.unparse(getattr(loop, "iter", loop)) for loop in layout.loops(node)]
     return subjects, loops
 
@@ -187,6 +189,22 @@ def _sets_requires_grad(node: ast.AST) -> bool:
         isinstance(node, ast.Attribute)
         and node.attr == "requires_grad"
         and isinstance(node.ctx, ast.Store)
+    )
+
+
+def _is_handed_a_parameter(node: ast.AST, function: Function) -> bool:
+    """Whether a call gets the parameter that a loop is at, and may freeze it: torch's do not."""
+    if not isinstance(node, ast.Call):
+        return False
+    dotted = function.module.resolve(node.func) or ""
+    if dotted.startswith("torch.") or only_looks(node, function):
+        return False
+    given = {path_text(item) for item in arguments(node)}
+    return any(
+        isinstance(loop, (ast.For, ast.AsyncFor))
+        and last_name(getattr(loop.iter, "func", loop.iter)) in PARAMETERS
+        and not given.isdisjoint(names_in(loop.target))
+        for loop in layout_of(function).loops(node)
     )
 
 

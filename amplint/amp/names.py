@@ -55,6 +55,9 @@ CLIP_FUNCTIONS = frozenset(
     for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
 )
 
+#: Methods that list the parameters of a module.
+PARAMETERS = frozenset(("parameters", "named_parameters"))
+
 
 def is_optimizer_class(dotted: str) -> bool:
     """Whether a dotted name is a class of torch's optimizers: `torch.optim` also holds others.

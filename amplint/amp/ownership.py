@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from amplint.amp.connected import connected_files
-from amplint.amp.names import is_optimizer_class
+from amplint.amp.names import PARAMETERS, is_optimizer_class
 from amplint.amp.reached_calls import as_caller_writes
 from amplint.amp.view import AmpView
 from amplint.code.arguments import bind
@@ -26,7 +26,6 @@ from amplint.values.provenance import Activation, Found, Origin
 _DEPTH = 6
 #: What freezes one parameter is looked for this many calls deep.
 _CALLS = 2
-_PARAMETER_METHODS = frozenset(("parameters", "named_parameters"))
 #: Calls that hand on what they are given.
 _PASS_ON = frozenset(("list", "tuple", "chain", "sorted", "iter", "from_iterable", "filter"))
 #: A comprehension or filter with one of these words takes only some parameters.
@@ -243,7 +242,7 @@ def _modules(
 
 
 def _lists_parameters(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _PARAMETER_METHODS
+    return isinstance(call.func, ast.Attribute) and call.func.attr in PARAMETERS
 
 
 def _is_project_call(view: AmpView, place: Origin) -> bool:

@@ -25,7 +25,7 @@ from amplint.flow.call import callee_name
 CLIP_NAMES = frozenset(name.rpartition(".")[2] for name in CLIP_FUNCTIONS)
 SCALER_METHODS = frozenset({"scale", "step", "update", "unscale_"})
 #: Methods of scalers that read or write their state.
-STATE_METHODS = frozenset({"state_dict", "load_state_dict", "get_scale", "is_enabled"})
+STATE_METHODS = frozenset({"state_dict", "load_state_dict"})
 
 #: Words a function can mention; `FunctionFacts.words` and `reach` hold some of them.
 BACKWARD, SCALE, STEP, UPDATE, UNSCALE, ZERO_GRAD, CLIP, PLAIN_STEP, EDIT, SCALER, STATE = (

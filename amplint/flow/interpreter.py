@@ -267,7 +267,7 @@ class Interpreter(Assignments):
         outcome = Outcome()
         heads = []
         entered, skipped = (states, []) if surely else self._split_by_length(node, states, frame)
-        outcome.normal += skipped
+        outcome.normal += [self.loops.passed_over(node, state, frame) for state in skipped]
         for state in entered:
             state = state.copy()
             self.loops.start(node, state, frame)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from amplint.code.arguments import bind, parameters, passed
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
+from amplint.code.looking import only_looks
 from amplint.code.module import Function, walk
 from amplint.code.statements import blocks_of
-from amplint.flow.call import argument_expressions, callee_name
+from amplint.flow.call import argument_expressions, callee_name, given_to
 from amplint.flow.conditions import forget
 from amplint.flow.facts import (
     BACKWARD,
@@ -29,8 +30,9 @@ from amplint.flow.facts import (
 )
 from amplint.flow.places import item_location
 from amplint.flow.reader import Reader
+from amplint.flow.slice import FILLS
 from amplint.flow.state import State
-from amplint.flow.values import CALLABLE_KINDS, KEEPER, Value
+from amplint.flow.values import CALLABLE_KINDS, KEEPER, ZERO, Value
 from amplint.values.displays import keys_held
 
 #: Calls whose result yields the same elements.
@@ -234,6 +236,35 @@ class LoopReader:
             self.reader.windows[location] = text
         return location
 
+    def passed_over(self, node: ast.For, state: State, frame) -> State:
+        """The state behind a loop without a round: lists of optimizers are filled elsewhere, then.
+
+        Whoever trains has some, and that a list of settings is empty is no way to have none. A list
+        that a function of the loop is given may be such a one.
+        """
+        emptied = [
+            place
+            for call in _calls_in(node.body)
+            for item in self._filled(call, frame.function)
+            if _begins_empty(item, frame.function)
+            and (place := self.reader.locate(item, state, frame.function)) is not None
+            and state.values.get(place) == ZERO
+        ]
+        if emptied:
+            state = state.copy()
+            for place in emptied:
+                forget(place, state)
+        return state
+
+    def _filled(self, call: ast.Call, function: Function) -> list[ast.expr]:
+        """What a call may put optimizers into: a list that it appends one to, or is given."""
+        callee = call.func
+        if not isinstance(callee, ast.Attribute) or callee.attr not in FILLS:
+            return [] if only_looks(call, function) else given_to(call)
+        roles = self.program.roles(function)
+        is_filled = any(roles.is_optimizer(item, function) for item in call.args[:1])
+        return [callee.value] if is_filled else []
+
     # -- container loops ---------------------------------------------------------------
 
     def mark_round(
@@ -382,6 +413,12 @@ class LoopReader:
             return None
         location = self.reader.locate(iterable, state, frame.function)
         return None if location is None else ("path", f"{location}[*]")
+
+
+def _begins_empty(expression: ast.expr, function: Function) -> bool:
+    """Whether a place is bound to an empty list."""
+    bindings = bindings_of(function).get(path_text(expression) or "", ())
+    return any(isinstance(item.value, ast.List) and not item.value.elts for item in bindings)
 
 
 def _is_place(value: Value) -> bool:
