@@ -27,6 +27,8 @@ TOLD_HERE = {
     ("AMP206/good_other_loss.py", "renamed"): {"optimizer-step-bypass"},
     # A loss that is scaled by hand: no run sees that.
     ("AMP206/good_other_loss.py", "by_hand"): {"float16-without-scaler"},
+    # Called without its loop, its count stands still, and nothing is cleared.
+    ("AMP116/good_window_behind_a_step.py", "ByTheLoop.round"): {"step-on-piled"},
     # A float16 region without a scaler: true, and another rule's business.
     ("AMP131/good_scale_falls.py", "without_a_scaler"): {"float16-without-scaler"},
 }
