@@ -165,8 +165,6 @@ class _Session:
         self._left = iter(range(len(findings)))
         self._repairs: dict[str, tuple[Repair, ...]] = {}
         self._builders: dict[str, PlanBuilder | None] = {}
-        #: Files that several findings import are parsed once.
-        self._project = Project(settings.project_root, settings.src)
         self._probed: dict[int, Probed] = {}
 
     def work(self, worker: Worker) -> None:
@@ -213,7 +211,7 @@ class _Session:
             return not_probed(finding)
         name = finding.filename
         if name not in self._builders:
-            self._builders[name] = plan_builder(name, self._settings, self._project)
+            self._builders[name] = plan_builder(name, self._settings)
         builder = self._builders[name]
         if builder is None:
             return _UNREADABLE
@@ -258,14 +256,8 @@ def _device(devices: Iterable[str]) -> str:
     return next((device for device in devices if device != "cpu"), "cpu")
 
 
-def plan_builder(
-    filename: str, settings: Settings, project: Project | None = None
-) -> PlanBuilder | None:
-    """Plans for a file; None where it cannot be read any more, as standard input.
-
-    Args:
-        project: the files around it, where they have been read before.
-    """
+def plan_builder(filename: str, settings: Settings) -> PlanBuilder | None:
+    """Plans for a file; None where it cannot be read any more, as standard input."""
     path = os.path.realpath(filename)
     if not os.path.isfile(path):
         return None
@@ -274,6 +266,6 @@ def plan_builder(
         tree = parse(source)
     except UnreadableFile:
         return None
-    project = project or Project(settings.project_root, settings.src)
+    project = Project(settings.project_root, settings.src)
     view = view_of(filename, source.text, tree, path=path, project=project)
     return PlanBuilder(view, path)
