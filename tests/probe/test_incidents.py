@@ -47,6 +47,15 @@ def test_before_is_confirmed(incident: Path) -> None:
         assert evidence.kind == "own-code"
 
 
+def test_what_is_asked_with_others_is_answered_as_alone() -> None:
+    """Two programs with a `trainer.py` each: what was read for one says nothing of the other."""
+    folders = [str(incident / "before") for incident in INCIDENTS[1:3]]
+    settings = Settings()
+    found = probe_findings(check_paths(folders, settings).findings, settings, LIMITS)
+    asked = [item.finding for item in found if expectations(item.finding.code)]
+    assert [each.evidence.status for each in asked] == ["confirmed"] * 3
+
+
 def test_what_another_failure_hides_is_shown_behind_it() -> None:
     """AMP404 ends every run on the task's data; with its cast left out the next ones show.
 
