@@ -203,9 +203,14 @@ def _is_handed_a_parameter(node: ast.AST, function: Function) -> bool:
     return any(
         isinstance(loop, (ast.For, ast.AsyncFor))
         and last_name(getattr(loop.iter, "func", loop.iter)) in PARAMETERS
-        and not given.isdisjoint(names_in(loop.target))
+        and not given.isdisjoint(names_in(_parameter_of(loop.target)))
         for loop in layout_of(function).loops(node)
     )
+
+
+def _parameter_of(target: ast.expr) -> ast.expr:
+    """What a loop calls the parameter: behind its name, where it takes both."""
+    return target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else target
 
 
 def _receivers(call: ast.Call) -> list[ast.expr]:
