@@ -14,7 +14,8 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
 from amplint.findings import Link, Standing
-from amplint.gradflow.interpreter import Backward, Interpreter
+from amplint.gradflow.frame import Backward
+from amplint.gradflow.interpreter import Interpreter
 from amplint.gradflow.modes import ON, chosen, switched
 from amplint.gradflow.values import ANYTHING, LEAF, Block, Flow
 from amplint.values.conditions import conditions_at

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amplint.code.arguments import Bound, Kind, parameters
-from amplint.code.dataflow import arguments, changed_elsewhere, root_of
+from amplint.code.dataflow import arguments
 from amplint.code.definitions import is_stub
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, walk
@@ -29,6 +29,7 @@ from amplint.gradflow.bearing import (
     place_of,
     written_to,
 )
+from amplint.gradflow.frame import Backward, Frame, base_cut, hold, own, renamed, running, write
 from amplint.gradflow.modes import (
     ON,
     Assumed,
@@ -90,45 +91,6 @@ _BUILTINS = frozenset(
 _ITERATES = frozenset(("enumerate", "zip", "tqdm", "iter", "islice", "chain", "list", "trange"))
 #: A value that nobody has looked at: as if it reached nothing.
 _LEFT_OUT = Flow(frozenset(), {ANYTHING: Block("", ast.Constant(None), None)})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Backward:
-    """A backward that the analysis met.
-
-    Args:
-        loss: what it starts from.
-        node: the call.
-        function: the function that holds the call.
-        calls: the calls that lead into that function.
-    """
-
-    loss: Flow
-    node: ast.Call
-    function: Function
-    calls: tuple[tuple[ast.Call, Function], ...]
-
-
-@dataclass(slots=True, eq=False)
-class Frame:
-    """One activation of a function.
-
-    Args:
-        values: what names and paths hold.
-        bearing: the statements that count.
-        mode: the block that switches gradients off here, None where they are on.
-        calls: the calls that lead here.
-        returned: the joined values of the return statements so far.
-        written: paths of the tensors that a call has written into.
-    """
-
-    function: Function
-    values: dict[str, Value]
-    bearing: Bearing
-    mode: Block | None = None
-    calls: tuple[tuple[ast.Call, Function], ...] = ()
-    returned: Value | None = None
-    written: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -304,8 +266,8 @@ class Interpreter:
         if isinstance(target, ast.Subscript):  # a container keeps what it holds already
             value = join(frame.values.get(path), value)
             holder = path_text(target.value) or ""
-            _hold(holder, join(frame.values.get(holder), flow_of(value)), frame)
-        _hold(path, value, frame)
+            hold(holder, join(frame.values.get(holder), flow_of(value)), frame)
+        hold(path, value, frame)
 
     def _make_leaf(self, tensor: ast.expr, frame: Frame) -> None:
         path = path_text(tensor)
@@ -484,7 +446,7 @@ class Interpreter:
     ) -> Value:
         calls = (*frame.calls, (node, frame.function))
         mode = self._mode_of(callee, frame.mode, calls)
-        if len(calls) > CALL_DEPTH or any(item is callee for item in _running(frame)):
+        if len(calls) > CALL_DEPTH or any(item is callee for item in running(frame)):
             found = union((*given, receiver or NOTHING, COMPUTED))
             return found.cut(mode) if mode is not None else found
         bound = self.objects.bind(node, frame.function, callee)
@@ -496,19 +458,19 @@ class Interpreter:
         for word, argument in bound.given.items():
             path = path_text(argument)
             if path is not None and word != bound.receiver:
-                values.update(_renamed(frame.values, path, word))
+                values.update(renamed(frame.values, path, word))
         shares_self = is_on_self(node)
         if shares_self:
-            values.update(_own(frame.values))
+            values.update(own(frame.values))
         wanted = frame.bearing.wanted if shares_self else NOWHERE
         inner = Frame(callee, values, self._bearing_of(callee, values, wanted), mode, calls)
         self._block(callee.body, inner)
         if shares_self:
-            frame.values.update(_own(inner.values))
+            frame.values.update(own(inner.values))
         for word, argument in bound.given.items():
             path = path_text(argument)
             if path is not None and word in inner.written:
-                _write(path, flow_of(inner.values.get(word, NOTHING)), frame)
+                write(path, flow_of(inner.values.get(word, NOTHING)), frame)
         result = inner.returned if inner.returned is not None else NOTHING
         return cut_all(result, mode) if mode is not None else result
 
@@ -531,7 +493,7 @@ class Interpreter:
         if name in FILLING and isinstance(node.func, ast.Attribute) and given:
             path = path_text(node.func.value)
             if path is not None:  # a container keeps what it holds already
-                _hold(path, join(frame.values.get(path), union(given)), frame)
+                hold(path, join(frame.values.get(path), union(given)), frame)
             return NOTHING
         if name == "requires_grad_" and isinstance(receiver, Flow) and asks_for_gradients(node):
             return Flow(receiver.connected | {LEAF}, receiver.blocked)
@@ -545,7 +507,7 @@ class Interpreter:
         result = self._operation(parts, frame)
         target = _written(node, receiver)
         if target is not None:
-            _write(target, result, frame)
+            write(target, result, frame)
         return result
 
     def _has_parameters(
@@ -591,47 +553,6 @@ def _written(call: ast.Call, receiver: Value | None) -> str | None:
         assert isinstance(call.func, ast.Attribute)
         target = call.func.value
     return path_text(target) if target is not None else None
-
-
-def _write(path: str, value: Value, frame: Frame) -> None:
-    """Note that a call has written into a tensor, a part of which may stay what it was."""
-    _hold(path, join(frame.values.get(path), value), frame)
-    frame.written.add(path)
-
-
-def _hold(path: str, value: Value, frame: Frame) -> None:
-    """Note what a place holds, unless code outside the function may change it at any time."""
-    changed = changed_elsewhere(frame.function)
-    if changed and (root_of(path) in changed or any(_is_of(path, place) for place in changed)):
-        frame.values.pop(path, None)
-    else:
-        frame.values[path] = value
-
-
-def _is_of(path: str, place: str) -> bool:
-    """Whether a path is a place or a part of it."""
-    return path == place or path.startswith((place + ".", place + "["))
-
-
-def _renamed(values: dict[str, Value], path: str, word: str) -> dict[str, Value]:
-    """What is known about parts of an argument, under the name of the parameter."""
-    parts = (path + ".", path + "[")
-    return {
-        word + key[len(path) :]: value for key, value in values.items() if key.startswith(parts)
-    }
-
-
-def base_cut(source: Flow, kind: str, node: ast.expr, frame: Frame) -> Flow:
-    """A value behind a detaching operation."""
-    return source.cut(Block(kind, node, frame.function, frame.calls))
-
-
-def _own(values: dict[str, Value]) -> dict[str, Value]:
-    return {path: value for path, value in values.items() if path.startswith("self.")}
-
-
-def _running(frame: Frame) -> list[Function]:
-    return [frame.function, *(function for _, function in frame.calls)]
 
 
 def _is_loss_class(dotted: str | None) -> bool:

@@ -19,7 +19,8 @@ import pytest
 from amplint.checker import check_paths, check_source
 from amplint.config import Settings
 from amplint.flow import budget, companions, engine, state
-from amplint.gradflow.interpreter import Frame, Interpreter
+from amplint.gradflow.frame import Frame
+from amplint.gradflow.interpreter import Interpreter
 
 
 def _growth() -> ModuleType:
