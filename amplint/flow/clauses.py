@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -24,6 +25,11 @@ from amplint.flow.state import State, last_part
 #: A condition, or one that is negated; of these a clause says that one holds.
 Literal = tuple[Any, ...]
 
+#: Conditions of which one holds; none for what always holds.
+Clause = frozenset[Literal]
+
+ALWAYS: Clause = frozenset()
+
 #: Of what one path alone knows, this much that it learned last makes clauses.
 NEWEST = 4
 #: A longer clause is hardly ever decided.
@@ -32,20 +38,30 @@ LONGEST = 4
 
 def clauses_left(
     one: State, other: State, kept: Mapping[tuple, bool], names: AbstractSet[str]
-) -> Iterator[tuple]:
-    """The clauses that hold on both paths and say more than what is kept of them.
+) -> Iterator[tuple[tuple, bool]]:
+    """The clauses that hold on both paths and say more than what is kept of them, as facts.
 
     Args:
         kept: what both know.
         names: last names of the places that clauses are about.
     """
     ours, theirs = _own(one, kept, names), _own(other, kept, names)
-    found = {frozenset((first, second)) for first in ours for second in theirs}
-    found |= set(_carried(one, other, theirs, kept))
-    found |= set(_carried(other, one, ours, kept))
-    for clause in found:
-        if len(clause) > 1 and not _is_trivial(clause):
-            yield ("or", clause)
+    found = [frozenset((first, second)) for first in ours for second in theirs]
+    found += _carried(one, other, theirs, kept)
+    found += _carried(other, one, ours, kept)
+    shortest: list[Clause] = [atom[1] for atom, truth in kept.items() if truth and atom[0] == "or"]
+    for clause in sorted(dict.fromkeys(map(shortened, found)), key=len):
+        if clause == ALWAYS or any(known <= clause for known in shortest):
+            continue
+        shortest.append(clause)
+        yield _as_fact(clause)
+
+
+def _as_fact(clause: Clause) -> tuple[tuple, bool]:
+    if len(clause) > 1:
+        return ("or", clause), True
+    (literal,) = clause
+    return (literal[1], False) if literal[0] == "not" else (literal, True)
 
 
 def _own(state: State, kept: Mapping[tuple, bool], names: AbstractSet[str]) -> list[Literal]:
@@ -89,6 +105,41 @@ def _clauses(facts: Mapping[tuple, bool]) -> Iterator[frozenset[Literal]]:
             yield frozenset(negate(part) for part in atom[1])  # type: ignore[misc]
 
 
-def _is_trivial(clause: Iterable[Literal]) -> bool:
-    """Whether a clause says of some condition that it holds or does not."""
-    return any(negate(literal) in clause for literal in clause)  # type: ignore[operator]
+@lru_cache(maxsize=65536)
+def shortened(clause: Clause) -> Clause:
+    """A clause without the conditions that others of it follow from; `ALWAYS` if nothing denies it.
+
+    What is true is not None: "x is not None, or x is false" says nothing, and "x, or x is not
+    None" no more than the latter.
+    """
+    # In one order, whatever the hashes: of two that say the same the first goes.
+    kept = sorted(frozenset().union(*map(_parts, clause)), key=repr)
+    for literal in tuple(kept):
+        others = [each for each in kept if each != literal]
+        if any(negate(literal) == each for each in others):
+            return ALWAYS
+        beside = [each for each in others if _place_of(each) == _place_of(literal) is not None]
+        if not beside:
+            continue
+        if evaluate(literal, _knowing(negate(each) for each in beside), joined=False) is True:
+            return ALWAYS
+        if any(evaluate(each, _knowing([literal]), joined=False) is True for each in beside):
+            kept = others
+    return frozenset(kept)
+
+
+def _parts(literal: Literal) -> Clause:
+    """The conditions of a disjunction in a clause, or the one condition."""
+    inner = literal[1] if literal[0] == "or" else (literal,)
+    return frozenset(inner) if inner == (literal,) else frozenset().union(*map(_parts, inner))
+
+
+def _place_of(literal: Literal) -> str | None:
+    """The place that a single condition is about."""
+    atom = literal[1] if literal[0] == "not" else literal
+    return atom[1] if atom[0] in ABOUT_PLACES else None
+
+
+def _knowing(literals: Iterable[Any]) -> State:
+    """A state that knows only that these conditions hold."""
+    return State(facts=dict(_as_fact(frozenset((each,))) for each in literals))

@@ -94,11 +94,13 @@ def _connected(formula: tuple, state: State, joined: bool) -> bool | None:
 
 
 def _parts_together(formula: tuple, state: State, *, joined: bool = False) -> bool | None:
-    stop = formula[0] == "or"
-    results = [evaluate(part, state, joined=joined) for part in formula[1]]
-    if stop in results:
-        return stop
-    return None if None in results else not stop
+    stop, is_open = formula[0] == "or", False
+    for part in formula[1]:
+        known = evaluate(part, state, joined=joined)
+        if known is stop:
+            return stop
+        is_open = is_open or known is None
+    return None if is_open else not stop
 
 
 def _remembered_truth(formula: tuple, state: State) -> bool | None:

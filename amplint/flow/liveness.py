@@ -64,14 +64,19 @@ def _own_names(function: Function) -> Names:
             bound.add(node.id)
         elif isinstance(node, (ast.Global, ast.Nonlocal)):
             seen.update(node.names)
-        elif isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)) or (
-            isinstance(node, ast.Name) and node.id in ("locals", "vars", "eval", "exec")
-        ):
+        elif isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)) or _reads_all(node):
             return NOTHING
         elif isinstance(node, (*NESTED, *COMPREHENSIONS)):
             inside = (each for each in walk(node) if isinstance(each, ast.Name))
             seen.update(each.id for each in inside)
     return frozenset(bound - seen)
+
+
+def _reads_all(node: ast.AST) -> bool:
+    """Whether a call may read any local by its name; `vars(args)` reads those of an object."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    return node.func.id in ("locals", "eval", "exec") or (node.func.id == "vars" and not node.args)
 
 
 def _shared_names(function: Function) -> Names:

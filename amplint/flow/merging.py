@@ -104,7 +104,7 @@ def _join(group: list[State], guards: Guards | None = None) -> State:
         one = State(first.typestate, values, facts)
         facts = _common_facts(values, facts, other)
         if guards is not None:
-            facts.update((clause, True) for clause in clauses_left(one, other, facts, guards.names))
+            facts.update(clauses_left(one, other, facts, guards.names))
         if other.values != values:
             values = _common_values(one, other)
     shortest = min(group, key=lambda state: state.length)

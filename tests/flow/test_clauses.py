@@ -15,7 +15,7 @@ import pytest
 
 from amplint.checker import check_paths
 from amplint.config import Settings
-from amplint.flow.clauses import clauses_left
+from amplint.flow.clauses import clauses_left, shortened
 from amplint.flow.state import State
 
 TESTS = ("args.half", "not args.slow", "args.kind == 'torch'", "torch.cuda.is_available()")
@@ -277,21 +277,51 @@ NAMES = frozenset({"a", "b", "c"})
 
 def test_one_of_two_holds() -> None:
     left = list(clauses_left(_state(a=False), _state(a=True, b=False), {}, NAMES))
-    assert left == [("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))}))]
+    assert left == [(("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))})), True)]
 
 
 def test_a_clause_grows_where_a_third_path_does_not_fulfil_it() -> None:
     clause = ("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))}))
     both = State(facts={clause: True})
     left = list(clauses_left(both, _state(a=True, b=True, c=False), {}, NAMES))
-    assert left == [("or", clause[1] | {("not", ("true", "c"))})]
+    assert left == [(("or", clause[1] | {("not", ("true", "c"))}), True)]
 
 
 def test_a_clause_stays_where_a_third_path_fulfils_it() -> None:
     clause = ("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))}))
     left = list(clauses_left(State(facts={clause: True}), _state(b=False, c=True), {}, NAMES))
-    assert clause in left
+    assert (clause, True) in left
 
 
 def test_other_places_make_no_clause() -> None:
     assert not list(clauses_left(_state(x=False), _state(x=True, y=False), {}, NAMES))
+
+
+TRUE, SOME, SLOW = ("true", "a"), ("some", "a"), ("true", "slow")
+
+
+@pytest.mark.parametrize(
+    ("clause", "left"),
+    [
+        ({SOME, ("not", TRUE)}, set()),
+        ({TRUE, SOME}, {SOME}),
+        ({("not", SOME), ("not", TRUE)}, {("not", TRUE)}),
+        ({("above", "b", 3), ("above", "b", 1), TRUE}, {("above", "b", 1), TRUE}),
+        ({("or", (TRUE, SLOW)), ("not", SLOW)}, set()),
+        ({TRUE, ("not", SLOW)}, {TRUE, ("not", SLOW)}),
+    ],
+)
+def test_a_clause_says_nothing_twice(clause: set, left: set) -> None:
+    assert shortened(frozenset(clause)) == left
+
+
+def test_a_shorter_clause_makes_longer_ones_needless() -> None:
+    longer = ("or", frozenset({("not", ("true", "a")), ("not", ("true", "b")), ("true", "c")}))
+    one = State(facts={("true", "a"): False, longer: True})
+    left = dict(clauses_left(one, _state(a=True, b=False), {}, NAMES))
+    assert left == {("or", frozenset({("not", ("true", "a")), ("not", ("true", "b"))})): True}
+
+
+def test_what_is_left_of_a_clause_may_be_one_fact() -> None:
+    one, other = State(facts={TRUE: True}), State(facts={SOME: True, ("true", "b"): True})
+    assert (SOME, True) in clauses_left(one, other, {}, NAMES)

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from amplint.flow.conditions import assume, evaluate
+from amplint.flow.clauses import shortened
+from amplint.flow.conditions import assume, evaluate, negate
 from amplint.flow.merging import merge
 from amplint.flow.state import NO_GUARDS, State
 
@@ -171,3 +172,29 @@ def test_what_follows_is_kept_where_states_are_merged() -> None:
     [second] = assume(is_bf16, False, State())
     [both] = merge([first, second], NO_GUARDS)
     assert evaluate(is_bf16, both) is False
+
+
+def test_a_shortened_clause_says_the_same() -> None:
+    """Of places that are compared as numbers where the clause compares them: others have no truth."""
+    judge, reading, source = Judge(), Reading(), random.Random(27)
+    changed = 0
+    for _ in range(ROWS // 5):
+        clause = {}
+        for text, said in (judge.guard(source, depth=0) for _ in range(source.choice((2, 2, 3)))):
+            formula = reading.formula(text, State())
+            if isinstance(formula, tuple) and formula[0] not in ("and", "or"):
+                denied = source.random() < 0.5
+                clause[negate(formula) if denied else formula] = z3.Not(said) if denied else said
+        if not clause:
+            continue
+        short = shortened(frozenset(clause))
+        numbers = {_atom(each)[1] for each in clause if _atom(each)[0] in ("above", "positive")}
+        whole, left = z3.Or(*clause.values()), z3.Or(*(clause[each] for each in short))
+        compared = [z3.Not(judge.nothing[name.rpartition(":")[2]]) for name in numbers]
+        assert not judge.allows([*compared, whole != (left if short else z3.BoolVal(True))]), clause
+        changed += short != clause.keys()
+    assert changed > ROWS / 50
+
+
+def _atom(literal: tuple) -> tuple:
+    return literal[1] if literal[0] == "not" else literal

@@ -28,6 +28,12 @@ def dead_after(body: str, text: str) -> set[str]:
 
 
 CASES = {
+    "the fields of an object are listed": (
+        "loss = step(flag)\nuse(vars(batches))\nlog()",
+        "use",
+        {"flag", "batches", "loss"},
+    ),
+    "all locals are listed": ("loss = step(flag)\nuse(vars())\nlog()", "use", set()),
     "read later": ("loss = step(flag)\nuse(loss)", "loss", {"flag", "batches"}),
     "read no more": ("loss = step(flag)\nuse(loss)", "use", {"flag", "batches", "loss"}),
     "assigned again before it is read": (
