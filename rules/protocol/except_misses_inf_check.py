@@ -68,6 +68,8 @@ than any handler is a scaled backward before each step.
 The step may be in a function that the `try` calls, in whatever file, up to three calls deep.
 A handler around a whole training step (forward and backward included) is only flagged if it names
 the missing inf check: it may be meant for batches that cannot be read or do not fit into memory.
+Nothing is said where the same round steps or updates behind the handler, outside of any: that call
+raises, too, and the run ends.
 Without a loop in sight, a function is taken to run again if it holds a whole training step.
 
 ## References
@@ -182,8 +184,10 @@ def _judge(
                 RULE, handler.type, message, help, path=call.path, fix=fix, links=rests
             )
         return
-    if _goes_on(view, function, handler, call.scaler) and _only_steps(
-        view, function, block, caught
+    if (
+        _goes_on(view, function, handler, call.scaler)
+        and _only_steps(view, function, block, caught)
+        and not _fails_behind(view, call, function, block)
     ):
         message = SWALLOWED.format(scaler=call.scaler, method=last_name(call.method.func))
         help = "let the error through, and make sure that a scaled backward ran before the step"
@@ -231,6 +235,24 @@ def _goes_on(view: FileView, function: Function, handler: ast.ExceptHandler, sca
         return False
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     return not any(_may_mend(view, call, function, scaler) for call in calls)
+
+
+def _fails_behind(view: FileView, call: ScalerCall, function: Function, block: ast.Try) -> bool:
+    """Whether the same round steps or updates once more, outside of any handler for that.
+
+    torch raises there what the handler has swallowed: the run ends, and says why.
+    """
+    layout = layout_of(function)
+    for method in ("step", "update"):
+        for later in calls_leading_to(view, method, function):
+            together = layout.conditions(later.node) == layout.conditions(block)
+            if later.scaler != call.scaler or not layout.before(block, later.node) or not together:
+                continue
+            around = _protecting(layout, later.node)
+            caught = [_caught(handler) & BROAD for handler in around.handlers] if around else []
+            if layout.loops(later.node) == layout.loops(block) and not any(caught):
+                return True
+    return False
 
 
 def _repetition(view: FileView, function: Function, handler: ast.ExceptHandler) -> Standing:
