@@ -30,7 +30,7 @@ from amplint.flow.diagnosis import (
 from amplint.flow.entries import Entries, only_repeats
 from amplint.flow.events import Site
 from amplint.flow.facts import BACKWARD, PLAIN_STEP, SCALE, STEP, UPDATE
-from amplint.flow.feasibility import atoms_tested, feasible, is_focused
+from amplint.flow.feasibility import atoms_tested, feasible, half_seen, is_focused
 from amplint.flow.heirs import completing, is_abstract
 from amplint.flow.interpreter import Interpreter, interpreter_for
 from amplint.flow.leads import leading_functions, leading_words
@@ -98,20 +98,23 @@ class _Followed:
 
     Args:
         called: functions that some path has reached.
-        complete: whether all paths were followed to their end. Half of an answer neither
-            confirms nor refutes a finding.
+        complete: whether all paths were followed to their end. What half of an answer holds was
+            seen in part.
     """
 
     found: tuple[Found, ...]
     called: AbstractSet[Function]
     complete: bool
 
-    def confirms(self, item: Found) -> bool:
-        """Whether the same is found in a whole answer."""
-        same = (
+    def finds(self, item: Found) -> bool:
+        """Whether the same is found."""
+        return any(
             other.slug == item.slug for other in self.found if other.site.node is item.site.node
         )
-        return self.complete and any(same)
+
+    def confirms(self, item: Found) -> bool:
+        """Whether the same is found in a whole answer."""
+        return self.complete and self.finds(item)
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +213,7 @@ class _Engine:
         unfinished = frozenset(self.program.unfinished)  # more states would end there, too
         found = list(feasible(found, unfinished, self._attempt_apart))
         found = [item for item in found if not item.elsewhere or self._is_made_here(item)]
-        found = [item for item in found if not self._callers_refute(item)]
+        found = [kept for item in found if (kept := self._as_callers_have_it(item)) is not None]
         found += self._never_done({item.site.node for item in found})
         return [item for item in found if self._is_wanted(item)]
 
@@ -295,32 +298,34 @@ class _Engine:
         steps = steps_of(item.state.trail)
         return all(step[2].module is self.home for step in steps if step[0] == "assume")
 
-    def _callers_refute(self, item: Found) -> bool:
-        """Whether callers in other files tie the parameters that this file leaves untied.
+    def _as_callers_have_it(self, item: Found) -> Found | None:
+        """A finding, unless callers in other files tie the parameters that this file leaves untied.
 
         `if use_amp:` against `if scaler is not None:` is right as long as every caller passes
         a scaler exactly when it passes the flag. Without any caller in sight the file stands
-        for itself.
+        for itself. What a caller that was followed in part does wrong was seen in part.
         """
         entry = item.entry
         if self.home is not self.module:
-            return False
+            return item
         if item.slug == "scaler-is-none" and self._is_called_out_of_sight(entry):
-            return True  # whoever does may have asked before
+            return None  # whoever does may have asked before
         if entry not in self.entries.given and not _depends_on_callers(item):
-            return False
+            return item
         if not self.program.is_searched(entry):
-            return True  # the project is too large to look for them
-        seen = False
+            return None  # the project is too large to look for them
+        seen = half = False
         for unit in self.program.callers(entry):
             if unit.module is self.module:  # of an inherited method; followed already
                 continue
             answer = self._followed(unit, entry)
-            reached = entry in answer.called
-            if reached and answer.confirms(item):
-                return False
-            seen = seen or reached or not answer.complete
-        return seen
+            if answer.confirms(item):
+                return item
+            half = half or answer.finds(item)
+            seen = seen or entry in answer.called or not answer.complete
+        if half:
+            return half_seen(item)
+        return None if seen else item
 
     def _is_called_out_of_sight(self, entry: Function) -> bool:
         """Whether calls of a function are known, but not followed, or others got it to call it."""

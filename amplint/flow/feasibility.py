@@ -41,7 +41,7 @@ def feasible(
         runs = [item.run for item in items if item.run is not None]
         atoms = frozenset().union(*(run.atoms for run in runs))
         if atoms and entry in unfinished:
-            yield from (_half_seen(item) for item in items)
+            yield from (half_seen(item) for item in items)
             continue
         if not atoms or not any(map(_accuses, items)):
             yield from items
@@ -66,7 +66,7 @@ def is_focused(states: Iterable[State]) -> bool:
     return any(FOCUS in state.typestate for state in states)
 
 
-def _half_seen(item: Found) -> Found:
+def half_seen(item: Found) -> Found:
     """The same finding, where nothing shows that the tests on its path go together."""
     link = Link("reach", Standing.OPEN, item.entry.name, "was followed in part")
     return replace(item, links=(*item.links, link))
