@@ -7,15 +7,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from amplint.amp.roles import Role
+from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaling import enabled_argument
 from amplint.amp.view import AmpView
 from amplint.code.arguments import fill, passed
-from amplint.code.dataflow import bindings_of, constant_of
+from amplint.code.dataflow import bindings_of, constant_of, receiver
 from amplint.code.definitions import returned
 from amplint.code.expressions import callee_of, path_text
-from amplint.code.module import Class, Function
+from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import is_record, record_parameters
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
 
 _ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
@@ -81,6 +82,54 @@ def built_scalers(
     for function in view.module.functions:
         for call in _assigned_calls(function):
             yield from _from_factory(view, call, function, wanted)
+
+
+def built_wrappers(
+    view: AmpView, wanted: Callable[[Assigned], bool] = lambda _: True
+) -> Iterator[BuiltScaler]:
+    """Every object that the checked file builds around a new scaler that runs one step at a time.
+
+    Its constructor builds the scaler whatever it is given, its methods scale and step with it, and
+    none of them does so in a loop of its own: one that does is a whole training.
+
+    Args:
+        wanted: as for `built_scalers`.
+    """
+    for function in view.module.functions:
+        for call in _assigned_calls(function):
+            owner = view.objects.symbol(callee_of(call), function)
+            if not isinstance(owner, Class):
+                continue
+            for target, key in _taken_from(call, function):
+                if key is None and wanted(Assigned(call, function, target)):
+                    made = _wrapped(view, owner)
+                    if made is not None:
+                        yield BuiltScaler(call, function, target, made.call, made.function)
+
+
+def _wrapped(view: AmpView, owner: Class) -> ScalerConstruction | None:
+    """The scaler that the constructor of a class always builds, and its methods scale and step."""
+    constructor = view.objects.method(owner, "__init__")
+    if constructor is None:
+        return None
+    family = view.objects.ancestry(owner)
+    for built in view.roles_of(constructor.module).constructions:
+        if built.function is not constructor or not built.target.startswith("self."):
+            continue
+        if conditions_at(built.call, constructor) or view.objects.loops(built.call, constructor):
+            continue
+        sites = [
+            site
+            for item in family
+            for site in item.module.calls
+            if enclosing_class(site.function) is item and receiver(site.node) == built.target
+        ]
+        runs = [site for site in sites if site.method in ("scale", "step")]
+        if len({site.method for site in runs}) == 2 and not any(
+            view.objects.loops(site.node, site.function) for site in runs
+        ):
+            return built
+    return None
 
 
 def _assigned_calls(function: Function) -> Iterator[ast.Call]:

@@ -21,6 +21,7 @@ from amplint.flow.call import callee_name
 from amplint.flow.conditions import evaluate
 from amplint.flow.events import Site
 from amplint.flow.facts import SCALE, STEP, UNSCALE, UPDATE, protocol_word, sites_by_word
+from amplint.flow.raising import is_awaited
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step
 from amplint.flow.witness import steps_of
@@ -116,6 +117,8 @@ class Diagnostician:
             return "AMP105"
         if slug == "update-without-check" and self._guards_step_by_gradient(site.function):
             return None  # AMP125 names the guard, the cause
+        if slug == "scaler-is-none" and _is_expected(site, state):
+            return None
         if slug == "unscale-of-plain" and self._never_scales():
             words["never"] = "yes"
             return "AMP101"
@@ -165,10 +168,31 @@ class Diagnostician:
             words["absent"] = "yes"
         guards = self.guards_of(site.node)
         if guards:
-            words.setdefault("guard", condition(guards[-1]))
+            left_out = self._left_out(site) if words.get("loop") == "yes" else None
+            words.setdefault("guard", condition(left_out or guards[-1]))
         counterpart = COUNTERPART.get(slug)
         if counterpart is not None and counterpart not in self.reach:
             words["never"] = "yes"
+
+    def _left_out(self, site: Site) -> Guard | None:
+        """What leaves the `update()` out that would have ended the round of a repeated call.
+
+        The tests that both stand under decide nothing. None where it is not one test for all.
+        """
+        own = {(_text(test), holds) for test, holds in self.guards_of(site.node)}
+        found: dict[tuple[str, bool], Guard] = {}
+        for node, function in self.sites(UPDATE):
+            if function is not site.function or not _same_scaler(node, site):
+                continue
+            others = [
+                (test, not holds)
+                for test, holds in self.guards_of(node)
+                if (_text(test), holds) not in own
+            ]
+            if len(others) != 1:
+                return None
+            found[_text(others[0][0]), others[0][1]] = others[0]
+        return found.popitem()[1] if len(found) == 1 else None
 
     def _describe_pile(self, site: Site, state: State, words: dict[str, str]) -> None:
         """Which step left its gradients behind, if it is another one than that at fault."""
@@ -280,6 +304,21 @@ def _same_scaler(call: ast.Call, site: Site) -> bool:
 def _places(test: ast.expr) -> Iterator[ast.expr]:
     """The names and attributes that a test reads."""
     return (part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute)))
+
+
+def _is_expected(site: Site, state: State) -> bool:
+    """Whether a handler around a use of None, or around a call that leads there, is for that."""
+    absent = ("flag", "absent") in state.typestate
+    names = ("UnboundLocalError", "NameError") if absent else ("AttributeError",)
+    where = site.function
+    if is_awaited(site.node, where, names):
+        return True
+    for kind, call, caller, callee in reversed(steps_of(state.trail)):
+        if kind == "call" and callee is where:
+            if is_awaited(call, caller, names):
+                return True
+            where = caller
+    return False
 
 
 def _flush_without_update(state: State, site: Site) -> Site | None:

@@ -20,7 +20,10 @@ from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.findings import Standing
+from amplint.values.assumptions import Assumptions, name_of
+from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
+from amplint.values.provenance import Activation
 from amplint.values.values import Value, Values
 
 #: Definitions are followed through this many names, calls and parameters.
@@ -221,7 +224,7 @@ class Contexts:
         if known is None and isinstance(callee, ast.Attribute) and isinstance(call, ast.Call):
             known = self.objects.callee(call, function) if call.func is callee else None
         if isinstance(known, Function):
-            return self._returned(known)
+            return self._returned(known, call, function)
         if isinstance(known, Class):
             return self._instance(known, given, call, function)
         if isinstance(callee, (ast.Name, ast.Attribute)):
@@ -278,13 +281,42 @@ class Contexts:
             return UNKNOWN if not bases else (Cast(call, function, enabled=None),)
         return (self._built(min(bases), given, call, function),)
 
-    def _returned(self, known: Function) -> Alternatives:
+    def _returned(self, known: Function, call: ast.expr, caller: Function) -> Alternatives:
         if any(last_name(_plain(item)) in _CONTEXT_FACTORIES for item in _decorators(known)):
             return tuple(self._around_yield(known)) or UNKNOWN
-        values = returned(known)
-        return tuple(item for value in values for item in self.alternatives(value, known)) or (
-            UNKNOWN
-        )
+        found: list[Cast | None] = []
+        for value in returned(known):
+            if self._is_turned_down(value, known, call, caller):
+                continue
+            test = _test_around(value, known)
+            for item in self.alternatives(value, known):
+                if item is not None and not item.condition and item.function is known:
+                    item = replace(item, condition=test)
+                found.append(item)
+        return tuple(found) or UNKNOWN
+
+    def _is_turned_down(
+        self, value: ast.expr, known: Function, call: ast.expr, caller: Function
+    ) -> bool:
+        """Whether a test before a returned value fails for what one call passes."""
+        if not isinstance(call, ast.Call):
+            return False
+        activation, tests = Activation(known, call, caller), conditions_at(value, known)
+        return any(
+            test.side not in self.values.truth(test.test, known, activation) for test in tests
+        ) or (bool(tests) and self._facts(known, call, caller).holds(tests) is False)
+
+    def _facts(self, known: Function, call: ast.Call, caller: Function) -> Assumptions:
+        """What the tests around a call say about the parameters of the function that it runs."""
+        facts = Assumptions.of(self.values, conditions_at(call, caller))
+        here = Assumptions(self.values)
+        for parameter, given in self.objects.bind(call, caller, known).given.items():
+            name = name_of(given)
+            if name in facts.known:
+                here.known[parameter] = facts.known[name]
+            if name in facts.excluded:
+                here.excluded[parameter] = facts.excluded[name]
+        return here
 
     def _around_yield(self, known: Function) -> Iterator[Cast | None]:
         layout = layout_of(known)

@@ -227,11 +227,11 @@ def _tests_allow(callers: Callers, node: ast.AST, function: Function) -> bool:
 
 
 def is_plain_backward(call: ast.Call) -> bool:
-    """Whether a call is `loss.backward()` of a name or attribute."""
+    """Whether a call is `loss.backward()` of a name or attribute, or of arithmetic with one."""
     callee = call.func
     if not isinstance(callee, ast.Attribute) or callee.attr != "backward" or call.args:
         return False
-    return path_text(callee.value) is not None
+    return isinstance(callee.value, ast.BinOp) or path_text(callee.value) is not None
 
 
 def _step_behind(

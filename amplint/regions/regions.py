@@ -123,6 +123,14 @@ class Regions:
         for function in module.functions:
             yield from self.of(function)
 
+    def chosen(self, module: Module) -> Iterator[Region]:
+        """The regions of a module, once for each autocast that a test may choose for them."""
+        for region in self.opened(module):
+            for span, found in self.spans(region.function):
+                if span.opened is region.opened:
+                    possible = (item for item in found if item and item.enabled is not False)
+                    yield from (replace(region, cast=item) for item in possible)
+
     def spans(self, function: Function) -> list[tuple[_Span, Alternatives]]:
         """The parts of a function under contexts that may be autocasts."""
         if function not in self._spans:

@@ -105,6 +105,8 @@ RULE = Rule(
 )
 
 WRAPPERS = frozenset(("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"))
+#: Methods of it that decide where the replicas run, and what is handed to the module as it is.
+_RUNNING = ("__init__", "forward", "parallel_apply")
 MESSAGE = "`{model}` is in `DataParallel`, whose threads lose this bfloat16: it runs in float16"
 HELP = "put `with torch.autocast(...)` into the model's `forward`, or use DistributedDataParallel"
 
@@ -142,19 +144,29 @@ def _wrapped(
     if not isinstance(callee, (ast.Name, ast.Attribute)):
         return None
     for binding in view.objects.bindings(callee, function) or ():
-        wrapper = _wrapper(binding.value, binding.function)
+        wrapper = _wrapper(view, binding.value, binding.function)
         if wrapper is not None:
             return wrapper.args[0], binding.function
     return None
 
 
-def _wrapper(value: ast.expr | None, function: Function) -> ast.Call | None:
+def _wrapper(view: FileView, value: ast.expr | None, function: Function) -> ast.Call | None:
     """The `DataParallel(model)` in a value such as `DataParallel(model).cuda()`."""
     while isinstance(value, ast.Call):
-        if function.module.resolve(value.func) in WRAPPERS and value.args:
+        if value.args and _is_wrapper(view, value.func, function):
             return value
         value = value.func.value if isinstance(value.func, ast.Attribute) else None
     return None
+
+
+def _is_wrapper(view: FileView, callee: ast.expr, function: Function) -> bool:
+    """Whether a callee is `DataParallel`, or a class that runs its replicas as that does."""
+    if function.module.resolve(callee) in WRAPPERS:
+        return True
+    owner = view.objects.symbol(callee, function)
+    if not isinstance(owner, Class) or not view.objects.base_names(owner) & WRAPPERS:
+        return False
+    return not any(view.objects.method(owner, name) for name in _RUNNING)
 
 
 def _has_own_region(view: FileView, model: ast.expr, function: Function) -> bool:
@@ -169,6 +181,6 @@ def _class_before(view: FileView, model: ast.expr, function: Function) -> Class 
     found = {
         view.objects.class_of(item.value, item.function)
         for item in view.objects.bindings(model, function) or ()
-        if item.value is not None and _wrapper(item.value, item.function) is None
+        if item.value is not None and _wrapper(view, item.value, item.function) is None
     }
     return found.pop() if len(found) == 1 else None

@@ -60,7 +60,7 @@ its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scal
 
 ## Known limits
 Only where the dtype is float16 unless somebody chooses otherwise: given so, by default of an option,
-or left to CUDA's default. The loss is followed through the bindings that reach its `backward()`.
+or left to CUDA's default; or where a test chooses among contexts and one of them is float16. The loss is followed through the bindings that reach its `backward()`.
 Nothing is said where something in sight may scale it, on the other side of a test, too, where code
 out of sight makes something of it alone, or where a file that takes part uses a class of a library
 that scales; a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
@@ -140,7 +140,7 @@ def check(view: FileView) -> Iterator[Finding]:
         yield from _branches_without(view)
     callers = Callers(view.regions)
     reported: set[ast.Call] = set()
-    for region in view.regions.opened(view.module):
+    for region in view.regions.chosen(view.module):
         if region.cast.usual != {"float16"} or without_gradients(region.opened, region.function):
             continue
         for plain in plain_losses(callers, region):

@@ -4,7 +4,8 @@ A GradScaler is built anew for every epoch or iteration, so its scale is forgott
 
 ## What it does
 Flags a `GradScaler` built inside the training loop that uses it, and one built inside a function
-that is called for every epoch or iteration, while the optimizer it steps lives longer.
+that is called for every epoch or iteration, while the optimizer it steps lives longer. An object of
+the project's own that builds a scaler for itself and steps with it, once per call, is one, too.
 
 ## Why is this bad?
 The scale is learned: it is halved at each overflow and grows after 2000 good steps. A new scaler
@@ -77,12 +78,13 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 
 from amplint.amp import links
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, starts_over
-from amplint.amp.scalers import Assigned, BuiltScaler, built_scalers
+from amplint.amp.scalers import Assigned, BuiltScaler, built_scalers, built_wrappers
 from amplint.code.arguments import bind
 from amplint.code.dataflow import (
     arguments,
@@ -130,7 +132,8 @@ MESSAGE = "each {where} builds a new GradScaler: the loss scale is searched for 
 def check(view: FileView) -> Iterator[Finding]:
     """Report constructions that are repeated while their optimizer stays the same."""
     reported: set[tuple[Function, str]] = set()
-    for built in built_scalers(view, partial(_is_wanted, view)):
+    wanted = partial(_is_wanted, view)
+    for built in chain(built_scalers(view, wanted), built_wrappers(view, wanted)):
         where = (built.function, built.target)
         if where not in reported and not built.is_off(view):
             repeated = _repeated(view, built)
@@ -252,42 +255,49 @@ def _loop_uses(view: FileView, built: Assigned, loop: ast.AST) -> bool:
     layout = layout_of(built.function)
     if starts_over(layout, loop, besides=built.call) or _is_restored(built, loop):
         return False
-    bound = bound_in(built.function, loop) | _attributes_bound_in(built.function, loop)
+    bound = _bound_in(built.function, loop)
     for node in layout.inside(loop):
         if not isinstance(node, ast.Call):
             continue
-        steps = last_name(node.func) == "step" and receiver(node) == built.target
+        runs = built.target in (receiver(node), path_text(node.func))
         takes = any(path_text(argument) == built.target for argument in arguments(node))
-        if not (steps or takes) or not layout.before(built.call, node):
+        if not (runs or takes) or not layout.before(built.call, node):
             continue
         if _loops_between(view, node, built.function, loop) > 1:
             continue
         given = [item for item in arguments(node) if view.roles.is_optimizer(item, built.function)]
         names = {name for optimizer in given for name in names_in(optimizer)}
         names |= {path for optimizer in given if (path := path_text(optimizer))}
-        if names and not bound & names:
+        if names and not any(_replaces(item, name) for item in bound for name in names):
             return True
     return False
 
 
 def _is_restored(built: Assigned, loop: ast.AST) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and last_name(node.func) == "load_state_dict"
-        and receiver(node) == built.target
-        for node in layout_of(built.function).inside(loop)
-    )
+    """Whether the loop gives a scaler, or the one that an object keeps, its scale back."""
+    calls = (node for node in layout_of(built.function).inside(loop) if isinstance(node, ast.Call))
+    restored = (receiver(node) or "" for node in calls if last_name(node.func) == "load_state_dict")
+    return any(f"{path}.".startswith(f"{built.target}.") for path in restored)
 
 
-def _attributes_bound_in(function: Function, loop: ast.AST) -> set[str]:
-    """Attributes of `self` that a loop binds: `self.optimizer`."""
+def _bound_in(function: Function, loop: ast.AST) -> set[str]:
+    """The paths that a loop binds: `optimizer`, `self.optimizer`, `optimizer.param_groups[0]`."""
     layout = layout_of(function)
     return {
         path
         for path, bindings in bindings_of(function).items()
-        if path.startswith("self.")
-        and any(layout.holds(loop, binding.statement) for binding in bindings)
+        if any(item.statement in layout and layout.holds(loop, item.statement) for item in bindings)
     }
+
+
+def _replaces(bound: str, path: str) -> bool:
+    """Whether binding one path gives another a new object: itself, what it is part of, an element.
+
+    What is put into an attribute of an optimizer leaves it the optimizer that it is.
+    """
+    if path.startswith(bound):
+        return path[len(bound) :][:1] in ("", ".", "[")
+    return bound.startswith(f"{path}[")
 
 
 def _loops_between(view: FileView, node: ast.AST, function: Function, loop: ast.AST) -> int:

@@ -81,6 +81,25 @@ def test_a_flag_that_does_not_decide_is_not_named() -> None:
     assert "cfg.verbose" not in message
 
 
+def test_what_leaves_the_update_out_is_named_and_not_the_switch_around_both() -> None:
+    body = """
+        if cfg.half:
+            scaler.scale(loss).backward()
+            scaler.unscale_(opt_d)
+            if loss > cfg.largest:
+                continue
+            else:
+                scaler.step(opt_d)
+                scaler.update()
+        else:
+            loss.backward()
+            opt_d.step()
+    """
+    (message,) = messages(program(body), "AMP108")
+    assert "when `loss > cfg.largest`" in message
+    assert "cfg.half" not in message
+
+
 def test_an_update_behind_a_plain_step_is_what_fails() -> None:
     body = "scaler.scale(loss).backward()\nopt_d.step()\nscaler.update()"
     (message,) = messages(program(body), "AMP112")
