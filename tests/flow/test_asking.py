@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from amplint.findings import Standing
 from amplint.flow import budget
 from amplint.view import FileView, view_of
 
@@ -61,16 +62,23 @@ def test_callers_decide(tmp_path: Path, unscales: bool, expected: list[str]) -> 
     assert codes(look(tmp_path, main=CALLER.format(unscales=unscales))) == expected
 
 
-@pytest.mark.parametrize("unscales", [True, False])
-def test_half_an_answer_accuses_nobody(
-    tmp_path: Path, unscales: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("unscales", "expected"), [(True, []), (False, ["AMP110"])])
+def test_half_an_answer_shows_what_it_holds(
+    tmp_path: Path, unscales: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the caller would have said: it is cut before its end."""
+    """The caller is cut before its end: what is found by then was seen in part, and no more is said."""
     view = look(tmp_path, main=CALLER.format(unscales=unscales))
     codes(view)
     monkeypatch.setattr(budget, "FILE_LIMIT", view.program.budget.spent - 1)
     cut = look(tmp_path, main=CALLER.format(unscales=unscales))
-    assert codes(cut) == []
+    assert codes(cut) == expected
+    claims = [
+        link.claim
+        for found in cut.flow_misuses
+        for link in found.links
+        if link.standing is Standing.OPEN
+    ]
+    assert claims == ["was followed in part"] * len(expected)
     assert [name.rpartition("/")[2] for name in cut.unfinished] == ["main.py:train"]
 
 
