@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -181,7 +182,7 @@ class _Pool(Generic[T, R]):
             if waiting:
                 worker.input, worker.working = waiting.popleft(), True
                 with contextlib.suppress(OSError):  # it is dead: `_collect` notices
-                    worker.inputs.send(worker.input)
+                    _send(worker.inputs, worker.input)
         starting = sum(not worker.ready for worker in self._workers)
         while len(waiting) > starting and len(self._workers) < self._most:
             try:
@@ -215,7 +216,7 @@ class _Pool(Generic[T, R]):
         for pipe in wait(list(by_pipe), timeout):
             worker = by_pipe[pipe]  # type: ignore[index]
             try:
-                message = worker.results.recv()
+                message = _receive(worker.results)
             except (EOFError, OSError):
                 died = self._bury(worker)
                 if worker.working:
@@ -234,6 +235,23 @@ class _Pool(Generic[T, R]):
         worker.disconnect()
         worker.process.join()
         return Died(worker.process.exitcode or 0)
+
+
+def _send(pipe: Connection, what: Any) -> None:
+    pipe.send_bytes(pickle.dumps(what))
+
+
+def _receive(pipe: Connection) -> Any:
+    """What was sent.
+
+    `Connection.recv` opens it inside a buffer; Ctrl-C there leaves "BufferError: Existing exports of
+    data" on the terminal (seen on Python 3.13).
+
+    Raises:
+        EOFError: the other end is closed.
+        OSError: likewise.
+    """
+    return pickle.loads(pipe.recv_bytes())
 
 
 def _opened(message: tuple[Any, str]) -> Any:
@@ -285,9 +303,9 @@ def _work(
         _begin(folder)
         for other in others:
             other.close()
-        done.send(None)
+        _send(done, None)
         while True:
-            done.send(_message(function, to_do.recv()))
+            _send(done, _message(function, _receive(to_do)))
     except MemoryError:
         os._exit(_NO_MEMORY)
     except (EOFError, OSError):
