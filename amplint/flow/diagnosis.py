@@ -254,7 +254,7 @@ class Diagnostician:
         return self._sites.get(word, [])
 
     def guards_of(self, node: ast.AST) -> list[Guard]:
-        """The tests of the if statements around a call, outermost first."""
+        """The tests of the if statements around a call, outermost first; `if True:` decides nothing."""
         self._index()
         return self._guards.get(id(node), [])
 
@@ -273,8 +273,10 @@ class Diagnostician:
                 continue
             if isinstance(statement, ast.If):
                 self._note_calls(statement.test, guards)
-                self._read_guards(statement.body, [*guards, (statement.test, True)])
-                self._read_guards(statement.orelse, [*guards, (statement.test, False)])
+                decides = not isinstance(statement.test, ast.Constant)
+                for part, holds in ((statement.body, True), (statement.orelse, False)):
+                    own = [(statement.test, holds)] if decides else []
+                    self._read_guards(part, [*guards, *own])
                 continue
             for child in ast.iter_child_nodes(statement):
                 if isinstance(child, ast.expr):

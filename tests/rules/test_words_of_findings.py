@@ -204,3 +204,11 @@ def test_the_help_names_the_loss_of_the_code() -> None:
     source = program(body, "scaler = torch.amp.GradScaler('cuda')", "extra")
     (finding,) = findings_of(source, "AMP101")
     assert "`scaler.scale(penalty).backward()`" in finding.help
+
+
+@pytest.mark.parametrize(("test", "named"), [("True", False), ("cfg.clips", True)])
+def test_a_constant_test_is_no_condition(test: str, named: bool) -> None:
+    body = "scaler.scale(loss).backward()\nif {}:\n    {}\nscaler.step(opt_d)\nscaler.update()"
+    (message,) = messages(program(body.format(test, CLIP)), "AMP110")
+    assert (f"when `{test}`" in message) is named
+    assert (" when " in message) is named
