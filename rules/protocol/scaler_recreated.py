@@ -211,7 +211,8 @@ def _repeated(view: FileView, built: Assigned) -> str:
     if loops:
         header = getattr(loops[0], "test", None)
         tests = [test for test in layout.conditions(built.call) if test is not header]
-        if any(layout.holds(loops[0], test) for test in tests):
+        inside = [test for test in tests if layout.holds(loops[0], test)]
+        if not all(_is_fixed(test, built.function, loops[0]) for test in inside):
             return ""
         if not _loop_uses(view, built, loops[0]):
             return ""
@@ -226,6 +227,13 @@ def _repeated(view: FileView, built: Assigned) -> str:
     if optimizers and (per_call or _call_in_loop(view, function, optimizers)):
         return f"call of `{function.name}`"
     return ""
+
+
+def _is_fixed(test: ast.expr, function: Function, loop: ast.AST) -> bool:
+    """Whether a test has one outcome in all passes of a loop: `if args.amp:`, not `if epoch == 0:`."""
+    bound = {root_of(path) for path in _bound_in(function, loop)}
+    calls = any(isinstance(node, ast.Call) for node in ast.walk(test))
+    return not calls and bound.isdisjoint(names_in(test))
 
 
 def _is_one_step(view: FileView, built: Assigned, optimizers: set[str]) -> bool:
@@ -428,9 +436,11 @@ def _built_in(function: Function) -> set[str]:
 
 
 def _runs_per_epoch(site: CallSite, loops: list[ast.AST], optimizers: set[str]) -> bool:
-    """Whether the loops around a call repeat it with the same optimizers."""
-    layout = layout_of(site.function)
-    if any(starts_over(layout, loop) for loop in loops):
+    """Whether the innermost loop around a call repeats it with the same optimizers.
+
+    The folds around the epochs may build what they like.
+    """
+    if starts_over(layout_of(site.function), loops[0]):
         return False
     return not bound_in(site.function, loops[0]) & optimizers
 
