@@ -130,8 +130,9 @@ def shortened(clause: Clause) -> Clause:
 
 def _parts(literal: Literal) -> Clause:
     """The conditions of a disjunction in a clause, or the one condition."""
-    inner = literal[1] if literal[0] == "or" else (literal,)
-    return frozenset(inner) if inner == (literal,) else frozenset().union(*map(_parts, inner))
+    if literal[0] != "or":
+        return frozenset((literal,))
+    return frozenset().union(*map(_parts, literal[1]))
 
 
 def _place_of(literal: Literal) -> str | None:
