@@ -85,7 +85,7 @@ def _counts(atom: tuple, names: AbstractSet[str]) -> bool:
 
 def _carried(
     state: State, other: State, own: list[Literal], kept: Mapping[tuple, bool]
-) -> Iterator[frozenset[Literal]]:
+) -> Iterator[Clause]:
     """Clauses of one path: as they are where the other path fulfils them, else made longer."""
     for clause in _clauses(state.facts):
         if ("or", clause) in kept:
@@ -96,7 +96,7 @@ def _carried(
             yield from (clause | {literal} for literal in own)
 
 
-def _clauses(facts: Mapping[tuple, bool]) -> Iterator[frozenset[Literal]]:
+def _clauses(facts: Mapping[tuple, bool]) -> Iterator[Clause]:
     """The clauses that a path knows, whether noted here or left by a test of several conditions."""
     for atom, truth in facts.items():
         if atom[0] == "or" and truth:

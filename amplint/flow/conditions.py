@@ -179,8 +179,10 @@ def is_volatile(formula: Formula) -> bool:
 
 
 def remembered(formula: tuple, truth: bool, state: State) -> State:
-    """The state in which a whole conjunction or disjunction has a truth, and no part is decided."""
-    """The disjuncts of a split are merged soon; the whole formula keeps its truth."""
+    """The state in which a whole conjunction or disjunction has a truth, and no part is decided.
+
+    The disjuncts of a split are merged soon; the whole formula keeps its truth.
+    """
     state = state.copy()
     state.facts[_whole(formula)] = truth
     return state

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from amplint.amp.roles import Roles
 from amplint.code.dataflow import parameters, values_read
-from amplint.code.module import CallSite, Class, Function, Module, enclosing_class, walk
+from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.unbound import is_cut_off
 from amplint.flow.absence import asks_one_object_twice, leaves_each_out, unproved
+from amplint.flow.asking import Answer, Followed, Judged, Key, depends_on_callers
 from amplint.flow.budget import BudgetExceeded
 from amplint.flow.call import Frame
 from amplint.flow.defects import Found, Run, distinct, misuse_of
@@ -41,9 +41,8 @@ from amplint.flow.program import Program, Unit
 from amplint.flow.protocol_calls import SeveralOptimizers
 from amplint.flow.repetition import is_called_per_batch, next_call
 from amplint.flow.split_classes import split_steppers
-from amplint.flow.state import State, Step
+from amplint.flow.state import State
 from amplint.flow.witness import PlaceOf, relevant_steps, steps_of
-from amplint.protocol import Event
 from amplint.rule import Misuse
 
 
@@ -61,73 +60,12 @@ def find_misuses(
     unit = program.add(module, roles)
     if not any(found.acts or found.words for found in unit.facts.values()):
         return ()
-    found = _Engine(program, unit, _Judged({module})).follow()
+    found = _Engine(program, unit, Judged({module})).follow()
     return tuple(misuse_of(item, place_of) for item in distinct(found))
 
 
-#: What a question is about.
-Key = TypeVar("Key")
-#: What is found, and the functions that some path reached.
-Answer = tuple[list[Found], AbstractSet[Function]]
 #: What a scaler lacks altogether -> (code, slug of what torch does then).
 NEVER = {SCALE: ("AMP101", "step-uninitialised"), UPDATE: ("AMP105", "step-twice")}
-
-
-def _depends_on_callers(item: Found) -> bool:
-    """Whether a caller may decide about the path: a branch, a repetition, a loss that it scales."""
-    if item.entry.name == "<module>":
-        return False
-    steps = steps_of(item.state.trail)
-    return any(step[0] in ("assume", "again") or _takes_its_loss(step) for step in steps)
-
-
-def _takes_its_loss(step: Step) -> bool:
-    """Whether a step is a plain backward of a loss that is passed in: the caller may scale it."""
-    if step[0] != "event" or step[3][0] is not Event.PLAIN_BACKWARD:
-        return False
-    callee = step[1].func if isinstance(step[1], ast.Call) else None
-    loss = callee.value if isinstance(callee, ast.Attribute) else None
-    operands = walk(loss) if isinstance(loss, (ast.Name, ast.BinOp)) else []
-    given = parameters(step[2])
-    return any(isinstance(node, ast.Name) and node.id in given for node in operands)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Followed:
-    """What somebody else was asked about a function.
-
-    Args:
-        called: functions that some path has reached.
-        complete: whether all paths were followed to their end. What half of an answer holds was
-            seen in part.
-    """
-
-    found: tuple[Found, ...]
-    called: AbstractSet[Function]
-    complete: bool
-
-    def finds(self, item: Found) -> bool:
-        """Whether the same is found."""
-        return any(
-            other.slug == item.slug for other in self.found if other.site.node is item.site.node
-        )
-
-    def confirms(self, item: Found) -> bool:
-        """Whether the same is found in a whole answer."""
-        return self.complete and self.finds(item)
-
-
-@dataclass(slots=True, eq=False)
-class _Judged:
-    """What other files do wrong by themselves.
-
-    Args:
-        asking: modules that this is being found out about.
-        known: by the function that does it.
-    """
-
-    asking: set[Module]
-    known: dict[Function, _Followed] = field(default_factory=dict)
 
 
 class _Engine:
@@ -144,7 +82,7 @@ class _Engine:
         self,
         program: Program,
         unit: Unit,
-        judged: _Judged,
+        judged: Judged,
         home: Module | None = None,
         about: Function | None = None,
     ) -> None:
@@ -164,8 +102,8 @@ class _Engine:
         self.entries = Entries(program, unit)
         self._leading = None if about is None else self._leading_to(about)
         self._judged = judged
-        self._callers: dict[tuple[Function, Module], _Followed] = {}
-        self._heirs: dict[tuple[Function, Class], _Followed] = {}
+        self._callers: dict[tuple[Function, Module], Followed] = {}
+        self._heirs: dict[tuple[Function, Class], Followed] = {}
 
     def _leading_to(self, about: Function) -> frozenset[Function]:
         """Functions of the file from which a path may lead to a function, in whatever file."""
@@ -310,7 +248,7 @@ class _Engine:
             return item
         if item.slug == "scaler-is-none" and self._is_called_out_of_sight(entry):
             return None  # whoever does may have asked before
-        if entry not in self.entries.given and not _depends_on_callers(item):
+        if entry not in self.entries.given and not depends_on_callers(item):
             return item
         if not self.program.is_searched(entry):
             return None  # the project is too large to look for them
@@ -335,7 +273,7 @@ class _Engine:
         """Whether a file in sight reads a function as a value, as in a table."""
         return any(function.name in item.once(values_read) for item in self.program.modules)
 
-    def _followed(self, unit: Unit, entry: Function) -> _Followed:
+    def _followed(self, unit: Unit, entry: Function) -> Followed:
         """What another file shows about a function of this one."""
 
         def follow() -> Answer:
@@ -344,14 +282,14 @@ class _Engine:
 
         return self._ask(self._callers, (entry, unit.module), follow)
 
-    def _ask(self, known: dict[Key, _Followed], key: Key, ask: Callable[[], Answer]) -> _Followed:
+    def _ask(self, known: dict[Key, Followed], key: Key, ask: Callable[[], Answer]) -> Followed:
         """What `ask` finds; asked once, and what rests on half an answer is half of one."""
         if key in known:
             self.program.cuts += not known[key].complete
             return known[key]
         cuts = self.program.cuts
         found, called = ask()
-        known[key] = _Followed(tuple(found), called, complete=self.program.cuts == cuts)
+        known[key] = Followed(tuple(found), called, complete=self.program.cuts == cuts)
         return known[key]
 
     def _subclasses_refute(self, item: Found) -> bool:
@@ -366,7 +304,7 @@ class _Engine:
         run = [heir for heir in heirs if objects.is_made(heir) or not objects.subclasses(heir)]
         return not any(self._completed(entry, heir).confirms(item) for heir in run)
 
-    def _completed(self, entry: Function, heir: Class) -> _Followed:
+    def _completed(self, entry: Function, heir: Class) -> Followed:
         """What an entry does to the objects of a subclass."""
 
         def judge() -> Answer:
@@ -572,14 +510,14 @@ class _Engine:
         answers = (self._judged_alone(function) for function in ordered)
         return not any(answer.found or not answer.complete for answer in answers)
 
-    def _judged_alone(self, function: Function) -> _Followed:
+    def _judged_alone(self, function: Function) -> Followed:
         """What a function of another file does wrong by itself.
 
         Nothing where its file is being asked already.
         """
         judged, home = self._judged, function.module
         if function not in judged.known and home in judged.asking:
-            return _Followed((), frozenset(), complete=True)
+            return Followed((), frozenset(), complete=True)
 
         def follow() -> Answer:
             judged.asking.add(home)
