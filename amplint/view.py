@@ -16,7 +16,7 @@ from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
 from amplint.code.project import Project
-from amplint.findings import Finding, Fix, Link, PathStep, Span
+from amplint.findings import Finding, Fix, Link, PathStep, Span, Standing
 from amplint.fixing.verbs import Repair
 from amplint.levels import level, naming_options, unseen
 from amplint.rule import Misuse, Rule
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from amplint.regions.regions import Regions
     from amplint.regions.training import Stale
     from amplint.values.in_place import InPlace, Place
+    from amplint.values.unreached import Unreached
 
 
 class AnalysisFailed(Exception):
@@ -122,7 +123,8 @@ class FileView(AmpView):
         links: Iterable[Link] = (),
     ) -> Finding:
         """Build a finding of `rule` at `node`; its links decide how severe it is."""
-        links = tuple(sorted(set(links), key=lambda link: (link.kind, link.subject, link.claim)))
+        links = {*links, *self._doubts(node)}
+        links = tuple(sorted(links, key=lambda link: (link.kind, link.subject, link.claim)))
         return Finding(
             code=rule.code,
             name=rule.name,
@@ -135,6 +137,25 @@ class FileView(AmpView):
             fix=self._fix(fix) if fix is not None else None,
             links=links,
         )
+
+    def _doubts(self, node: ast.AST) -> Iterator[Link]:
+        """That a run comes to a node, where by all that is in sight none does."""
+        function = self._functions.get(node, self.module.body)
+        found = self.unreached.doubt(node, function)
+        if found is not None:
+            yield Link("reach", Standing.GUESS, found.subject, found.claim)
+
+    @cached_property
+    def _functions(self) -> dict[ast.AST, Function]:
+        """Each node of the file with the function that holds it."""
+        return {node: function for function in self.module.functions for node in function.nodes}
+
+    @cached_property
+    def unreached(self) -> Unreached:
+        """Which places of the project no run comes to."""
+        from amplint.values.unreached import Unreached
+
+        return Unreached(self.objects)
 
     def _fix(self, repair: Repair) -> Fix | None:
         """What a finding says of its fix; LibCST is loaded only where the edits are wanted."""

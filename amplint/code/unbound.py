@@ -30,7 +30,7 @@ def is_cut_off(node: ast.AST, function: Function) -> bool:
     reads = function.once(_unbound_reads)
     layout = layout_of(function) if reads else None
     return layout is not None and any(
-        layout.holds(node, read) or _is_behind(layout, node, read) for read in reads
+        layout.holds(node, read) or is_behind(layout, node, read) for read in reads
     )
 
 
@@ -60,13 +60,13 @@ def _find_reads(function: Function) -> Iterator[ast.Name]:
 
 def _runs_later(layout: Layout, statement: ast.AST, read: ast.Name) -> bool:
     """Whether a statement runs behind a read only, or not at all: no loop gets there before it."""
-    if _is_behind(layout, statement, read):
+    if is_behind(layout, statement, read):
         return True
     repeated = {*layout.loops(statement)}
     return layout.before(read, statement) and repeated.isdisjoint(layout.loops(read))
 
 
-def _is_behind(layout: Layout, node: ast.AST, read: ast.Name) -> bool:
+def is_behind(layout: Layout, node: ast.AST, read: ast.Name) -> bool:
     """Whether a node runs only after a read, and not after an error of it that a `with` takes."""
     return layout.dominates(read, node) and all(
         layout.holds(outer, node) for outer in layout.ancestors(read) if isinstance(outer, _TAKES)

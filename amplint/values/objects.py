@@ -43,6 +43,8 @@ from amplint.values.wrappers import MODULE_BASES
 
 #: Definitions are followed through this many names, calls and attributes.
 DEPTH = 8
+#: Classes of libraries whose objects are made as Python makes any other.
+_PLAIN_BASES = MODULE_BASES | {"object", "abc.ABC", "torch.utils.data.Dataset"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +123,20 @@ class Objects:
     def is_module(self, owner: Class) -> bool:
         """Whether objects of the class are called through `forward`."""
         return bool(self.base_names(owner) & MODULE_BASES)
+
+    def is_plain(self, owner: Class) -> bool:
+        """Whether a call of the class runs its `__init__`, and no other code that is out of sight."""
+        order = self.ancestry(owner)
+        unknown = (
+            item.module.resolve(base) or ast.unparse(base)
+            for item in order
+            for base in item.bases
+            if self._base(base, item) is None
+        )
+        return _PLAIN_BASES.issuperset(unknown) and not any(
+            item.node.keywords or item.node.decorator_list or "__new__" in item.methods
+            for item in order
+        )
 
     def subclasses(self, owner: Class) -> tuple[Class, ...]:
         """Classes of the project with `owner` among their bases, directly or not."""

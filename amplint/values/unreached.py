@@ -1,0 +1,214 @@
+"""Places that no run comes to: Python raises before, or nobody can call what holds them.
+
+What stands behind a `NameError` is a mistake on paper: it can only happen once something else has
+been mended. Of the errors that were false on code that nobody had read, most stood in such a place
+(docs/precision.md, batches N and P). An import that fails counts for nothing: a repository may lack
+what its author has.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Class, Function, Module, walk
+from amplint.code.tree import TRIES
+from amplint.code.unbound import always_runs, is_behind
+from amplint.values.objects import Objects
+
+#: Names by which code may define or run what its text does not show.
+_UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"))
+#: Names that a tool, a translation or an older Python may provide.
+_PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why no run may come to a place: what would have to hold, of which expression.
+
+    Args:
+        subject: as the code has it.
+        claim: what does not hold by all that is in sight.
+    """
+
+    subject: str
+    claim: str
+
+
+class Unreached:
+    """Answers for the files of one project, each found out once."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self._raising: dict[Function, tuple[tuple[ast.AST, Doubt], ...]] = {}
+
+    def doubt(self, node: ast.AST, function: Function) -> Doubt | None:
+        """Why no run comes to a node of a function; None where one may."""
+        return self._before(node, function) or self._uncallable(function) or self._unmade(function)
+
+    # -- inside one function -------------------------------------------------------------------
+
+    def _before(self, node: ast.AST, function: Function) -> Doubt | None:
+        layout = layout_of(function)
+        if node not in layout:
+            return None
+        places = (
+            found
+            for other, found in self._raises(function)
+            if not layout.holds(other, node) and is_behind(layout, node, other)
+        )
+        return next(places, None)
+
+    def _never_ends(self, function: Function) -> Doubt | None:
+        """Why no call of a function comes to its end, or to a `return` of it."""
+        layout = layout_of(function)
+        if isinstance(function.node, ast.AsyncFunctionDef) or any(
+            isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout.nodes
+        ):
+            return None
+        returns = [node for node in layout.nodes if isinstance(node, ast.Return)]
+        places = (
+            found
+            for node, found in self._raises(function)
+            if layout.leaves_out(layout.statement(node)) is function.node
+            and not any(layout.before(item, node) for item in returns)
+        )
+        return next(places, None)
+
+    def _raises(self, function: Function) -> tuple[tuple[ast.AST, Doubt], ...]:
+        """The expressions of a function that raise wherever their statement runs."""
+        if function not in self._raising:
+            self._raising[function] = ()  # a circle of calls ends here
+            layout = layout_of(function)
+            places = ((node, self._raised_by(node, function, layout)) for node in layout.nodes)
+            self._raising[function] = tuple(
+                (node, found)
+                for node, found in places
+                if found is not None and always_runs(layout, node)
+            )
+        return self._raising[function]
+
+    def _raised_by(self, node: ast.AST, function: Function, layout: Layout) -> Doubt | None:
+        """Why evaluating a node raises, whatever it holds."""
+        if isinstance(node, ast.Name):
+            return _undefined(node, function, layout)
+        return self._refused(node, function) if isinstance(node, ast.Call) else None
+
+    def _refused(self, call: ast.Call, function: Function) -> Doubt | None:
+        """Why a call of what a name stands for raises: it does not take that, or never ends."""
+        found = self.objects.symbol(call.func, function)
+        if isinstance(found, Class):
+            found = self._constructor(found)
+        if found is None or _is_decorated(found) or self.objects.is_replaced(found, function):
+            return None
+        if self.objects.bind(call, function, found).refused:
+            return Doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
+        return self._never_ends(found)
+
+    def _constructor(self, owner: Class) -> Function | None:
+        """What a call of a class runs, where that is all that it runs."""
+        return self.objects.method(owner, "__init__") if self.objects.is_plain(owner) else None
+
+    # -- around it -----------------------------------------------------------------------------
+
+    def _unmade(self, function: Function) -> Doubt | None:
+        """Why no object has a method: the constructor raises, and no heir has another one."""
+        owner = function.owner
+        constructor = self._constructor(owner) if owner is not None else None
+        if owner is None or constructor is None or function.name in ("__init__", "__new__"):
+            return None
+        raised = None if _is_decorated(constructor) else self._never_ends(constructor)
+        heirs = self.objects.subclasses(owner) if raised is not None else ()
+        return None if any("__init__" in heir.methods for heir in heirs) else raised
+
+    def _uncallable(self, function: Function) -> Doubt | None:
+        """Why nobody calls a function: its file does not, and no import can name that file."""
+        module = function.module
+        path = self.objects.project.path_of(module)
+        stem, _ = os.path.splitext(os.path.basename(path))
+        if not path or stem.isidentifier() or function is module.body:
+            return None
+        name = _outermost(function)
+        used = module.once(_names_reached)
+        if name in used or not used.isdisjoint(_UNSEEN):
+            return None
+        if any(True for _ in self.objects.project.mentioning(module, stem)):
+            return None
+        return Doubt(name, "is called by somebody")
+
+
+def _undefined(name: ast.Name, function: Function, layout: Layout) -> Doubt | None:
+    """Why reading a name raises: nothing in its file binds it, and Python does not provide it."""
+    scopes = function.module.scopes
+    if not isinstance(name.ctx, ast.Load) or scopes.stars or _is_annotation(name, layout):
+        return None
+    if name.id in _PROVIDED or name.id.startswith("__") or function.module.once(_is_open):
+        return None
+    if scopes.resolve(name, function.node).kind != "unknown" or _is_tried(name, layout):
+        return None
+    return Doubt(name.id, "is defined")
+
+
+def _is_annotation(name: ast.Name, layout: Layout) -> bool:
+    """Whether a name stands in an annotation, which functions do not evaluate."""
+    return any(
+        isinstance(outer, ast.AnnAssign) and layout.holds(outer.annotation, name)
+        for outer in layout.ancestors(name)
+        if outer in layout
+    )
+
+
+def _is_tried(name: ast.Name, layout: Layout) -> bool:
+    """Whether a handler may take the error: its file expects that the name may be missing."""
+    return any(isinstance(outer, TRIES) for outer in layout.ancestors(name))
+
+
+def _is_open(module: Module) -> bool:
+    """Whether a file may bind names that its text does not show."""
+    bound = module.scopes.module.bindings
+    return "__getattr__" in bound or any(
+        isinstance(node, ast.Name) and node.id in _UNSEEN for node in ast.walk(module.tree)
+    )
+
+
+def _is_decorated(function: Function) -> bool:
+    return bool(getattr(function.node, "decorator_list", ()))
+
+
+def _outermost(function: Function) -> str:
+    """The name at the top of the file under which a function, or what holds it, can be called."""
+    return function.qualname.partition(".")[0]
+
+
+def _names_reached(module: Module) -> frozenset[str]:
+    """Names that the body of a file reads, or what it reads by them, as far as that leads.
+
+    A text may be a name: `getattr(module, "train")`. What is decorated is read by the decorator.
+    """
+    definitions = {
+        item.name: item
+        for item in module.tree.body
+        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if not item.decorator_list
+    }
+    kept = set(map(id, definitions.values()))
+    found: set[str] = set()
+    pending = [item for item in module.tree.body if id(item) not in kept]
+    while pending:
+        for name in _names_in(pending.pop()):
+            if name not in found:
+                found.add(name)
+                pending += [definitions[name]] if name in definitions else []
+    return frozenset(found)
+
+
+def _names_in(statement: ast.stmt) -> Iterator[str]:
+    yield getattr(statement, "name", "")
+    for node in walk(statement):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
