@@ -66,13 +66,13 @@ def _runs_later(layout: Layout, statement: ast.AST, read: ast.Name) -> bool:
     return layout.before(read, statement) and repeated.isdisjoint(layout.loops(read))
 
 
-def is_behind(layout: Layout, node: ast.AST, read: ast.Name) -> bool:
+def is_behind(layout: Layout, node: ast.AST, read: ast.AST) -> bool:
     """Whether a node runs only after a read, and not after an error of it that a `with` takes."""
     return layout.dominates(read, node) and all(
         layout.holds(outer, node) for outer in layout.ancestors(read) if isinstance(outer, _TAKES)
     )
 
 
-def always_runs(layout: Layout, node: ast.expr) -> bool:
+def always_runs(layout: Layout, node: ast.AST) -> bool:
     """Whether an expression runs with its statement."""
     return not any(isinstance(outer, _MAY_SKIP) for outer in layout.ancestors(node))
