@@ -99,7 +99,7 @@ def _attempt(task: Task) -> FileResult:
 
     Under `AMPLINT_DEBUG=1` an unexpected exception is raised instead, for its traceback.
     """
-    from amplint.source.parsing import TOO_DEEP, TooDeep
+    from amplint.source.parsing import TOO_DEEP, TooDeep, nests_deeply
 
     filename = task.source.filename
     try:
@@ -111,7 +111,9 @@ def _attempt(task: Task) -> FileResult:
         if task.plain:
             return FileResult(filename, screened_out=True)
         return FileResult(filename, errors=(unreadable(filename, error),))
-    except RecursionError:
+    except RecursionError as error:
+        if not nests_deeply(task.source):
+            return FileResult(filename, errors=(_defect(filename, "the analysis", error),))
         if task.plain:
             return FileResult(filename, screened_out=True)
         return FileResult(filename, errors=(FileError(filename, TOO_DEEP),))

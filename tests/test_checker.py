@@ -365,7 +365,7 @@ def test_a_rule_that_fails_is_reported_and_the_others_run(toys: dict[str, object
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (RecursionError(), "is nested too deeply to be analysed"),
+        (RecursionError(), "internal error of amplint in the analysis (RecursionError); please"),
         (MemoryError(), "needs more memory to be analysed than there is"),
         (AssertionError(), "internal error of amplint in rule AMP101 (AssertionError); please"),
         (ValueError("x" * 999), f"(ValueError: {'x' * 188}); please report"),
@@ -378,6 +378,16 @@ def test_a_failure(toys: dict[str, object], error: Exception, words: str) -> Non
     toys["AMP101"] = _toy("AMP101", Severity.ERROR, fail)
     [found_error] = check_source("a.py", b"good()\n", SETTINGS).errors
     assert words in found_error.message
+
+
+def test_a_program_is_nested_too_deeply_only_if_it_is_nested(toys: dict[str, object]) -> None:
+    def fail(view: FileView) -> Iterator[Finding]:
+        raise RecursionError
+
+    toys["AMP101"] = _toy("AMP101", Severity.ERROR, fail)
+    deep = b"x = " + b"-" * 70 + b"good()\n"
+    [error] = check_source("a.py", deep, SETTINGS).errors
+    assert error.message == "is nested too deeply to be analysed"
 
 
 def test_a_failure_of_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,9 +99,23 @@ def place_copy(value: Value, location: str, state: State) -> None:
             state.values[COPIES] = NONE
     if owner is not None:
         state.values[location] = ("instance", owner, location)
+    gone = "" if is_under(original, location) else location
     for rest, known in fields:
         forget(location + rest, state)
-        assign_field(location + rest, known, state)
+        assign_field(location + rest, _unless_gone(known, gone, location), state)
+
+
+def _unless_gone(value: Value, gone: str, location: str) -> Value:
+    """What a field holds; nothing is known of what its place held: `plan = {"scheduler": plan}`.
+
+    Args:
+        gone: a place whose fields are those of another object now; "" for none.
+        location: the place of the copy itself.
+    """
+    if value is None or value[0] != "path":
+        return value
+    is_gone = value[1] == location or (gone and is_under(value[1], gone))
+    return None if is_gone else value
 
 
 def assign_field(location: str, value: Value, state: State) -> None:

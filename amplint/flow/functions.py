@@ -531,21 +531,30 @@ def drop_locals(state: State, prefix: str) -> None:
 _LOCAL = frozenset({"path", "instance", "copy", "formula", "text", "cases", "partial", "tuple"})
 
 
-def _outlived(value: Value, prefix: str, state: State) -> Value:
-    """What is left of a value when the locals it mentions are gone."""
+def _outlived(
+    value: Value, prefix: str, state: State, around: frozenset[str] = frozenset()
+) -> Value:
+    """What is left of a value when the locals it mentions are gone.
+
+    Args:
+        around: copies that hold the value; of one that holds itself nothing is left inside.
+    """
     if value is None or value[0] not in _LOCAL:
         return value
     if value[0] in ("path", "instance") and value[-1].startswith(prefix):
-        copied = as_copy(value[-1], state, lambda item: _outlived(item, prefix, state))
+        inside = around | {value[-1]}
+        if inside == around:
+            return None
+        copied = as_copy(value[-1], state, lambda item: _outlived(item, prefix, state, inside))
         if value[0] == "instance":
             return copied or value
-        return _outlived(copied, prefix, state) or known_at(value[1], state)
+        return _outlived(copied, prefix, state, inside) or known_at(value[1], state)
     if value[0] in ("path", "instance"):
         return value
     if value[0] == "copy":
-        return None if value[1].startswith(prefix) else _copy_outlived(value, prefix, state)
+        return None if value[1].startswith(prefix) else _copy_outlived(value, prefix, state, around)
     if value[0] == "tuple":
-        return ("tuple", tuple(_outlived(item, prefix, state) for item in value[1]))
+        return ("tuple", tuple(_outlived(item, prefix, state, around) for item in value[1]))
     if value[0] == "partial":
         paths = [part[1] for _, _, part in value[2] if part is not None and part[0] == "path"]
         return None if any(path.startswith(prefix) for path in paths) else value
@@ -554,9 +563,11 @@ def _outlived(value: Value, prefix: str, state: State) -> Value:
     return settled(value, state)
 
 
-def _copy_outlived(value: tuple[Any, ...], prefix: str, state: State) -> Value:
+def _copy_outlived(
+    value: tuple[Any, ...], prefix: str, state: State, around: frozenset[str]
+) -> Value:
     kind, original, fields, owner = value
-    left = ((name, _outlived(item, prefix, state)) for name, item in fields)
+    left = ((name, _outlived(item, prefix, state, around)) for name, item in fields)
     return (kind, original, tuple(left), owner)
 
 

@@ -29,6 +29,8 @@ class TooDeep(UnreadableFile):
 #: LibCST's parser is native and recursive: it overflows the C stack, which kills the
 #: process, from about 1,500 levels on. Real code stays below 30.
 MAX_NESTING = 200
+#: Whoever runs out of room in a program that nests no deeper does not run out because of it.
+ORDINARY_NESTING = 60
 
 
 def parse(source: SourceFile) -> ast.Module:
@@ -72,6 +74,14 @@ def refuse_long_chains(tree: ast.Module) -> None:
             links[node.value] = length
         elif isinstance(node, ast.Call):
             links[node.func] = length
+
+
+def nests_deeply(source: SourceFile) -> bool:
+    """Whether a program nests so deeply that room for recursion may be short because of it."""
+    try:
+        return _tree_depth(parse(source)) > ORDINARY_NESTING
+    except UnreadableFile:
+        return True
 
 
 def concrete_syntax(text: str) -> libcst.Module:

@@ -166,6 +166,7 @@ def test_that_a_loop_leaves_every_element_out_is_guessed(test: str, severity: Se
 
 
 SCALER_OR_NONE = """
+    import torch
     from torch.amp import GradScaler
 
     def train(net, optimizer, batches, settings, flag):
