@@ -198,15 +198,15 @@ _CREATORS = frozenset(
     + ("ones_like", "zeros_like", "full_like", "rand_like", "randn_like", "empty_like")
 )
 #: Methods that give the same values elsewhere, or as another type.
-_MOVES = frozenset(("to", "cuda", "cpu", "float", "half", "detach", "clone", "contiguous"))
+MOVES = frozenset(("to", "cuda", "cpu", "float", "half", "detach", "clone", "contiguous"))
 
 #: So many of them, one after the other, are followed.
-_MOST_MOVES = 4
+_MOSTMOVES = 4
 
 
 def is_constant_tensor(view: AmpView, scaling: Scaling) -> bool:
     """Whether what is scaled was computed from nothing: it is no loss."""
-    return _comes_from_nothing(view, scaling.loss, scaling.function, _MOST_MOVES)
+    return _comes_from_nothing(view, scaling.loss, scaling.function, _MOSTMOVES)
 
 
 def _comes_from_nothing(view: AmpView, node: ast.expr, function: Function, moves: int) -> bool:
@@ -225,7 +225,7 @@ def _is_creation(view: AmpView, node: ast.expr, function: Function, moves: int) 
         item.arg in ("requires_grad", None) for item in node.keywords
     ):
         return False
-    if isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES and moves:
+    if isinstance(node.func, ast.Attribute) and node.func.attr in MOVES and moves:
         return _comes_from_nothing(view, node.func.value, function, moves - 1)
     dotted = function.module.resolve(node.func) or ""
     return dotted.startswith("torch.") and dotted.rpartition(".")[2] in _CREATORS

@@ -23,7 +23,7 @@ from amplint.findings import Standing
 from amplint.values.assumptions import Assumptions, name_of
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
-from amplint.values.provenance import Activation
+from amplint.values.provenance import Activation, Origin
 from amplint.values.values import Value, Values
 
 #: Definitions are followed through this many names, calls and parameters.
@@ -35,6 +35,7 @@ _OLD_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 _CONTEXT_FACTORIES = frozenset(("contextmanager", "asynccontextmanager"))
 
 Constants = frozenset[object] | None
+_GPU: frozenset[object] = frozenset(("cuda",))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +51,8 @@ class Cast:
         condition: what decides, as source text; "" where nothing does or it is not known.
         caches: whether cast weights are kept until the outermost region ends.
         kept: the object is built once, and entered again by each use.
-        usual: names of dtypes that it has unless somebody chooses otherwise; None if not known.
+        usual: names of dtypes that it has, on a GPU if it may be for one, unless somebody chooses
+            otherwise; None if not known.
         chosen_by: what chooses the dtype, as source text; "" where nobody has a choice.
         standing: how it is known that it is an autocast.
     """
@@ -337,7 +339,8 @@ class Contexts:
         order = _OLD_PARAMETERS if fixed else _PARAMETERS
         bound = fill(optional(order), given.passed)
         arguments = {name: (value, given.places[value]) for name, value in bound.given.items()}
-        devices: Constants = frozenset((fixed,)) if fixed else self._devices(arguments)
+        device = arguments.get("device_type")
+        devices: Constants = frozenset((fixed,)) if fixed else self._devices(device)
         switch = arguments.get("enabled")
         states = self._values(*switch) if switch is not None else frozenset((True,))
         enabled = _only_bool(states)
@@ -345,9 +348,12 @@ class Contexts:
         caching = arguments.get("cache_enabled")
         caches = caching is None or self._values(*caching) != frozenset((False,))
         dtype = arguments.get("dtype")
-        dtypes = usual = self._dtypes(dtype, devices, self._values)
-        if dtype is not None and (dtypes is None or len(dtypes) > 1):
-            usual = self._dtypes(dtype, devices, self._usual_values)
+        dtypes = self._dtypes(dtype, devices, self._values)
+        usual = self._dtypes(
+            dtype, self._usual_devices(device, devices, switch), self._usual_values
+        )
+        if dtypes is not None and len(dtypes) == 1:
+            usual = dtypes
         chosen_by = ast.unparse(dtype[0]) if dtype is not None and usual != dtypes else ""
         return Cast(
             call,
@@ -361,9 +367,45 @@ class Contexts:
             chosen_by=chosen_by,
         )
 
-    def _devices(self, arguments: dict[str, tuple[ast.expr, Function]]) -> Constants:
-        given = arguments.get("device_type")
-        return device_types(self._values(*given)) if given is not None else None
+    def _devices(self, given: tuple[ast.expr, Function] | None) -> Constants:
+        """The device types that an autocast may be for."""
+        if given is None:
+            return None
+        known = device_types(self._values(*given))
+        return known if known is not None else self._numbered_devices(*given)
+
+    def _numbered_devices(self, expression: ast.expr, function: Function) -> Constants:
+        """Device types of which numbers are not known: `f"cuda:{index}"`."""
+        found = self.objects.origins.of(_without_type(expression), function)
+        kinds: set[object] = set()
+        for origin in found.origins:
+            head = _numbered(origin.expression, origin.function)
+            kind = frozenset((head,)) if head else device_types(self._values(*_place(origin)))
+            if kind is None:
+                return None
+            kinds |= kind
+        return frozenset(kinds) if found.complete and kinds else None
+
+    def _usual_devices(
+        self,
+        given: tuple[ast.expr, Function] | None,
+        devices: Constants,
+        switch: tuple[ast.expr, Function] | None,
+    ) -> Constants:
+        """The devices that a training runs on unless somebody chooses others: a GPU, if it may.
+
+        Not where what switches the autocast on says that there is none.
+        """
+        if given is None:
+            return devices
+        if devices is None:
+            devices = device_types(self._usual_values(_without_type(given[0]), given[1]))
+        if devices is None or not devices >= _GPU:
+            return devices
+        on_gpu = Assumptions(self.values)
+        on_gpu.assume(given[0], "cuda", given[1])
+        is_off = switch is not None and on_gpu.decides(*switch) is False
+        return devices - _GPU if is_off else _GPU
 
     def _dtypes(
         self,
@@ -386,14 +428,36 @@ class Contexts:
 
         A dtype is its name; `device.type` is what `torch.device` was given.
         """
-        if isinstance(expression, ast.Attribute) and expression.attr == "type":
-            expression = expression.value
-        possible = self.values.of(expression, function)
+        possible = self.values.of(_without_type(expression), function)
         return _contents(possible.values) if possible.complete else None
 
     def _usual_values(self, expression: ast.expr, function: Function) -> Constants:
         """The constants that an expression is unless somebody chooses otherwise."""
         return _contents(self.values.of(expression, function).by_default())
+
+
+def _without_type(expression: ast.expr) -> ast.expr:
+    """`device` of `device.type`."""
+    is_type = isinstance(expression, ast.Attribute) and expression.attr == "type"
+    return expression.value if is_type else expression
+
+
+def _numbered(expression: ast.expr, function: Function) -> str:
+    """The device type of `f"cuda:{index}"` and `"cuda:" + index`; "" of everything else."""
+    if isinstance(expression, ast.Call) and expression.args:
+        is_device = function.module.resolve(expression.func) == "torch.device"
+        return _numbered(expression.args[0], function) if is_device else ""
+    head = None
+    if isinstance(expression, ast.JoinedStr):
+        head = expression.values[0] if expression.values else None
+    elif isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
+        head = expression.left
+    text = head.value if isinstance(head, ast.Constant) else ""
+    return text.partition(":")[0] if isinstance(text, str) and ":" in text else ""
+
+
+def _place(origin: Origin) -> tuple[ast.expr, Function]:
+    return origin.expression, origin.function
 
 
 def _contents(values: tuple[Value, ...]) -> Constants:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from amplint.amp.links import model
 from amplint.amp.losses import CUTS
+from amplint.amp.scaled_losses import MOVES
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import Binding, arguments, bindings_of, fills_of
 from amplint.code.definitions import returned
@@ -102,7 +103,9 @@ class Results:
         return found
 
     def _is_seed(self, node: ast.AST) -> bool:
-        """Whether a node computes something where the seeds are."""
+        """Whether a node computes something where the seeds are; a batch that is moved is the same."""
+        if isinstance(node, ast.Call) and last_name(node.func) in MOVES:
+            return False
         if not isinstance(node, ast.Call) and not isinstance(
             getattr(node, "op", None), ast.MatMult
         ):

@@ -183,6 +183,8 @@ def _condition(region: Region) -> str:
     switch, dtype = " ".join(region.cast.condition.split()), region.cast.chosen_by
     found = [f"where `{switch}`"] if switch else []
     found += [f"`{dtype}` by default"] if dtype else []
+    if not dtype and region.cast.dtypes != {"float16"}:
+        found.append("on `cuda`")
     return f" ({', '.join(found)})" if found else ""
 
 
