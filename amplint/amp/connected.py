@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.code.module import Module
+from amplint.code.module import Module, mentions
 from amplint.code.project import Project
 
 #: More files than this are not followed.
@@ -19,6 +20,12 @@ NEUTRAL = frozenset(
     + ("yaml", "omegaconf", "hydra", "absl", "fire", "click", "rich", "termcolor", "colorama")
     + ("tensorboard", "tensorboardX", "wandb", "psutil", "requests", "easydict", "yacs")
     + ("albumentations", "librosa", "soundfile", "pycocotools", "torchmetrics", "__future__")
+)
+#: Whatever may make half precision values, or hide what does.
+_HALF = re.compile(
+    r"autocast|\bhalf\b|float16|fp16\b.*dtype|MixedPrecision|custom_fwd|getattr\(torch\b"
+    r"|(?:args|cfg|config|conf|opt|options|self)\.\w*dtype|\.\w+_dtype\b|float8"
+    r"|import_module|__import__|hub\.load|jit\.load|(?<!\.)\b(?:exec|eval)\("
 )
 
 
@@ -35,6 +42,11 @@ class Connected:
     modules: tuple[Module, ...]
     unknown: frozenset[str]
     complete: bool
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether no code in sight makes half precision values."""
+        return self.complete and not any(mentions(module, _HALF) for module in self.modules)
 
 
 def connected_files(project: Project, file: Module) -> Connected:

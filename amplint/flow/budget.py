@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: So many visits may be spent for one checked file: on its own functions, on those of other
-#: files that they call, and on the callers and subclasses that are asked about a finding. As many
-#: again may be spent on following the paths of its findings once more (`flow/feasibility.py`),
-#: however many findings there are.
+#: files that they call, and on the callers and subclasses that are asked about a finding.
 FILE_LIMIT = 24_000
+#: So many more may be spent on following the paths of its findings once more
+#: (`flow/feasibility.py`), however many findings there are.
+AGAIN_LIMIT = 12_000
 
 
 class BudgetExceeded(Exception):
@@ -38,12 +39,16 @@ class Cost(NamedTuple):
 class Budget:
     """The visits of one checked file.
 
+    Args:
+        limit: how many there are; None for those of its first analysis.
+
     Attributes:
         spent: visits until now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
         self.spent = 0
+        self._limit = limit
 
     def spend(self, visits: int) -> None:
         """Count visits.
@@ -52,10 +57,10 @@ class Budget:
             BudgetExceeded: there are no more left for the file.
         """
         self.spent += visits
-        if self.spent > FILE_LIMIT:
+        if self.is_spent:
             raise BudgetExceeded
 
     @property
     def is_spent(self) -> bool:
         """Whether the file's work ended before its end."""
-        return self.spent > FILE_LIMIT
+        return self.spent > (FILE_LIMIT if self._limit is None else self._limit)

@@ -27,7 +27,7 @@ from amplint.code.registries import Request
 from amplint.code.tables import Table
 from amplint.code.tree import NESTED
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
-from amplint.flow.budget import Budget
+from amplint.flow.budget import AGAIN_LIMIT, Budget
 from amplint.flow.call import callee_name, given_to
 from amplint.flow.facts import (
     SCALER_METHODS,
@@ -95,7 +95,7 @@ class Program:
         values: Values | None = None,
     ) -> None:
         self.budget = Budget()
-        self._apart = Budget()
+        self._apart = Budget(AGAIN_LIMIT)
         self.unfinished: set[Function] = set()
         self.cuts = 0
         self.endless: set[Function] = set()

@@ -66,14 +66,12 @@ itself, where a file it needs cannot be found, and for scalers that are handed o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from amplint.amp.connected import connected_files
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scalers import built_scalers
 from amplint.code.dataflow import receiver
-from amplint.code.module import mentions
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -90,24 +88,16 @@ RULE = Rule(
 
 MESSAGE = "`{scaler}` scales the loss, but nothing runs in half precision: it only costs time"
 HELP = "run the forward under `torch.autocast`, or drop the scaler"
-#: Whatever may make half precision values, or hide what does.
-HALF = re.compile(
-    r"autocast|\bhalf\b|float16|fp16\b.*dtype|MixedPrecision|custom_fwd|getattr\(torch\b"
-    r"|(?:args|cfg|config|conf|opt|options|self)\.\w*dtype|\.\w+_dtype\b|float8"
-    r"|import_module|__import__|hub\.load|jit\.load|\bexec\(|\beval\("
-)
 
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report scalers that step an optimizer where everything is float32."""
     stepping = {receiver(site.node) for site in scaler_calls(view, "step")}
     scalers = list(built_scalers(view, lambda assigned: assigned.target in stepping))
-    if not scalers or all(built.is_off(view) for built in scalers) or mentions(view.module, HALF):
+    if not scalers or all(built.is_off(view) for built in scalers):
         return
     training = connected_files(view.project, view.module)
-    if training.unknown or not training.complete:
-        return
-    if any(mentions(module, HALF) for module in training.modules):
+    if training.unknown or not training.is_float32:
         return
     for built in scalers:
         if not built.is_off(view):

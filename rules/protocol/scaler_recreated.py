@@ -12,7 +12,8 @@ The scale is learned: it is halved at each overflow and grows after 2000 good st
 starts again at 65536. Where the model overflows at that scale, the first steps of every epoch are
 skipped (one per epoch in the example, whose initial scale overflows on purpose); with a scaler per
 iteration all of them are (30 of 30 in the measured case, where one scaler skips 1). Nothing is
-raised. A scaler state restored from a checkpoint is lost with the next epoch.
+raised. A scaler state restored from a checkpoint is lost with the next epoch. Where nothing computes
+in float16 nothing overflows at the usual scales: then this is advice, and says so.
 
 ## Example
 ```python
@@ -81,6 +82,7 @@ from functools import partial
 from itertools import chain
 
 from amplint.amp import links
+from amplint.amp.connected import connected_files
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, starts_over
@@ -102,6 +104,7 @@ from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.fixing.statements import statement_of
 from amplint.fixing.verbs import Move, Repair, unsafe
+from amplint.regions.regions import is_off
 from amplint.rule import Rule
 from amplint.values.bindings import container_of
 from amplint.view import FileView
@@ -127,6 +130,7 @@ PER_EPOCH = re.compile(
 #: Calls that lead to the construction are followed through this many functions.
 _DEPTH = 3
 MESSAGE = "each {where} builds a new GradScaler: the loss scale is searched for again"
+HARMLESS = "each {where} builds a new GradScaler: harmless here, as the loss is float32"
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -139,17 +143,29 @@ def check(view: FileView) -> Iterator[Finding]:
             repeated = _repeated(view, built)
             reported.add(where)
             help = f"build `{built.target}` once, before the first epoch, and pass it in"
-            message = MESSAGE.format(where=repeated)
+            plain = list(_damage(view, built))
+            message = (HARMLESS if plain else MESSAGE).format(where=repeated)
             reach = Link("reach", _standing(view, built), built.function.name, "is run repeatedly")
             path = _path(view, built)
             scaler = links.participant(view, built.call, built.function, Role.SCALER, built.target)
-            rests = (reach, scaler)
+            rests = (reach, scaler, *plain)
             fix = _once(built)
             yield view.finding(RULE, built.call, message, help, path=path, links=rests, fix=fix)
 
 
 def _is_wanted(view: FileView, built: Assigned) -> bool:
     return view.is_judged(built.function) and bool(_repeated(view, built))
+
+
+def _damage(view: FileView, built: BuiltScaler) -> Iterator[Link]:
+    """That there is none: no float32 gradient overflows at the usual scales."""
+    if any(word.arg not in ("device", "enabled") for word in built.constructor.keywords):
+        return
+    scaled = {call.function for call in _own_calls(view, built, "scale")}
+    spans = [found for function in scaled for _, found in view.regions.spans(function)]
+    is_off_here = bool(spans) and all(map(is_off, spans))
+    if is_off_here or connected_files(view.project, view.module).is_float32:
+        yield Link("damage", Standing.HARMLESS, built.target, "scales what is float16")
 
 
 def _once(built: BuiltScaler) -> Repair | None:
