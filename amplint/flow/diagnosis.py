@@ -117,7 +117,7 @@ class Diagnostician:
             return "AMP105"
         if slug == "update-without-check" and self._guards_step_by_gradient(site.function):
             return None  # AMP125 names the guard, the cause
-        if slug == "scaler-is-none" and _is_expected(site, state):
+        if slug == "scaler-is-none" and self._is_expected(site, state):
             return None
         if slug == "unscale-of-plain" and self._never_scales():
             words["never"] = "yes"
@@ -157,6 +157,28 @@ class Diagnostician:
         """A scaler is built here and nothing is ever scaled: the first step already stops."""
         return bool(self.roles.constructions) and SCALE not in self.reach
 
+    def _is_unassigned(self, site: Site) -> bool:
+        """Whether a scaler that is used has no value at all, as nothing ever makes it None."""
+        callee = site.node.func if isinstance(site.node, ast.Call) else None
+        if not isinstance(callee, ast.Attribute):
+            return False
+        found = self.origins.objects.bindings(callee.value, site.function)
+        return bool(found) and all(isinstance(item.value, ast.Call) for item in found or ())
+
+    def _is_expected(self, site: Site, state: State) -> bool:
+        """Whether a handler around a use of None, or around a call that leads there, is for that."""
+        is_local = site.scaler_text.isidentifier() and self._is_unassigned(site)
+        names = ("UnboundLocalError", "NameError") if is_local else ("AttributeError",)
+        where = site.function
+        if is_awaited(site.node, where, names):
+            return True
+        for kind, call, caller, callee in reversed(steps_of(state.trail)):
+            if kind == "call" and callee is where:
+                if is_awaited(call, caller, names):
+                    return True
+                where = caller
+        return False
+
     def _describe(self, slug: str, site: Site, state: State, words: dict[str, str]) -> None:
         words["slug"] = slug
         cause, function = _cause(slug, site, state)
@@ -164,7 +186,7 @@ class Diagnostician:
             words["line"] = str(cause.lineno)
         if slug == "step-on-piled":
             self._describe_pile(site, state, words)
-        if slug == "scaler-is-none" and ("flag", "absent") in state.typestate:
+        if slug == "scaler-is-none" and self._is_unassigned(site):
             words["absent"] = "yes"
         guards = self.guards_of(site.node)
         if guards:
@@ -306,21 +328,6 @@ def _same_scaler(call: ast.Call, site: Site) -> bool:
 def _places(test: ast.expr) -> Iterator[ast.expr]:
     """The names and attributes that a test reads."""
     return (part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute)))
-
-
-def _is_expected(site: Site, state: State) -> bool:
-    """Whether a handler around a use of None, or around a call that leads there, is for that."""
-    absent = ("flag", "absent") in state.typestate
-    names = ("UnboundLocalError", "NameError") if absent else ("AttributeError",)
-    where = site.function
-    if is_awaited(site.node, where, names):
-        return True
-    for kind, call, caller, callee in reversed(steps_of(state.trail)):
-        if kind == "call" and callee is where:
-            if is_awaited(call, caller, names):
-                return True
-            where = caller
-    return False
 
 
 def _flush_without_update(state: State, site: Site) -> Site | None:

@@ -94,11 +94,13 @@ RULE = Rule(
 
 MESSAGES = {
     "": "`{scaler}` can be None here{when}: `AttributeError: … no attribute '{attribute}'`",
-    "absent": "`{scaler}` may not be assigned here{when}: this use raises",
+    "absent": "`{scaler}` has no value here{when}: this use raises `{error}`",
 }
 HELPS = {
     "": "build it always, `{scaler} = GradScaler(device, enabled=...)`, or guard this use with "
     "`if {scaler} is not None:`",
+    "absent": "build it always, `{scaler} = GradScaler(device, enabled=...)`, or set it to None "
+    "where there is no AMP, and guard this use with `if {scaler} is not None:`",
 }
 
 
@@ -106,7 +108,8 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report the uses of a scaler that can be None."""
     for misuse in view.misuses(RULE.code):
         attribute = misuse.details.get("method", "step")
-        words = {**fields(view, misuse), "attribute": attribute}
+        error = "UnboundLocalError" if misuse.scaler.isidentifier() else "AttributeError"
+        words = {**fields(view, misuse), "attribute": attribute, "error": error}
         message = choose(MESSAGES, misuse).format_map(words)
         help = choose(HELPS, misuse).format_map(words)
         fix = _guarded(view, misuse)
@@ -126,6 +129,7 @@ def _links(view: FileView, misuse: Misuse) -> Iterator[Link]:
 def _guarded(view: FileView, misuse: Misuse) -> Repair | None:
     """The use under a test for None; an illustration."""
     statement = own_statement(misuse, view)
-    if not isinstance(statement, ast.Expr) or not misuse.scaler:
+    is_plain = isinstance(statement, ast.Expr) and misuse.scaler
+    if not is_plain or "absent" in misuse.details:
         return None
     return Repair("display", (Within(statement, f"if {misuse.scaler} is not None:"),))
