@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from amplint.amp.roles import Role
 from amplint.amp.view import AmpView
-from amplint.code.dataflow import receiver
+from amplint.code.dataflow import arguments, names_in, receiver
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of, loop_header
-from amplint.code.module import CallSite, Function
+from amplint.code.module import CallSite, Function, walk
 
 SCALER_METHODS = frozenset(("scale", "unscale_", "step", "update", "get_scale", "load_state_dict"))
 
@@ -37,15 +37,59 @@ _REBUILDS = re.compile(
 )
 
 
+#: Methods that only what is trained has: a model or an optimizer.
+_OF_TRAINED = frozenset(
+    ("parameters", "named_parameters", "train", "zero_grad", "state_dict", "load_state_dict")
+)
+
+
 def starts_over(layout: Layout, loop: ast.AST, besides: ast.Call | None = None) -> bool:
     """Whether each pass of a loop may train something new.
 
     Args:
         besides: a call that is known to build something else.
     """
-    calls = [node for node in layout.inside(loop) if isinstance(node, ast.Call)]
-    built = [last_name(call.func) for call in calls if call is not besides]
-    return bool(_OTHER_TRAINING.search(loop_header(loop)) or any(map(_REBUILDS.search, built)))
+    if _OTHER_TRAINING.search(loop_header(loop)):
+        return True
+    calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
+    trained = {receiver(call) for call in calls if last_name(call.func) in _OF_TRAINED} - {""}
+    for inner in layout.inside(loop):  # `for part in model.modules()`
+        if isinstance(inner, ast.For) and not trained.isdisjoint(map(receiver, _calls_in(inner))):
+            trained |= names_in(inner.target)
+    return any(
+        _may_rebuild(call, layout.function, trained)
+        for call in calls
+        if call is not besides and _is_apart(call, loop, layout)
+    )
+
+
+def _calls_in(loop: ast.For) -> list[ast.Call]:
+    return [node for node in walk(loop.iter) if isinstance(node, ast.Call)]
+
+
+def _is_apart(call: ast.Call, loop: ast.AST, layout: Layout) -> bool:
+    """Whether a call stands in a loop, and not among the batches: no inner loop holds a backward."""
+    loops = layout.loops(call)
+    inner = loops[: loops.index(loop)] if loop in loops else []
+    return loop in loops and not any(
+        isinstance(node, ast.Call) and last_name(node.func) == "backward"
+        for each in inner
+        for node in layout.inside(each)
+    )
+
+
+def _may_rebuild(call: ast.Call, function: Function, trained: set[str]) -> bool:
+    """Whether a call may make what is trained new: `reset(model)`, `self.setup(fold)`, `init()`.
+
+    What is imported may do so to what it is given; that a meter is reset is something else.
+    """
+    if not _REBUILDS.search(last_name(call.func)):
+        return False
+    given = {ast.unparse(item) for item in arguments(call)}
+    is_imported = function.module.resolve(call.func) is not None
+    if is_imported or "." not in ast.unparse(call.func):
+        return not trained.isdisjoint(given) or not (given or is_imported)
+    return receiver(call) in trained | {"self", "cls"}
 
 
 def scaler_calls(

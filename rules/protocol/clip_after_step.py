@@ -1,10 +1,11 @@
 """# clip-after-step (AMP127)
 
-Gradients are clipped after the step that applied them.
+Gradients are clipped after the step that applied them, or before the backward computes them.
 
 ## What it does
 Flags `clip_grad_norm_`, `clip_grad_value_` and project functions that clip, between
-`scaler.step(optimizer)` or `optimizer.step()` and the next backward.
+`scaler.step(optimizer)` or `optimizer.step()` and the next backward, be it before `zero_grad()` or
+behind it.
 
 ## Why is this bad?
 The gradients were applied already, so the clip changes nothing that training uses. Nothing is
@@ -69,6 +70,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp import links
+from amplint.amp.clips import has_other_limit, torch_clips
+from amplint.amp.roles import Role
+from amplint.code.dataflow import receiver
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
 from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import beside, calls_on, is_unconditional, own_statement
@@ -82,7 +89,7 @@ RULE = Rule(
     name="clip-after-step",
     severity=Severity.ERROR,
     effect="silent",
-    summary="gradients clipped after the step that applied them",
+    summary="gradients clipped when there are none to clip: after the step, or before the backward",
     facts=("C04",),
     fix="unsafe",
     probe=measured("idle-clip", "protocol", without="clips"),
@@ -96,9 +103,82 @@ HELPS = {
 }
 
 
+NONE_YET = "`{clip}` runs before the backward (line {row}): there are no gradients to clip yet"
+HELP_NONE_YET = "move `{clip}` behind the backward{unscale}, before the step"
+
+
 def check(view: FileView) -> Iterator[Finding]:
-    """Report the clips of gradients that are spent."""
-    return report(view, RULE, MESSAGES, HELPS, _clip_before)
+    """Report the clips of gradients that are spent, and of those that are not there yet."""
+    yield from report(view, RULE, MESSAGES, HELPS, _clip_before)
+    for clip in torch_clips(view.module):
+        if view.is_judged(clip.function) and not has_other_limit(view, clip):
+            yield from _before_backward(view, clip)
+
+
+def _before_backward(view: FileView, clip: CallSite) -> Iterator[Finding]:
+    """A clip between `zero_grad()` and the backward of the round that a step then uses."""
+    layout = layout_of(clip.function)
+    if clip.node not in layout:
+        return
+    calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
+    here = [call for call in calls if layout.loops(call) == layout.loops(clip.node)]
+    zeros = [call for call in here if _is(call, "zero_grad") and layout.dominates(call, clip.node)]
+    backwards = [call for call in here if _is(call, "backward")]
+    behind = [call for call in backwards if layout.reaches(clip.node, call)]
+    steps = [call for call in calls if _is(call, "step") and _stepped(view, call, clip.function)]
+    if not zeros or not behind or not any(layout.reaches(behind[0], step) for step in steps):
+        return
+    optimizers = {ast.unparse(_stepped(view, call, clip.function) or call) for call in steps}
+    cleared = {receiver(call) for call in calls if _is(call, "zero_grad")}
+    if len(optimizers) != 1 or len(cleared) != 1:  # whose gradients are clipped, nobody knows
+        return
+    between = layout.between(zeros[-1], clip.node)
+    if any(_makes_gradients(view, node, clip.function) for node in between):
+        return
+    others = {site.node for site in torch_clips(view.module)} - {clip.node}
+    if any(other in layout and layout.reaches(behind[0], other) for other in others):
+        return
+    scaler = next((receiver(call) for call in steps if call.args), "")
+    optimizer = _stepped(view, steps[0], clip.function)
+    assert optimizer is not None
+    words = {
+        "clip": view.source_of(clip.node.func),
+        "row": behind[0].lineno,
+        "unscale": f" and `{scaler}.unscale_({ast.unparse(optimizer)})`" if scaler else "",
+    }
+    rests = (
+        links.participant(view, optimizer, clip.function, Role.OPTIMIZER),
+        links.proved("damage", clip.node, "finds no gradients"),
+    )
+    path = (
+        view.step(zeros[-1], view.module, "the gradients are cleared"),
+        view.step(clip.node, view.module, f"`{words['clip']}`"),
+        view.step(behind[0], view.module, "the gradients come only here"),
+    )
+    message, help = NONE_YET.format_map(words), HELP_NONE_YET.format_map(words)
+    yield view.finding(RULE, clip.node, message, help, path=path, links=rests)
+
+
+def _is(call: ast.Call, word: str) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == word
+
+
+def _stepped(view: FileView, call: ast.Call, function: Function) -> ast.expr | None:
+    """The optimizer of `scaler.step(optimizer)` or `optimizer.step()`; None of another step."""
+    assert isinstance(call.func, ast.Attribute)
+    for item in (*call.args[:1], call.func.value):
+        if view.roles.is_optimizer(item, function):
+            return item
+    return None
+
+
+def _makes_gradients(view: FileView, node: ast.AST, function: Function) -> bool:
+    """Whether a node may run a backward, or writes gradients."""
+    if isinstance(node, ast.Attribute) and node.attr == "grad":
+        return True
+    return isinstance(node, ast.Call) and (
+        _is(node, "backward") or view.may_reach("backward", node, function)
+    )
 
 
 def _clip_before(view: FileView, misuse: Misuse) -> Repair | None:

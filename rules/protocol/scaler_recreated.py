@@ -236,8 +236,8 @@ def _repeated(view: FileView, built: Assigned) -> str:
     function = built.function
     if function is view.module.body or _loops_over_epochs(layout) or not _is_alone(view, built):
         return ""
-    if any(_is_in_two_loops(view, call) for call in _own_calls(view, built, "scale")):
-        return ""  # it has epochs of its own
+    if any(_may_have_epochs(view, call) for call in _own_calls(view, built, "scale")):
+        return ""
     optimizers = _outside_optimizers(view, built)
     per_call = PER_EPOCH.search(function.name) or _is_one_step(view, built, optimizers)
     if optimizers and (per_call or _call_in_loop(view, function, optimizers)):
@@ -412,8 +412,16 @@ def _is_repeated(view: FileView, call: ScalerCall) -> bool:
     return bool(view.objects.loops(call.node, call.function))
 
 
-def _is_in_two_loops(view: FileView, call: ScalerCall) -> bool:
-    return len(view.objects.loops(call.node, call.function)) > 1
+def _may_have_epochs(view: FileView, call: ScalerCall) -> bool:
+    """Whether a loop around the batches may count epochs: it runs over no loaders or data sets."""
+    outer = view.objects.loops(call.node, call.function)[1:]
+    return any(isinstance(loop, ast.While) or _counts(loop) for loop in outer)
+
+
+def _counts(loop: ast.AST) -> bool:
+    """Whether a loop runs over numbers: `range(n)`, `tqdm(range(n))`, `trange(n)`."""
+    named = {last_name(node.func) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}  # type: ignore[attr-defined]
+    return not named.isdisjoint(("range", "trange"))
 
 
 def _call_in_loop(

@@ -48,6 +48,40 @@ def test_who_swallows_a_step_again_and_again(name: str, first: str, count: int) 
     assert len(found("AMP122", SWALLOWED.format(name=name, first=first))) == count
 
 
+ANEW = """
+def one_pass(net, sgd, pages):
+    keeper = GradScaler("cuda"{scale})
+    for x, y in pages:
+        sgd.zero_grad()
+        with autocast("cuda"{switch}):
+            loss = F.mse_loss(net(x), y)
+        keeper.scale(loss).backward()
+        keeper.step(sgd)
+        keeper.update()
+
+def fit(net, pages, times):
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(times):
+        one_pass(net, sgd, pages)
+"""
+
+
+@pytest.mark.parametrize(
+    ("scale", "switch", "severity"),
+    [
+        ("", "", Severity.WARNING),
+        ("", ", enabled=False", Severity.INFO),
+        (", init_scale=2.0**100", ", enabled=False", Severity.WARNING),
+    ],
+)
+def test_a_scaler_built_anew_harms_where_something_overflows(
+    scale: str, switch: str, severity: Severity
+) -> None:
+    (finding,) = found("AMP119", ANEW.format(scale=scale, switch=switch))
+    assert finding.severity is severity
+    assert ("harmless here" in finding.message) is (severity is Severity.INFO)
+
+
 FLAGS = """
 import argparse
 options = argparse.ArgumentParser()
