@@ -304,9 +304,11 @@ def _scales(view: AmpView, results: Results, call: ast.Call) -> bool:
 
 
 def _scales_one(view: AmpView, results: Results) -> bool:
-    """Whether a function scales one of the results anywhere."""
+    """Whether a function scales one of the results, where the tests around both allow it."""
     calls = (node for node in layout_of(results.function).nodes if isinstance(node, ast.Call))
-    return any(_scales(view, results, call) for call in calls)
+    return any(
+        _scales(view, results, call) and results.lead_to(call, view.values) for call in calls
+    )
 
 
 def _converts(view: AmpView, results: Results, call: ast.Call) -> bool:
@@ -363,6 +365,7 @@ def _is_handed_on(view: AmpView, plain: PlainLoss) -> bool:
         and _gets(plain.results, call)
         and not layout.reaches(call, plain.backward)
         and not layout.reaches(plain.backward, call)
+        and plain.results.lead_to(call, view.values)
         and _is_out_of_sight(view, call, plain.function)
         for call in layout.nodes
     )
