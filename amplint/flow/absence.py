@@ -73,6 +73,8 @@ def unproved(
     """
     if ("flag", "after") in state.typestate and (counts := _counted_apart(steps)):
         return counts
+    if computed := _computed_counts(steps):
+        return computed
     question = _Absence(program, reader, state)
     tests: dict[str, Condition] = {}
     for call, against in question.left_out(REMEDIES.get(slug, frozenset()), steps):
@@ -116,6 +118,31 @@ def _counted_apart(steps: list[Step]) -> tuple[str, ...]:
     asked = [step for step in steps if step[0] == "assume"]
     found = [test for _, test, function, _ in asked if _asks_a_moved_count(test, function)]
     return tuple(dict.fromkeys(_text(test) for test in (*found, asked[-1][1]))) if found else ()
+
+
+def _computed_counts(steps: list[Step]) -> tuple[str, ...]:
+    """The tests of a path that ask one computed count in two ways: `(i * n + j) % k`.
+
+    By how much it grows from round to round is not followed: which of its tests go together is then
+    shown by nothing.
+    """
+    asked: dict[str, dict[str, None]] = {}
+    for kind, test, *_ in steps:
+        for count in _counts_in(test) if kind == "assume" else ():
+            asked.setdefault(count, {})[_text(test)] = None
+    return next((tuple(tests) for tests in asked.values() if len(tests) > 1), ())
+
+
+def _counts_in(test: ast.expr) -> Iterator[str]:
+    """The counts whose remainder a test asks, numbers that are added left out, if computed."""
+    for node in ast.walk(test):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mod):
+            continue
+        count = node.left
+        while isinstance(count, ast.BinOp) and isinstance(count.right, ast.Constant):
+            count = count.left
+        if isinstance(count, ast.BinOp):
+            yield _text(count)
 
 
 def asks_one_object_twice(program: Program, steps: list[Step]) -> bool:

@@ -13,6 +13,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amplint.code.arguments import receiver_of
+from amplint.code.dataflow import Binding
+from amplint.code.definitions import class_fields
+from amplint.code.expressions import path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module, walk
 from amplint.code.tree import TRIES
@@ -95,7 +99,32 @@ class Unreached:
         """Why evaluating a node raises, whatever it holds."""
         if isinstance(node, ast.Name):
             return _undefined(node, function, layout)
+        if isinstance(node, ast.Attribute):
+            return self._of_nothing(node, function)
         return self._refused(node, function) if isinstance(node, ast.Call) else None
+
+    def _of_nothing(self, node: ast.Attribute, function: Function) -> Doubt | None:
+        """Why `self.model.train` raises: whatever sets that attribute sets it to None."""
+        held, owner = node.value, function.owner
+        own = receiver_of(function)
+        if owner is None or not own or not isinstance(held, ast.Attribute):
+            return None
+        if path_text(held.value) != own or not self.objects.is_plain(owner):
+            return None
+        family = self.objects.family(owner)
+        stores = [
+            binding
+            for item in family
+            for _, found in self.objects.stores(item, held.attr)
+            for binding in found
+        ]
+        fields = [item for item in family if held.attr in class_fields(item)]
+        is_nothing = bool(stores) and all(map(_is_none, stores)) and not fields
+        if not is_nothing or any(_is_changed_unseen(item) for item in family):
+            return None
+        if self.objects.outside_stores(owner.module, held.attr):
+            return None
+        return Doubt(path_text(held) or held.attr, "is ever more than None")
 
     def _refused(self, call: ast.Call, function: Function) -> Doubt | None:
         """Why a call of what a name stands for raises: it does not take that, or never ends."""
@@ -172,6 +201,20 @@ def _is_open(module: Module) -> bool:
     return "__getattr__" in bound or any(
         isinstance(node, ast.Name) and node.id in _UNSEEN for node in ast.walk(module.tree)
     )
+
+
+def _is_none(binding: Binding) -> bool:
+    return isinstance(binding.value, ast.Constant) and binding.value.value is None
+
+
+def _is_changed_unseen(owner: Class) -> bool:
+    """Whether a class sets attributes by names that are computed, or by itself."""
+    words = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getattribute__"}
+    named = (
+        getattr(node, "id", "") or getattr(node, "attr", "") or getattr(node, "name", "")
+        for node in ast.walk(owner.node)
+    )
+    return not words.isdisjoint(named)
 
 
 def _is_decorated(function: Function) -> bool:

@@ -557,3 +557,30 @@ def test_whoever_hands_a_scaler_to_a_constructor_may_update_it(
     """
     (finding,) = check("import torch\n\n" + textwrap.dedent(body), head="")
     assert (finding.code, carried(finding)) == ("AMP105", severity)
+
+
+COMPUTED = """
+    import torch
+    from torch.amp import GradScaler
+
+    def train(net, optimizer, batches, parts, every, limit):
+        scaler = GradScaler("cuda")
+        for row, batch in enumerate(batches):
+            for column, part in enumerate(batch.chunk(parts)):
+                if {count} % every == 0:
+                    optimizer.zero_grad()
+                scaler.scale(net(part).mean()).backward()
+                if ({count} + 1) % every == 0:
+                    if limit:
+                        scaler.unscale_(optimizer)
+                        torch.nn.utils.clip_grad_norm_(net.parameters(), limit)
+                    scaler.step(optimizer)
+                    scaler.update()
+"""
+
+
+def test_how_a_computed_count_grows_is_guessed() -> None:
+    """A window may end and the next one not begin only if the count leaves numbers out."""
+    found = check(textwrap.dedent(COMPUTED.format(count="(row * parts + column)")), head="")
+    assert {carried(item) for item in found} == {Severity.INFO}
+    assert check(textwrap.dedent(COMPUTED.format(count="column")), head="") == []

@@ -121,6 +121,43 @@ PROGRAMS = (
         "MarginLoss",
     ),
     (
+        "of nothing",
+        (
+            "class Runner:\n    def __init__(self):\n        self.net = None\n"
+            "    def run(self):\n        self.net.train()\n        arrive()\nRunner().run()\n"
+        ),
+        "self.net",
+    ),
+    (
+        "of what another method sets",
+        (
+            "class Runner:\n    def __init__(self):\n        self.net = None\n"
+            "    def build(self):\n        self.net = str()\n"
+            "    def run(self):\n        self.net.upper()\n        arrive()\n"
+            "runner = Runner()\nrunner.build()\nrunner.run()\n"
+        ),
+        "",
+    ),
+    (
+        "of what is set from outside",
+        (
+            "class Runner:\n    def __init__(self):\n        self.net = None\n"
+            "    def run(self):\n        self.net.upper()\n        arrive()\n"
+            "runner = Runner()\nrunner.net = str()\nrunner.run()\n"
+        ),
+        "",
+    ),
+    (
+        "of what is set by its name",
+        (
+            "class Runner:\n    def __init__(self, **given):\n        self.net = None\n"
+            "        for name in given:\n            setattr(self, name, given[name])\n"
+            "    def run(self):\n        self.net.upper()\n        arrive()\n"
+            "Runner(net='').run()\n"
+        ),
+        "",
+    ),
+    (
         "a constructor that an heir replaces",
         (
             "class Runner:\n    def __init__(self):\n        self.loss = MarginLoss()\n"
