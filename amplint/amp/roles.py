@@ -146,6 +146,8 @@ class Roles:
             return next((role for role in operands if role), None)
         if isinstance(expression, ast.NamedExpr):
             return self.role_of(expression.value, function)
+        if (function.module.resolve(expression) or "").startswith("torch."):
+            return Role.OTHER  # `torch.cuda.amp.grad_scaler` is a module
         for key in self.keys(expression, function):
             roles = self.by_path.get(key)
             if roles:
