@@ -7,6 +7,7 @@ is a doubt, and one doubt is enough for `conditional`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -53,6 +54,9 @@ SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
 #: The largest initial scale that is tried, where a limit is far above invented gradients: a
 #: scale that trainings with small gradients do grow to.
 LARGEST_SCALE = 2.0**22
+#: How often a scale is tried again, half as large in powers of two, at which float16 overflows
+#: and steps are skipped: a limit may show below there.
+HALVINGS = 2
 #: What is measured of all steps of a training: some steps are not enough.
 _ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
 #: What is measured of events only: who is built, and in which region something runs.
@@ -335,12 +339,18 @@ class Judge:
     def _measure(self, trial: Trial) -> tuple[Request, RunResult, tuple[int, float, float]] | None:
         """The first run at a larger scale whose gradients differ, what it gave, and the norms."""
         reference = self._budget.run(replace(trial.request, init_scale=SMALL_SCALE))
+        reached = SMALL_SCALE
         for scale in (trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE):
-            larger = replace(trial.request, init_scale=scale)
-            result = self._budget.run(larger)
-            found = difference(reference, result)
-            if found is not None:
-                return larger, result, found
+            for _ in range(HALVINGS + 1):
+                larger = replace(trial.request, init_scale=scale)
+                result = self._budget.run(larger)
+                found = difference(reference, result)
+                if found is not None:
+                    return larger, result, found
+                if len(result.steps) >= len(reference.steps):
+                    break
+                scale = 2.0 ** (math.log2(reached * scale) // 2)
+            reached = scale
         return None
 
     def _silent_cause(self, result: RunResult) -> Broken | None:

@@ -333,7 +333,7 @@ class Entry:
             if not field.init:
                 continue
             inner = f"{path}.{field.name}"
-            if self._run.decisions.is_declared(inner):
+            if self._run.decisions.is_given(inner):
                 yield field.name, self._run.choose(inner, ())
             elif isinstance(field.default, bool):
                 options = (field.default, not field.default)
