@@ -135,11 +135,10 @@ def stale_weights(trial: Trial, expected: Expectation, place: Place) -> Measured
     found = difference(cached, fresh)
     if found is None:
         return None
-    _, before, after = found
     row = _row(steps[0])
     words = (
         f"the forward after the step in line {row} still computes with the old weights: its "
-        f"gradient norm is {before:.3g}, and {after:.3g} when every weight is cast anew (steps "
+        f"gradient norm is {found.before:.3g}, and {found.after:.3g} when every weight is cast anew (steps "
         "exaggerated)"
     )
     repeated = repeats(cached, place.budget.run_again(exaggerated.request))
@@ -457,16 +456,32 @@ def same_steps(one: RunResult, other: RunResult, threshold: float) -> bool:
     return rows[0] == rows[1] and difference(one, other, threshold) is None
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A gradient norm in which two runs differ.
+
+    Args:
+        step: how many steps of the runs came before that one.
+        row: of the step.
+        before, after: the norm in one run, and in the other.
+    """
+
+    step: int
+    row: int
+    before: float
+    after: float
+
+
 def difference(
     one: RunResult, other: RunResult, threshold: float = DIFFERENCE
-) -> tuple[int, float, float] | None:
-    """The first gradient norm in which two runs differ: row of the step, both norms.
+) -> Difference | None:
+    """The first gradient norm in which two runs differ.
 
     None as well where the runs cannot be compared, because their steps are not the same.
     """
     if [row for row, _ in one.steps] != [row for row, _ in other.steps]:
         return None
-    for (row, norms), (_, others) in zip(one.steps, other.steps):
+    for step, ((row, norms), (_, others)) in enumerate(zip(one.steps, other.steps)):
         if len(norms) != len(others):
             return None
         for before, after in zip(norms, others):
@@ -476,7 +491,7 @@ def difference(
                 return None
             size = max(abs(before), abs(after))
             if size > SMALLEST and abs(before - after) > threshold * size:
-                return row, before, after
+                return Difference(step, row, before, after)
     return None
 
 

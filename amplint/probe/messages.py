@@ -355,12 +355,15 @@ class Note:
         subject: a path or a name, as the code writes it.
         row: of the line that it is about.
         detail: what else the words need.
+        after: how many optimizer steps the run had made before, where only what comes later
+            depends on it.
     """
 
     kind: str
     subject: str = ""
     row: int = 0
     detail: str = ""
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)

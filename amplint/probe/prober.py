@@ -19,8 +19,15 @@ from amplint.probe.acceptance import doubts_about, invents_none, is_own, is_roun
 from amplint.probe.arguments import Way
 from amplint.probe.callers import Settled
 from amplint.probe.domains import OTHER
-from amplint.probe.doubts import OWNERS, SECOND_CALL, in_words
-from amplint.probe.inputs import Need, describe, is_about, is_remarkable, root_of
+from amplint.probe.doubts import ABOUT_REACHING, OWNERS, SECOND_CALL, in_words
+from amplint.probe.inputs import (
+    Need,
+    describe,
+    is_about,
+    is_remarkable,
+    is_surroundings,
+    root_of,
+)
 from amplint.probe.messages import Decision, Note, Omission, Request
 from amplint.probe.modules import is_launcher, is_observer
 from amplint.probe.outcomes import nothing_shown, passes
@@ -38,10 +45,12 @@ from amplint.probe.search import (
     explore,
     is_default,
     minimise,
+    need,
     needs,
     pinned,
     same,
 )
+from amplint.probe.traces import invents_no_scaler
 from amplint.probe.verdicts import Judge, Shown
 
 #: Runs for each entry, and such in which statements that fail are skipped, as long as nothing
@@ -273,6 +282,9 @@ class Prober:
             controlled = judge.controlled(case.shown, case.exploration.trials)
         except BudgetSpent:
             return replace(case, doubts=(Note("no-control"),))
+        alone = self._alone(case, finding, judge, budget) if controlled else None
+        if alone is not None:
+            return alone
         below = case
         case, silent = self._climb(case, finding, judge, budget)
 
@@ -325,6 +337,79 @@ class Prober:
             return self._uncalled(case)
         return self._feasible(case, silent, passed[1] if passed is not None else None)
 
+    def _alone(
+        self, case: _Case, finding: Finding, judge: Judge, budget: Budget
+    ) -> _Case | None:
+        """The case of a function that fails whatever is passed to it, if a caller shows it, too.
+
+        What its callers need to come that far is no need of the failure. None for any other.
+        """
+        if not invents_no_scaler(case.shown.trial.result):
+            return None
+
+        def holds(trial: Trial) -> bool:
+            shown = judge.look(trial)
+            return shown is not None and shown.proves and shown.row == case.shown.row
+
+        def asks(decision: Decision) -> bool:
+            return is_remarkable(decision) and not is_surroundings(decision.path)
+
+        decisions = [d for d in case.shown.trial.result.decisions if asks(d)]
+        base = pinned(case.shown.trial, holds, budget) if decisions else {}
+        if any(need(d, base, case.shown.trial, holds, budget) for d in decisions):
+            return None
+        callers = self._builder.callers(case.planned.function)
+        is_shown = any(
+            self._shows(caller, case, finding, judge, budget, left)
+            for left, caller in zip(range(len(callers), 0, -1), callers)
+        )
+        return case if is_shown else None
+
+    def _shows(
+        self,
+        caller: Function,
+        case: _Case,
+        finding: Finding,
+        judge: Judge,
+        budget: Budget,
+        left: int,
+    ) -> bool:
+        """Whether a run of a caller shows a case, with no doubt but about how it comes there."""
+        shown = self._asked(caller, case, finding, judge, budget, left)[1].shown
+        return (
+            shown is not None
+            and not shown.artefact
+            and all(doubt.kind in ABOUT_REACHING for doubt in shown.doubts)
+        )
+
+    def _asked(
+        self,
+        caller: Function,
+        case: _Case,
+        finding: Finding,
+        judge: Judge,
+        budget: Budget,
+        left: int,
+    ) -> tuple[Planned, Exploration]:
+        """What the runs of a caller give that begin with the inputs of a case.
+
+        Args:
+            left: how many callers are still to be asked, this one included.
+        """
+        planned = self._plan(finding, caller)
+        # Half of the time is for what follows.
+        with budget.share(1 / (left + 1)):
+            exploration = self._explore(
+                planned,
+                budget,
+                judge,
+                CALLER_RUNS,
+                repair=case.shown.trial.request.repair,
+                first=case.shown.trial.request.assignment,
+                patience=CALLER_PATIENCE,
+            )
+        return planned, exploration
+
     def _as_passed(
         self, case: _Case, holds: Callable[[Trial], bool], budget: Budget
     ) -> tuple[Trial, Settled] | None:
@@ -371,19 +456,7 @@ class Prober:
             callers = self._builder.callers(case.planned.function)
             refused, reaching = 0, ""
             for left, caller in zip(range(len(callers), 0, -1), callers):
-                planned = self._plan(finding, caller)
-                inputs = case.shown.trial.request.assignment
-                # Half of the time is for what follows.
-                with budget.share(1 / (left + 1)):
-                    exploration = self._explore(
-                        planned,
-                        budget,
-                        judge,
-                        CALLER_RUNS,
-                        repair=case.shown.trial.request.repair,
-                        first=inputs,
-                        patience=CALLER_PATIENCE,
-                    )
+                planned, exploration = self._asked(caller, case, finding, judge, budget, left)
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break

@@ -450,9 +450,9 @@ def needs(
         idle = _idle(beside, base, trial, holds, budget)
         for decision in sorted(group, key=is_default):
             if decision.path not in idle:
-                found[decision.path] = _need(decision, base, trial, holds, budget)
+                found[decision.path] = need(decision, base, trial, holds, budget)
     in_order = (found.get(decision.path) for decision in made)
-    return tuple(need for need in in_order if need is not None)
+    return tuple(item for item in in_order if item is not None)
 
 
 def _idle(
@@ -488,13 +488,18 @@ def _another(decision: Decision) -> Any:
     return next(others, decision.choice)
 
 
-def _need(
+def need(
     decision: Decision,
     base: dict[str, Any],
     trial: Trial,
     holds: Callable[[Trial], bool],
     budget: Budget,
 ) -> Need | None:
+    """What an outcome needs of a decision; None if it stays under every option.
+
+    Args:
+        base: all decisions of the run, as assigned.
+    """
     options = [option for option in decision.options if not same(option, decision.choice)]
     holding = [decision.choice]
     without: list[RunResult] = []

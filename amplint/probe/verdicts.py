@@ -17,7 +17,7 @@ from amplint.findings import Finding
 from amplint.probe.doubts import OWNERS, REPEATED, SECOND_CALL, UNSTEADY, About, kinds_about
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data
-from amplint.probe.measurements import MEASURES, Place, difference, repeats
+from amplint.probe.measurements import MEASURES, Difference, Place, difference, repeats
 from amplint.probe.messages import (
     Event,
     Handed,
@@ -28,7 +28,7 @@ from amplint.probe.messages import (
     Request,
     RunResult,
 )
-from amplint.probe.modules import is_observer, makes_schedules
+from amplint.probe.modules import is_observer, is_optimizer, makes_schedules
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import expectations, rows_of, slugs_of
 from amplint.probe.search import Budget, Trial
@@ -54,9 +54,9 @@ SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
 #: The largest initial scale that is tried, where a limit is far above invented gradients: a
 #: scale that trainings with small gradients do grow to.
 LARGEST_SCALE = 2.0**22
-#: How often a scale is tried again, half as large in powers of two, at which float16 overflows
-#: and steps are skipped: a limit may show below there.
-HALVINGS = 2
+#: Scales that are tried between the largest one at which all steps are made, and one at which
+#: float16 overflows.
+HALVINGS = 3
 #: What is measured of all steps of a training: some steps are not enough.
 _ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
 #: What is measured of events only: who is built, and in which region something runs.
@@ -303,8 +303,8 @@ class Judge:
         measured = self._measure(trial)
         if measured is None:
             return None
-        larger, result, (row, before, after) = measured
-        settled = set(self._settled(trial, cause, larger))
+        larger, result, found = measured
+        settled = set(self._settled(trial, cause, larger, found))
         doubts = [doubt for doubt in self._doubts(trial) if doubt not in settled]
         if not repeats(result, self._budget.run_again(larger)):
             doubts.append(UNSTEADY)
@@ -314,19 +314,23 @@ class Judge:
         if earlier is not None:
             doubts.append(Note("earlier-misuse", row=earlier.event.row))
         words = (
-            f"a gradient norm of {before:.3g} at the step in line {row} becomes {after:.3g} "
+            f"a gradient norm of {found.before:.3g} at the step in line {found.row} becomes "
+            f"{found.after:.3g} "
             f"when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
         )
-        return Shown(trial, prediction, words, row, tuple(doubts))
+        return Shown(trial, prediction, words, found.row, tuple(doubts))
 
-    def _settled(self, trial: Trial, cause: Broken, larger: Request) -> Iterator[Note]:
+    def _settled(
+        self, trial: Trial, cause: Broken, larger: Request, found: Difference
+    ) -> Iterator[Note]:
         """Doubts that do not matter for what is measured.
 
-        A clip between the only backward, a scaled one, and the step of a scaler: that refuses
+        A loop that is left after the step changes nothing in it. A clip between the only backward, a scaled one, and the step of a scaler: that refuses
         an optimizer without gradients, and all that there are are scaled. Through what they came
         makes no difference. And what a first call does, no second one changes.
         """
         result = trial.result
+        yield from (note for note in result.notes if note.after > found.step)
         if cause.slug == "clip-of-scaled" and steps_what_it_scaled(result, cause):
             yield from (note for note in result.notes if note.kind in _ABOUT_WAYS)
         small, large = (
@@ -336,21 +340,28 @@ class Judge:
         if steps_before_a_second_call(result) and difference(small, large) is not None:
             yield SECOND_CALL
 
-    def _measure(self, trial: Trial) -> tuple[Request, RunResult, tuple[int, float, float]] | None:
-        """The first run at a larger scale whose gradients differ, what it gave, and the norms."""
+    def _measure(self, trial: Trial) -> tuple[Request, RunResult, Difference] | None:
+        """The first run at a larger scale whose gradients differ, what it gave, and the norms.
+
+        A limit may be so large that it shows only shortly below the scale at which float16
+        overflows, and every step is skipped.
+        """
         reference = self._budget.run(replace(trial.request, init_scale=SMALL_SCALE))
-        reached = SMALL_SCALE
-        for scale in (trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE):
-            for _ in range(HALVINGS + 1):
-                larger = replace(trial.request, init_scale=scale)
-                result = self._budget.run(larger)
-                found = difference(reference, result)
-                if found is not None:
-                    return larger, result, found
-                if len(result.steps) >= len(reference.steps):
-                    break
-                scale = 2.0 ** (math.log2(reached * scale) // 2)
-            reached = scale
+        low, high = SMALL_SCALE, 0.0
+        pending = [trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE]
+        for _ in range(len(pending) + HALVINGS):
+            scale = pending.pop(0) if pending else 2.0 ** (math.log2(low * high) // 2)
+            larger = replace(trial.request, init_scale=scale)
+            result = self._budget.run(larger)
+            found = difference(reference, result)
+            if found is not None:
+                return larger, result, found
+            if len(result.steps) < len(reference.steps):
+                high, pending = scale, []
+            else:
+                low = scale
+            if not pending and low * 2.0 >= high:
+                return None
         return None
 
     def _silent_cause(self, result: RunResult) -> Broken | None:
@@ -413,8 +424,7 @@ class Judge:
             scales = note.subject.endswith(".scale")
             if any_gradient and note.kind in _ABOUT_GRADIENTS and not scales:
                 continue
-            is_optimizer = note.kind == "optimizer-class"
-            if is_optimizer and self._builder.is_passed_optimizer(trial.plan, note.subject):
+            if note.kind == "optimizer-class" and self._is_known(note.subject, trial):
                 continue
             if expected.kind == "gradients" and note.kind in _ABOUT_SIZES:
                 continue
@@ -435,6 +445,10 @@ class Judge:
             yield SECOND_CALL
         if expected.relies_on == "protocol":
             yield from self._doubts_about_the_protocol(trial, by_order)
+
+    def _is_known(self, optimizer: str, trial: Trial) -> bool:
+        """Whether an optimizer is known to be torch's, by its class or by who passes it."""
+        return is_optimizer(optimizer) or self._builder.is_passed_optimizer(trial.plan, optimizer)
 
     def _takes_any_gradient(self, trial: Trial, expected: Expectation) -> bool:
         """Whether an optimizer takes gradients as they are, where every loss was scaled.

@@ -103,9 +103,11 @@ class Run:
         """How the checked file uses a path."""
         return self.uses.of(path)
 
-    def note(self, kind: str, subject: str = "", row: int = 0, detail: str = "") -> None:
+    def note(
+        self, kind: str, subject: str = "", row: int = 0, detail: str = "", after: int = 0
+    ) -> None:
         """Remember an approximation that a verdict has to know, once; see `Note`."""
-        self.notes.setdefault(Note(kind, subject, row, detail), None)
+        self.notes.setdefault(Note(kind, subject, row, detail, after), None)
 
     def remark(self, text: str) -> None:
         """Remember an approximation that no verdict depends on, once."""

@@ -59,6 +59,8 @@ class UserBuiltins:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rounds: dict[int, tuple[int, int]] = {}
+        #: Loops that were left early: file and row.
+        self._left: set[tuple[str, int]] = set()
         self._slice = frozenset(run.plan.slice_rows)
         self._calls = frozenset(run.plan.call_rows)
         self._most = FEW_ROUNDS if run.request.assignment.get(SMALL) else ANY_ROUNDS
@@ -139,7 +141,12 @@ class UserBuiltins:
 
     def _leave(self, frame: FrameType, row: int, rounds: int) -> None:
         here = frame.f_code.co_filename == self._run.project.checked and row in self._slice
-        self._run.note("loop" if here else "loop-elsewhere", row=row, detail=str(rounds))
+        place = frame.f_code.co_filename, row
+        if place in self._left:
+            return  # doubtful since then
+        self._left.add(place)
+        kept = len(self._run.steps)
+        self._run.note("loop" if here else "loop-elsewhere", "", row, str(rounds), kept)
 
     def key(self, table: Any, key: Any) -> Any:
         """A stand-in that is looked up in a real table is one of its keys."""
