@@ -23,7 +23,7 @@ OBSERVERS = frozenset(
 READERS = (
     *("yaml.safe_load()", "yaml.load()", "yaml.full_load()", "yaml.unsafe_load()"),
     *("json.load()", "json.loads()", "toml.load()", "toml.loads()", "tomllib.load()"),
-    *("tomli.load()", "omegaconf.OmegaConf.load()", "hydra.compose()"),
+    *("tomli.load()", "omegaconf.OmegaConf.load()", "hydra.compose()", "open()"),
 )
 
 
@@ -80,6 +80,12 @@ def is_observer(name: str) -> bool:
     """Whether a function, by its path from its module on, only writes down what it is given."""
     parts = name.replace("()", "").split(".")
     return any(".".join(parts[:count]) in OBSERVERS for count in range(1, len(parts) + 1))
+
+
+def is_of_data(name: str) -> bool:
+    """Whether a function is a method of what a file holds, or of a part of it: texts, lists and
+    mappings refuse nothing."""
+    return name.startswith(READERS)
 
 
 def reads_files(path: str) -> bool:

@@ -15,7 +15,13 @@ from typing import Any
 
 from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
-from amplint.probe.acceptance import doubts_about, invents_none, is_own, is_round_count
+from amplint.probe.acceptance import (
+    doubts_about,
+    invents_none,
+    is_doubtful,
+    is_own,
+    is_round_count,
+)
 from amplint.probe.arguments import Way
 from amplint.probe.callers import Settled
 from amplint.probe.domains import OTHER
@@ -24,8 +30,8 @@ from amplint.probe.inputs import (
     Need,
     describe,
     is_about,
+    is_data,
     is_remarkable,
-    is_surroundings,
     root_of,
 )
 from amplint.probe.messages import Decision, Note, Omission, Request
@@ -304,11 +310,11 @@ class Prober:
         case = replace(case, shown=replace(case.shown, trial=trial))
 
         def is_open(decision: Decision) -> bool:
-            return (
-                decision.path not in settled.values
-                and is_own(decision, case.planned)
-                and not self._is_default(decision, case.planned)
-            )
+            if decision.path in settled.values:
+                return False
+            if is_own(decision, case.planned):
+                return not self._is_default(decision, case.planned)
+            return is_doubtful(decision)
 
         always = judge.is_about_form(case.shown) and self._builder.is_straight(case.shown.row)
         needed = () if always else needs(trial, holds, budget, is_open)
@@ -337,14 +343,13 @@ class Prober:
             return self._uncalled(case)
         return self._feasible(case, silent, passed[1] if passed is not None else None)
 
-    def _alone(
-        self, case: _Case, finding: Finding, judge: Judge, budget: Budget
-    ) -> _Case | None:
+    def _alone(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case | None:
         """The case of a function that fails whatever is passed to it, if a caller shows it, too.
 
         What its callers need to come that far is no need of the failure. None for any other.
         """
-        if not invents_no_scaler(case.shown.trial.result):
+        callers = self._builder.callers(case.planned.function)
+        if not callers or not invents_no_scaler(case.shown.trial.result):
             return None
 
         def holds(trial: Trial) -> bool:
@@ -352,13 +357,13 @@ class Prober:
             return shown is not None and shown.proves and shown.row == case.shown.row
 
         def asks(decision: Decision) -> bool:
-            return is_remarkable(decision) and not is_surroundings(decision.path)
+            is_free = len(decision.options) > 1 and is_remarkable(decision)
+            return is_free and not is_data(decision.path)
 
         decisions = [d for d in case.shown.trial.result.decisions if asks(d)]
         base = pinned(case.shown.trial, holds, budget) if decisions else {}
         if any(need(d, base, case.shown.trial, holds, budget) for d in decisions):
             return None
-        callers = self._builder.callers(case.planned.function)
         is_shown = any(
             self._shows(caller, case, finding, judge, budget, left)
             for left, caller in zip(range(len(callers), 0, -1), callers)

@@ -37,6 +37,11 @@ _SLOW = 0.6
 BLIND_RUNS = 12
 
 
+#: The part of the time that is left for needs that are told, and are no doubts.
+TOLD = 0.3
+#: Other options of decisions that are tried when several are flipped together.
+MOST_OPTIONS = 4
+
 _FARTHEST = 1_000_000
 
 
@@ -63,6 +68,8 @@ class Budget:
         self._known: dict[str, RunResult] = {}
         #: The options of each path of each entry, as the first run that read it told them.
         self._options: dict[tuple[str, str], Decision] = {}
+        #: What is kept for later, while something may take a part only.
+        self._kept = 0.0
         self.used = 0
 
     @property
@@ -89,11 +96,27 @@ class Budget:
         kept = (1 - part) * self._whole
         deadline = self._deadline - kept * PATIENCE
         self._seconds, self._deadline, late = self._seconds - kept, deadline, self._deadline
+        self._kept = kept
         try:
             yield
         finally:
+            self._kept = 0.0
             self._seconds += kept
             self._deadline = late
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """What has been begun may use what was kept for later."""
+        kept, deadline = self._kept, self._deadline
+        self._seconds += kept
+        self._deadline += kept * PATIENCE
+        self._kept = 0.0
+        try:
+            yield
+        finally:
+            self._seconds -= kept
+            self._deadline = deadline
+            self._kept = kept
 
     def run(self, request: Request) -> RunResult:
         """The result of one request; it gets no more time than is left.
@@ -436,7 +459,8 @@ def needs(
     """The decisions that an outcome depends on, each found by flipping it alone.
 
     Those that nobody has declared to be so come first, in case that the budget is soon spent.
-    Decisions that no guard of the slice reads are flipped together, as many as can be.
+    They are flipped together, as many as can be: once where no guard of the slice reads them,
+    else to each of their options.
 
     Args:
         urgent: decisions that come before all others.
@@ -444,13 +468,17 @@ def needs(
     made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
     base = pinned(trial, holds, budget)
     found: dict[str, Need | None] = {}
-    for first in (True, False):
+    for first, part in ((True, 1.0), (False, TOLD)):
         group = [decision for decision in made if urgent(decision) is first]
-        beside = [decision for decision in group if not is_relevant(decision, trial)]
-        idle = _idle(beside, base, trial, holds, budget)
-        for decision in sorted(group, key=is_default):
-            if decision.path not in idle:
-                found[decision.path] = need(decision, base, trial, holds, budget)
+        read = [decision for decision in group if is_relevant(decision, trial)]
+        beside = [decision for decision in group if decision not in read]
+        with budget.share(part):
+            idle = _idle(beside, base, trial, holds, budget, 1)
+            if first:
+                idle |= _idle(read, base, trial, holds, budget, MOST_OPTIONS)
+            for decision in sorted(group, key=is_default):
+                if decision.path not in idle:
+                    found[decision.path] = need(decision, base, trial, holds, budget)
     in_order = (found.get(decision.path) for decision in made)
     return tuple(item for item in in_order if item is not None)
 
@@ -461,31 +489,54 @@ def _idle(
     trial: Trial,
     holds: Callable[[Trial], bool],
     budget: Budget,
+    most: int,
 ) -> set[str]:
-    """The paths of those that the outcome survives when all of a group are flipped at once."""
+    """The paths of those that the outcome survives when all of a group are flipped at once.
+
+    Args:
+        most: other options of each that are tried.
+    """
     idle: set[str] = set()
     pending = [decisions]
     while pending:
         group = pending.pop()
         if len(group) < 2:
             continue  # flipped alone, to every option
-        flipped = {decision.path: _another(decision) for decision in group}
-        request = replace(trial.request, assignment={**base, **flipped})
+        others = [_others(decision) for decision in group]
         try:
-            survives = holds(Trial(request, budget.run(request)))
+            survives = all(
+                holds(_flipped(group, others, number, base, trial, budget))
+                for number in range(min(most, max(map(len, others))))
+            )
         except BudgetSpent:
             break
         if survives:
-            idle |= flipped.keys()
+            idle |= {decision.path for decision in group}
         else:
             half = len(group) // 2
             pending += [group[half:], group[:half]]
     return idle
 
 
-def _another(decision: Decision) -> Any:
-    others = (option for option in decision.options if not same(option, decision.choice))
-    return next(others, decision.choice)
+def _flipped(
+    group: list[Decision],
+    others: list[list[Any]],
+    number: int,
+    base: dict[str, Any],
+    trial: Trial,
+    budget: Budget,
+) -> Trial:
+    """The run with each decision of a group at one of its other options, by its number."""
+    flipped = {
+        decision.path: options[min(number, len(options) - 1)] if options else decision.choice
+        for decision, options in zip(group, others)
+    }
+    request = replace(trial.request, assignment={**base, **flipped})
+    return Trial(request, budget.run(request))
+
+
+def _others(decision: Decision) -> list[Any]:
+    return [option for option in decision.options if not same(option, decision.choice)]
 
 
 def need(
@@ -500,7 +551,7 @@ def need(
     Args:
         base: all decisions of the run, as assigned.
     """
-    options = [option for option in decision.options if not same(option, decision.choice)]
+    options = _others(decision)
     holding = [decision.choice]
     without: list[RunResult] = []
     for option in options:

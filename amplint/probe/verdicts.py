@@ -78,6 +78,8 @@ _BY_ORDER = frozenset(
 _ABOUT_WAYS = kinds_about(About.WAY)
 #: Notes of a run about how large gradients are, but not whether there are any.
 _ABOUT_SIZES = kinds_about(About.SIZE)
+#: Notes of a run about statements inside models and data sets: what a loss is made of.
+_INSIDE = frozenset({"skipped-in-part", "assertion-in-part"})
 #: Notes of a run about optimizers and gradients.
 _ABOUT_GRADIENTS = kinds_about(About.WAY, About.SIZE, About.GRADIENT)
 #: How the worker calls functions that nobody has, and that a loss may hang on.
@@ -149,6 +151,9 @@ class Judge:
         self._expectations = expectations(finding.code)
         self._slugs = slugs_of(finding.code)
         self._place = Place(self._path, frozenset(rows_of(finding)), budget)
+        #: The scale at which gradients have differed, and entries that have repeated themselves.
+        self._telling: float | None = None
+        self._steady: set[tuple[int, str]] = set()
         self._rows = {
             finding.span.start.row,
             *(step.row for step in finding.path if step.filename == finding.filename),
@@ -160,6 +165,10 @@ class Judge:
         Raises:
             BudgetSpent: a measurement needed more runs than are left.
         """
+        with self._budget.whole():
+            return self._look(trial)
+
+    def _look(self, trial: Trial) -> Shown | None:
         artefact = None
         for prediction, expected in zip(trial.plan.predictions, self._expectations):
             if prediction.kind == "raises":
@@ -279,7 +288,12 @@ class Judge:
             return None
         if expected.kind == "rebuilt" and self._builder.is_given_a_scale(found.row):
             return None  # it may be the one that was learned
-        doubts = (*self._doubts(trial, expected), *self._open(found.doubts, trial))
+        made = (
+            doubt
+            for doubt in self._doubts(trial, expected)
+            if found.step is None or doubt.after <= found.step
+        )
+        doubts = (*made, *self._open(found.doubts, trial))
         if expected.kind == "applied-nan" and self._builder.is_sparse:
             doubts = (*doubts, Note("sparse"))
         return Shown(trial, prediction, found.words, found.row, doubts)
@@ -306,8 +320,12 @@ class Judge:
         larger, result, found = measured
         settled = set(self._settled(trial, cause, larger, found))
         doubts = [doubt for doubt in self._doubts(trial) if doubt not in settled]
-        if not repeats(result, self._budget.run_again(larger)):
-            doubts.append(UNSTEADY)
+        entry = trial.plan.entry_source, trial.plan.entry
+        if entry not in self._steady:
+            if not repeats(result, self._budget.run_again(larger)):
+                doubts.append(UNSTEADY)
+            else:
+                self._steady.add(entry)
         if cause.slug in _ABOUT_LEFTOVERS and not clears(trial):
             doubts.append(Note("not-cleared"))
         earlier = self._earlier_cause(trial.result, cause)
@@ -315,8 +333,7 @@ class Judge:
             doubts.append(Note("earlier-misuse", row=earlier.event.row))
         words = (
             f"a gradient norm of {found.before:.3g} at the step in line {found.row} becomes "
-            f"{found.after:.3g} "
-            f"when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
+            f"{found.after:.3g} when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
         )
         return Shown(trial, prediction, words, found.row, tuple(doubts))
 
@@ -331,8 +348,11 @@ class Judge:
         """
         result = trial.result
         yield from (note for note in result.notes if note.after > found.step)
-        if cause.slug == "clip-of-scaled" and steps_what_it_scaled(result, cause):
-            yield from (note for note in result.notes if note.kind in _ABOUT_WAYS)
+        if cause.slug == "clip-of-scaled":
+            # An optimizer that unscales by itself does so after the clip.
+            yield Note("scales-itself")
+            if steps_what_it_scaled(result, cause):
+                yield from (note for note in result.notes if note.kind in _ABOUT_WAYS | _INSIDE)
         small, large = (
             replace(run, steps=run.steps[:1])
             for run in map(self._budget.run, (replace(larger, init_scale=SMALL_SCALE), larger))
@@ -349,12 +369,19 @@ class Judge:
         reference = self._budget.run(replace(trial.request, init_scale=SMALL_SCALE))
         low, high = SMALL_SCALE, 0.0
         pending = [trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE]
+        if self._telling is not None:
+            larger = replace(trial.request, init_scale=self._telling)
+            result = self._budget.run(larger)
+            found = difference(reference, result)
+            if found is not None:
+                return larger, result, found
         for _ in range(len(pending) + HALVINGS):
             scale = pending.pop(0) if pending else 2.0 ** (math.log2(low * high) // 2)
             larger = replace(trial.request, init_scale=scale)
             result = self._budget.run(larger)
             found = difference(reference, result)
             if found is not None:
+                self._telling = scale
                 return larger, result, found
             if len(result.steps) < len(reference.steps):
                 high, pending = scale, []
@@ -402,7 +429,7 @@ class Judge:
             by_order: what is shown depends on no optimizer and no gradient.
         """
         result = trial.result
-        by_events = by_order or expected.kind in _ABOUT_EVENTS
+        by_events = by_order or expected.kind in _ABOUT_EVENTS | {"unscaled"}
         skipped = [s for s in result.skipped if not (by_events and s.apart)]
         for statement in skipped[:3]:
             yield Note("skipped", row=statement.row, detail=statement.reason)
@@ -429,7 +456,7 @@ class Judge:
             if expected.kind == "gradients" and note.kind in _ABOUT_SIZES:
                 continue
             # Whatever a loss hangs on: nothing has scaled it.
-            if expected.kind == "unscaled" and note.kind in _ABOUT_WAYS | _ABOUT_SIZES:
+            if expected.kind == "unscaled" and note.kind in _ABOUT_WAYS | _ABOUT_SIZES | _INSIDE:
                 continue
             # Whatever else a loss hangs on: what an optimizer owns is not among it.
             if expected.kind == "no-gradient" and note.subject == OTHER_SOURCES:

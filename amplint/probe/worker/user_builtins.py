@@ -31,7 +31,7 @@ from amplint.probe.worker.rewrite import (
     REPAIR,
     UNPACK,
 )
-from amplint.probe.worker.soft import SoftTensor, derived, soft
+from amplint.probe.worker.soft import SoftLength, SoftTensor, blocks, derived, soft
 
 #: A loop is left after this many rows of the checked file, if it went round FEWEST times.
 ROWS = 1500
@@ -51,6 +51,18 @@ TABLES = (dict, list, tuple, set, frozenset, KeysView)
 OTHER = "something else"
 PLAIN = (str, int, float, bool)
 CONTAINERS = (tuple, list, dict, Mapping, Sequence)
+
+
+class _AboutRanges(type):
+    def __instancecheck__(cls, thing: Any) -> bool:
+        return isinstance(thing, range)
+
+
+class _Range(metaclass=_AboutRanges):
+    """`range`, which knows how long data are."""
+
+    def __new__(cls, *bounds: Any) -> Any:
+        return blocks(*bounds) if any(isinstance(b, SoftLength) for b in bounds) else range(*bounds)
 
 
 class UserBuiltins:
@@ -87,6 +99,7 @@ class UserBuiltins:
             "hasattr": self.hasattr,
             "getattr": _getattr,
             "next": _next,
+            "range": _Range,
             "vars": _vars,
             "open": lambda *args, **kwargs: standins.StandIn("open()"),
             "input": lambda *args: "",

@@ -183,8 +183,10 @@ def _lengths(dataset: Any, batch_size: Any) -> tuple[int, ...]:
 
 
 def batch_numbers() -> tuple[int, ...]:
-    """Invented numbers of batches, the ordinary one first."""
-    return (*BATCHES, MANY_BATCHES) if current().project.counts else BATCHES
+    """Invented numbers of batches, the ordinary one first, then one for those that count."""
+    if not current().project.counts:
+        return BATCHES
+    return (BATCHES[0], MANY_BATCHES, *BATCHES[1:])
 
 
 def named_loader(path: str) -> Loader:
