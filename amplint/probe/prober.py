@@ -35,13 +35,14 @@ from amplint.probe.inputs import (
     root_of,
 )
 from amplint.probe.messages import Decision, Note, Omission, Request
-from amplint.probe.modules import is_launcher, is_observer
+from amplint.probe.modules import is_launcher, is_observer, reads_files
 from amplint.probe.outcomes import nothing_shown, passes
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import expectations, why_not
 from amplint.probe.replay import replay
 from amplint.probe.search import (
     BLIND_RUNS,
+    LAST,
     Budget,
     BudgetSpent,
     Exploration,
@@ -288,11 +289,14 @@ class Prober:
             controlled = judge.controlled(case.shown, case.exploration.trials)
         except BudgetSpent:
             return replace(case, doubts=(Note("no-control"),))
+        case = _shortened(case)
         alone = self._alone(case, finding, judge, budget) if controlled else None
         if alone is not None:
             return alone
         below = case
         case, silent = self._climb(case, finding, judge, budget)
+        if case.planned is not below.planned:
+            case = _shortened(case)
 
         def holds(trial: Trial) -> bool:
             shown = judge.look(trial)
@@ -309,15 +313,17 @@ class Prober:
         trial, settled = passed or (trial, Settled({}))
         case = replace(case, shown=replace(case.shown, trial=trial))
 
-        def is_open(decision: Decision) -> bool:
+        def rank(decision: Decision) -> int:
             if decision.path in settled.values:
-                return False
-            if is_own(decision, case.planned):
-                return not self._is_default(decision, case.planned)
-            return is_doubtful(decision)
+                return LAST
+            own = is_own(decision, case.planned) and not self._is_default(decision, case.planned)
+            if own or is_doubtful(decision):
+                # What a file holds is its user's; others may still refuse it.
+                return int(reads_files(decision.path))
+            return LAST
 
         always = judge.is_about_form(case.shown) and self._builder.is_straight(case.shown.row)
-        needed = () if always else needs(trial, holds, budget, is_open)
+        needed = () if always else needs(trial, holds, budget, rank)
         # Nobody sets a number of rounds to have none.
         needed = tuple(need for need in needed if not is_round_count(need, case.planned))
         case = replace(case, needed=needed)
@@ -590,6 +596,16 @@ class Prober:
 
     def _evidence(self, status: str, detail: str, doubts: Iterable[Note] = ()) -> Evidence:
         return Evidence(status, self._device, "own-code", detail, in_words(doubts))
+
+
+def _shortened(case: _Case) -> _Case:
+    """The case with a request that ends as soon as it has shown itself, as do all further ones
+    that differ in an input. If that does not show it, whatever differs seems to be needed."""
+    shown = case.shown
+    if shown.step is None or len(shown.trial.result.steps) <= shown.step + 1:
+        return case
+    request = replace(shown.trial.request, most_steps=shown.step + 1)
+    return replace(case, shown=replace(shown, trial=replace(shown.trial, request=request)))
 
 
 def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> Trial | None:

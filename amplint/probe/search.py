@@ -37,6 +37,8 @@ _SLOW = 0.6
 BLIND_RUNS = 12
 
 
+#: The rank of decisions whose need would be told, and no doubt.
+LAST = 2
 #: The part of the time that is left for needs that are told, and are no doubts.
 TOLD = 0.3
 #: Other options of decisions that are tried when several are flipped together.
@@ -179,7 +181,7 @@ def _identity(request: Request) -> str:
     mode = (request.init_scale, request.enabled, request.device, request.repair)
     counterfactual = (
         *(request.omissions, request.trainable_inputs, request.exaggerate),
-        request.loss_weight,
+        *(request.loss_weight, request.most_steps),
     )
     return repr((entry, inputs, mode, counterfactual))
 
@@ -454,7 +456,7 @@ def needs(
     trial: Trial,
     holds: Callable[[Trial], bool],
     budget: Budget,
-    urgent: Callable[[Decision], bool] = lambda decision: False,
+    rank: Callable[[Decision], int] = lambda decision: LAST,
 ) -> tuple[Need, ...]:
     """The decisions that an outcome depends on, each found by flipping it alone.
 
@@ -463,18 +465,18 @@ def needs(
     else to each of their options.
 
     Args:
-        urgent: decisions that come before all others.
+        rank: which decisions come first: 0, then 1, and `LAST` for what is no doubt.
     """
     made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
     base = pinned(trial, holds, budget)
     found: dict[str, Need | None] = {}
-    for first, part in ((True, 1.0), (False, TOLD)):
-        group = [decision for decision in made if urgent(decision) is first]
+    for number in range(LAST + 1):
+        group = [decision for decision in made if rank(decision) == number]
         read = [decision for decision in group if is_relevant(decision, trial)]
         beside = [decision for decision in group if decision not in read]
-        with budget.share(part):
+        with budget.share(TOLD if number == LAST else 1.0):
             idle = _idle(beside, base, trial, holds, budget, 1)
-            if first:
+            if number != LAST:
                 idle |= _idle(read, base, trial, holds, budget, MOST_OPTIONS)
             for decision in sorted(group, key=is_default):
                 if decision.path not in idle:

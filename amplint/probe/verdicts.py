@@ -117,6 +117,8 @@ class Shown:
         artefact: the events do not explain it: the stand-ins are to blame, not the code.
         filename: where, if it is another file than the checked one.
         cure: what a counterfactual run left out, so that this failure was gone.
+        step: how many optimizer steps the run had made when it showed; None where it is not seen
+            in steps.
     """
 
     trial: Trial
@@ -127,6 +129,7 @@ class Shown:
     artefact: bool = False
     filename: str = ""
     cure: Omission | None = None
+    step: int | None = None
 
     @property
     def proves(self) -> bool:
@@ -296,7 +299,7 @@ class Judge:
         doubts = (*made, *self._open(found.doubts, trial))
         if expected.kind == "applied-nan" and self._builder.is_sparse:
             doubts = (*doubts, Note("sparse"))
-        return Shown(trial, prediction, found.words, found.row, doubts)
+        return Shown(trial, prediction, found.words, found.row, doubts, step=found.step)
 
     def _open(self, doubts: Iterable[Note], trial: Trial) -> Iterator[Note]:
         """The doubts of a measurement that no caller's text clears."""
@@ -335,7 +338,7 @@ class Judge:
             f"a gradient norm of {found.before:.3g} at the step in line {found.row} becomes "
             f"{found.after:.3g} when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
         )
-        return Shown(trial, prediction, words, found.row, tuple(doubts))
+        return Shown(trial, prediction, words, found.row, tuple(doubts), step=found.step)
 
     def _settled(
         self, trial: Trial, cause: Broken, larger: Request, found: Difference

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from amplint.probe.modules import is_of_data
 from tests.probe.test_unseen import Asks, ask, worker
 
 pytest.importorskip("torch")
@@ -19,14 +20,14 @@ __all__ = ["ask", "worker"]
 WIDE = """\
 import torch
 
-def train(model, optimizer, loader):
+def train(model, criterion, optimizer, loader):
     scaler = torch.amp.GradScaler("cuda")
     for inputs, targets in loader:
         optimizer.zero_grad()
         with torch.autocast("cuda"):
-            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            loss = criterion(model(inputs), targets)
         scaler.scale(loss).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 800.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 3000.0)
         scaler.step(optimizer)
         scaler.update()
 """
@@ -37,7 +38,7 @@ def test_a_limit_far_above_the_gradients(ask: Asks) -> None:
 
 
 def test_a_limit_that_grows_with_the_scale(ask: Asks) -> None:
-    right = WIDE.replace("800.0", "800.0 * scaler.get_scale()")
+    right = WIDE.replace("3000.0", "3000.0 * scaler.get_scale()")
     assert ask("AMP110", "clip_grad_norm_", right).status != "confirmed"
 
 
@@ -67,14 +68,32 @@ def main():
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     run_epoch(net, optimizer, torch.utils.data.DataLoader(table.rows))
 """
-WRAPPED = ALONE.replace(
-    "    run_epoch(net, optimizer", "    optimizer = wrap(optimizer)\n    run_epoch(net, optimizer"
+HANDED = ALONE.replace(
+    "    run_epoch(net, optimizer", "    wrap(optimizer)\n    run_epoch(net, optimizer"
 )
-ASKED = ALONE.replace("batches):", "batches, limit):").replace(
-    "        torch.nn.utils", "        if limit == 3:\n            torch.nn.utils"
-)
-ASKED = ASKED.replace("0.5)", "0.5)\n").replace("(table.rows))", "(table.rows), table.limit)")
-LOCAL = "            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)"
+ASKED = """\
+import torch
+from torch.cuda.amp import GradScaler, autocast
+from records import read
+
+def run_epoch(net, optimizer, batches, limit):
+    scaler = GradScaler()
+    for inputs, targets in batches:
+        with autocast():
+            loss = torch.nn.functional.mse_loss(net(inputs), targets)
+        scaler.scale(loss).backward()
+        if limit == 3:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+def main():
+    table = read("table")
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    run_epoch(net, optimizer, torch.utils.data.DataLoader(table.rows), table.limit)
+"""
 
 
 def test_what_a_caller_needs_is_no_need_of_the_failure(ask: Asks) -> None:
@@ -83,9 +102,9 @@ def test_what_a_caller_needs_is_no_need_of_the_failure(ask: Asks) -> None:
     assert "ran `run_epoch`" in evidence.detail
 
 
-def test_a_caller_whose_optimizer_nobody_knows_shows_nothing(ask: Asks) -> None:
-    # `wrap` may well give an optimizer that unscales.
-    assert ask("AMP110", "clip_grad_norm_", WRAPPED).status == "conditional"
+def test_a_caller_that_hands_its_optimizer_to_a_library_shows_nothing(ask: Asks) -> None:
+    # `wrap` may well make it unscale.
+    assert ask("AMP110", "clip_grad_norm_", HANDED).status == "conditional"
 
 
 def test_what_the_function_itself_needs_has_to_be_passed(ask: Asks) -> None:
@@ -214,6 +233,11 @@ if __name__ == "__main__":
 
 def test_methods_of_what_a_file_holds_refuse_nothing(ask: Asks) -> None:
     assert ask("AMP101", "scaler.step", TABLE).status == "confirmed"
+
+
+def test_only_what_reads_a_file_gives_data() -> None:
+    assert is_of_data("json.load()['sizes'].items") and is_of_data("open().readline().split")
+    assert not is_of_data("loader.load()['sizes'].items") and not is_of_data("json.loaders.get")
 
 
 def test_methods_of_what_a_library_gives_may_refuse(ask: Asks) -> None:

@@ -514,7 +514,7 @@ def test_inputs_that_are_asked_together_are_asked_for_each_option() -> None:
         Trial(request, run(request)),
         lambda trial: trial.result.status == "raised",
         budget,
-        lambda decision: True,
+        lambda decision: 0,
     )
     assert [(need.decision.path, need.holding) for need in found] == [("mode", (1, 2))]
 

@@ -124,6 +124,8 @@ def _watch(run: Run) -> None:
     _watch_constructions(run, monitor, place)
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if 0 < run.request.most_steps <= len(run.steps):
+            raise StopRun("stopped", "enough optimizer steps were seen")
         norms = tuple(_norm(parameter.grad) for parameter in parameters_of(optimizer))
         run.steps.append((place()[1], norms))
 
