@@ -203,7 +203,8 @@ class Judge:
         words = f"{raised.type}: {_first_line(raised.message)}"
         broken = broken_rules(trial.result.events)
         by_order = bool(expected.slugs and broken) and broken[-1].slug in _BY_ORDER
-        doubts = tuple(self._doubts(trial, expected, by_order=by_order))
+        form = _FORM.search(words) is not None and self._builder.names_arguments(row or raised.row)
+        doubts = tuple(self._doubts(trial, expected, by_order=by_order, by_form=form))
         elsewhere = raised.filename if raised.filename != self._path else ""
         shown = Shown(trial, prediction, words, row or raised.row, doubts, filename=elsewhere)
         if expected.without and not self._is_gone_without(trial, expected):
@@ -425,14 +426,16 @@ class Judge:
         expected: Expectation = _OF_THE_PROTOCOL,
         *,
         by_order: bool = False,
+        by_form: bool = False,
     ) -> Iterator[Note]:
         """Why a run may show what the code does not do.
 
         Args:
             by_order: what is shown depends on no optimizer and no gradient.
+            by_form: nor on the value of anything.
         """
         result = trial.result
-        by_events = by_order or expected.kind in _ABOUT_EVENTS | {"unscaled"}
+        by_events = by_order or by_form or expected.kind in _ABOUT_EVENTS | {"unscaled"}
         skipped = [s for s in result.skipped if not (by_events and s.apart)]
         for statement in skipped[:3]:
             yield Note("skipped", row=statement.row, detail=statement.reason)

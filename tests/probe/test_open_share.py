@@ -243,3 +243,32 @@ def test_only_what_reads_a_file_gives_data() -> None:
 def test_methods_of_what_a_library_gives_may_refuse(ask: Asks) -> None:
     other = TABLE.replace("import json", "import loader").replace("json.load(", "loader.load(")
     assert ask("AMP101", "scaler.step", other).status == "conditional"
+
+
+# -- arguments that torch does not have, whatever was skipped before -------------------------------
+
+FORM = """\
+import torch
+from torch.cuda.amp import autocast
+
+def evaluate(model, loader):
+    share = 7 // len({})
+    model.eval()
+    for inputs in loader:
+        with autocast(device_type="cuda"):
+            print(model(inputs), share)
+"""
+
+
+def test_arguments_behind_a_skipped_statement(ask: Asks) -> None:
+    assert ask("AMP209", "with autocast", FORM).status == "confirmed"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["    if 7 // len({}) > 3:\n        raise ValueError\n", "    assert 7 // len({}) > 3\n"],
+    ids=["raises", "asserts"],
+)
+def test_arguments_behind_a_statement_that_may_end_it(ask: Asks, statement: str) -> None:
+    other = FORM.replace("    share = 7 // len({})\n", "    share = 1\n" + statement)
+    assert ask("AMP209", "with autocast", other).status != "confirmed"

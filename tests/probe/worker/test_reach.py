@@ -727,3 +727,17 @@ def train(model, optimizer, scaler, tokens):
     assert [d.choice for d in result.decisions if d.path.startswith("size@")] == [True]
     shorter = probe_source(source, plan={"calls": 1}, assignment={"size@6": False})
     assert steps(shorter) == 0
+
+
+def test_a_run_ends_after_as_many_steps_as_are_wanted(probe_source: Probe) -> None:
+    source = """
+import torch
+
+def train(model, optimizer, loader):
+    for inputs in loader:
+        model(inputs).sum().backward()
+        optimizer.step()
+"""
+    assert len(probe_source(source).steps) == 4
+    ended = probe_source(source, most_steps=2)
+    assert (ended.status, len(ended.steps)) == ("stopped", 2)
