@@ -172,6 +172,26 @@ def test_an_optimizer_of_an_unknown_library(ask: Asks) -> None:
     assert ask("AMP110", "clip_grad_norm_", other).status == "conditional"
 
 
+# -- optimizers that divide by the scale themselves ------------------------------------------------
+
+FUSED = BORROWED.replace("from transformers import AdamW", "from torch.optim import AdamW").replace(
+    "lr=0.1)", "lr=0.1, fused=True)"
+)
+
+
+def test_a_clip_before_an_optimizer_that_unscales(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", FUSED).status == "confirmed"
+
+
+@pytest.mark.parametrize("limit", ["0.001 * scaler.get_scale()", "1e30"])
+def test_a_clip_that_changes_nothing_before_an_optimizer_that_unscales(
+    ask: Asks, limit: str
+) -> None:
+    # The gradients that reach the step are scaled, those that it applies are not.
+    right = FUSED.replace("0.001)", f"{limit})")
+    assert ask("AMP110", "clip_grad_norm_", right).status != "confirmed"
+
+
 # -- no scaler: what a loss is made of, and what runs beside it, makes no difference ---------------
 
 PLAIN = """\
