@@ -41,8 +41,8 @@ BLIND_RUNS = 12
 LAST = 2
 #: The part of the time that is left for needs that are told, and are no doubts.
 TOLD = 0.3
-#: Other options of decisions that are tried when several are flipped together.
-MOST_OPTIONS = 4
+#: Decisions that guards read are flipped together if they have at most so many other options.
+MOST_OPTIONS = 3
 
 _FARTHEST = 1_000_000
 
@@ -477,7 +477,8 @@ def needs(
         with budget.share(TOLD if number == LAST else 1.0):
             idle = _idle(beside, base, trial, holds, budget, 1)
             if number != LAST:
-                idle |= _idle(read, base, trial, holds, budget, MOST_OPTIONS)
+                few = [decision for decision in read if len(_others(decision)) <= MOST_OPTIONS]
+                idle |= _idle(few, base, trial, holds, budget, MOST_OPTIONS)
             for decision in sorted(group, key=is_default):
                 if decision.path not in idle:
                     found[decision.path] = need(decision, base, trial, holds, budget)
@@ -504,11 +505,11 @@ def _idle(
         group = pending.pop()
         if len(group) < 2:
             continue  # flipped alone, to every option
-        others = [_others(decision) for decision in group]
+        rounds = range(1, 2) if most == 1 else range(_rounds(group, most))
         try:
             survives = all(
-                holds(_flipped(group, others, number, base, trial, budget))
-                for number in range(min(most, max(map(len, others))))
+                holds(_flipped(group, number, base, trial, budget, mixed=most > 1))
+                for number in rounds
             )
         except BudgetSpent:
             break
@@ -520,19 +521,30 @@ def _idle(
     return idle
 
 
+def _rounds(group: list[Decision], most: int) -> int:
+    """How many rounds it takes until each of a group has had all its options."""
+    return min(most, max(len(_others(decision)) for decision in group)) + 1
+
+
 def _flipped(
     group: list[Decision],
-    others: list[list[Any]],
     number: int,
     base: dict[str, Any],
     trial: Trial,
     budget: Budget,
+    *,
+    mixed: bool,
 ) -> Trial:
-    """The run with each decision of a group at one of its other options, by its number."""
-    flipped = {
-        decision.path: options[min(number, len(options) - 1)] if options else decision.choice
-        for decision, options in zip(group, others)
-    }
+    """The run of one round of a group: each has another option in each round.
+
+    Args:
+        mixed: neighbours are a round apart, one of them as it was when the other is not: two
+            that are compared with each other are read one after the other.
+    """
+    flipped = {}
+    for place, decision in enumerate(group):
+        options = [decision.choice, *_others(decision)]
+        flipped[decision.path] = options[(number + (place if mixed else 0)) % len(options)]
     request = replace(trial.request, assignment={**base, **flipped})
     return Trial(request, budget.run(request))
 

@@ -519,6 +519,26 @@ def test_inputs_that_are_asked_together_are_asked_for_each_option() -> None:
     assert [(need.decision.path, need.holding) for need in found] == [("mode", (1, 2))]
 
 
+def test_two_inputs_that_are_compared_are_not_flipped_together_only() -> None:
+    """What prevents it is that one differs from the other, whatever they are."""
+
+    def run(request: Request) -> RunResult:
+        paths = ("depth", "width", "other")
+        made = [Decision(p, (1, 2), request.assignment.get(p, 1), row=4) for p in paths]
+        fine = made[0].choice != made[1].choice
+        return RunResult("returned" if fine else "raised", decisions=tuple(made))
+
+    budget = Budget(run, runs=100, seconds=60.0)
+    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
+    found = needs(
+        Trial(request, run(request)),
+        lambda trial: trial.result.status == "raised",
+        budget,
+        lambda decision: 0,
+    )
+    assert [need.decision.path for need in found] == ["depth", "width"]
+
+
 def test_what_has_been_begun_may_use_what_is_kept_for_later() -> None:
     budget = Budget(lambda request: RunResult("returned", processor=4.0), runs=9, seconds=10.0)
     plan = Plan((), "train", (1,))
