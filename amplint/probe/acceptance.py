@@ -22,7 +22,7 @@ from amplint.probe.inputs import (
     root_of,
 )
 from amplint.probe.messages import Asked, Decision, Note
-from amplint.probe.modules import is_observer, reads_files
+from amplint.probe.modules import is_observer, is_of_data, reads_files
 from amplint.probe.planning import Planned
 from amplint.probe.search import Trial, is_default
 
@@ -38,6 +38,13 @@ def doubts_about(needed: Iterable[Need], trial: Trial, planned: Planned) -> Iter
             yield Note("unknown-value", detail=words)
     inputs = [need for need in needed if not is_surroundings(need.decision.path)]
     yield from _refusals(inputs, trial)
+
+
+def is_doubtful(decision: Decision) -> bool:
+    """Whether a need of this value would be a doubt: nobody has it by default, and no data."""
+    return not is_default(decision) and (
+        not is_surroundings(decision.path) or is_machine(decision.path)
+    )
 
 
 def _is_known(decision: Decision, planned: Planned) -> bool:
@@ -57,7 +64,11 @@ def _is_known(decision: Decision, planned: Planned) -> bool:
 
 def _refusals(needed: list[Need], trial: Trial) -> Iterator[Note]:
     """Unknown functions that hang on what is needed, so that they may refuse or change it."""
-    asked = [call for call in trial.result.asked if not is_observer(call.name)]
+    asked = [
+        call
+        for call in trial.result.asked
+        if not is_observer(call.name) and not is_of_data(call.name)
+    ]
     seen: set[str] = set()
     for call in asked:
         if call.name in seen:

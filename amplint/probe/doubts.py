@@ -247,6 +247,10 @@ def kinds_about(*subjects: About) -> frozenset[str]:
     return frozenset(kind for kind, doubt in DOUBTS.items() if doubt.about in subjects)
 
 
+#: Kinds about how a run comes to a line, which say nothing about what happens there where that
+#: is the same whatever the way.
+ABOUT_REACHING = frozenset({"loop", "loop-elsewhere", "data", "assertion"})
+
 #: Longest text of a statement that was skipped beside the training.
 _LONGEST = 160
 

@@ -38,6 +38,11 @@ def is_surroundings(path: str) -> bool:
     return _SURROUNDINGS.search(path) is not None
 
 
+def is_data(path: str) -> bool:
+    """Whether a decision is about data: how many batches there are, what is in them."""
+    return is_surroundings(path) and not path.startswith(("os.", "torch."))
+
+
 def is_machine(path: str) -> bool:
     """Whether a decision is about what the machine or the version of torch can do; what is in
     a file that torch reads is not."""

@@ -36,11 +36,17 @@ SCALED = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was found, and where; `doubts` are what speaks against it."""
+    """What was found, and where.
+
+    Args:
+        doubts: what speaks against it.
+        step: how many optimizer steps came before what was found; None where it is not about one.
+    """
 
     words: str
     row: int
     doubts: tuple[Note, ...] = ()
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +141,10 @@ def stale_weights(trial: Trial, expected: Expectation, place: Place) -> Measured
     found = difference(cached, fresh)
     if found is None:
         return None
-    _, before, after = found
     row = _row(steps[0])
     words = (
         f"the forward after the step in line {row} still computes with the old weights: its "
-        f"gradient norm is {before:.3g}, and {after:.3g} when every weight is cast anew (steps "
+        f"gradient norm is {found.before:.3g}, and {found.after:.3g} when every weight is cast anew (steps "
         "exaggerated)"
     )
     repeated = repeats(cached, place.budget.run_again(exaggerated.request))
@@ -414,16 +419,17 @@ def unscaled(trial: Trial, expected: Expectation, place: Place) -> Measured | No
     faint = replace(trial, request=replace(trial.request, loss_weight=FAINT))
     half = place.budget.run(faint.request)
     whole = place.without(faint, "autocast", everywhere=True)
-    lost = _vanished(trial.result, half, whole)
-    if not lost:
+    vanished = _vanished(trial.result, half, whole)
+    if vanished is None:
         return None
+    step, lost = vanished
     row = _row(region)
     words = (
         f"the step in line {_row(stepped[0])} applies gradients that come back through the "
         f"float16 region of line {row} and were never scaled: with a loss of {FAINT:.0e} of its "
         f"size, {lost} of them are exactly zero, and none of these is without autocast"
     )
-    return Measured(words, row)
+    return Measured(words, row, step=step)
 
 
 def _is_float16(event: Event) -> bool:
@@ -431,16 +437,17 @@ def _is_float16(event: Event) -> bool:
     return event.kind == "autocast-enter" and facts["enabled"] and facts["dtype"] == "torch.float16"
 
 
-def _vanished(base: RunResult, half: RunResult, whole: RunResult) -> int:
-    """In how many parameters the gradient of the first step that has any is zero only in half
-    precision, though it is not zero in a run with a larger loss."""
-    for (row, norms), (other, small), (third, full) in zip(base.steps, half.steps, whole.steps):
+def _vanished(base: RunResult, half: RunResult, whole: RunResult) -> tuple[int, int] | None:
+    """The first step at which gradients are zero only in half precision, though they are not in a
+    run with a larger loss: how many steps came before it, and in how many parameters."""
+    together = zip(base.steps, half.steps, whole.steps)
+    for step, ((row, norms), (other, small), (third, full)) in enumerate(together):
         if not row == other == third or not len(norms) == len(small) == len(full):
-            return 0
+            return None
         lost = sum(bool(a) and b == 0.0 and bool(c) for a, b, c in zip(norms, small, full))
         if lost:
-            return lost
-    return 0
+            return step, lost
+    return None
 
 
 # -- what runs have in common ----------------------------------------------------------------------
@@ -457,16 +464,32 @@ def same_steps(one: RunResult, other: RunResult, threshold: float) -> bool:
     return rows[0] == rows[1] and difference(one, other, threshold) is None
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A gradient norm in which two runs differ.
+
+    Args:
+        step: how many steps of the runs came before that one.
+        row: of the step.
+        before, after: the norm in one run, and in the other.
+    """
+
+    step: int
+    row: int
+    before: float
+    after: float
+
+
 def difference(
     one: RunResult, other: RunResult, threshold: float = DIFFERENCE
-) -> tuple[int, float, float] | None:
-    """The first gradient norm in which two runs differ: row of the step, both norms.
+) -> Difference | None:
+    """The first gradient norm in which two runs differ.
 
     None as well where the runs cannot be compared, because their steps are not the same.
     """
     if [row for row, _ in one.steps] != [row for row, _ in other.steps]:
         return None
-    for (row, norms), (_, others) in zip(one.steps, other.steps):
+    for step, ((row, norms), (_, others)) in enumerate(zip(one.steps, other.steps)):
         if len(norms) != len(others):
             return None
         for before, after in zip(norms, others):
@@ -476,7 +499,7 @@ def difference(
                 return None
             size = max(abs(before), abs(after))
             if size > SMALLEST and abs(before - after) > threshold * size:
-                return row, before, after
+                return Difference(step, row, before, after)
     return None
 
 

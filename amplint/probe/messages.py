@@ -202,6 +202,8 @@ class Request:
         exaggerate: whether every optimizer step changes the weights far more than it should,
             so that whoever reads them afterwards shows it.
         loss_weight: factor of every loss, applied where its backward begins.
+        most_steps: optimizer steps after which the run ends, because what it is about has been
+            seen by then; 0 for any number.
     """
 
     plan: Plan
@@ -215,6 +217,7 @@ class Request:
     trainable_inputs: bool = False
     exaggerate: bool = False
     loss_weight: float = 1.0
+    most_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,12 +358,15 @@ class Note:
         subject: a path or a name, as the code writes it.
         row: of the line that it is about.
         detail: what else the words need.
+        after: how many optimizer steps the run had made before, where only what comes later
+            depends on it.
     """
 
     kind: str
     subject: str = ""
     row: int = 0
     detail: str = ""
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)

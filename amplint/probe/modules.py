@@ -23,7 +23,7 @@ OBSERVERS = frozenset(
 READERS = (
     *("yaml.safe_load()", "yaml.load()", "yaml.full_load()", "yaml.unsafe_load()"),
     *("json.load()", "json.loads()", "toml.load()", "toml.loads()", "tomllib.load()"),
-    *("tomli.load()", "omegaconf.OmegaConf.load()", "hydra.compose()"),
+    *("tomli.load()", "omegaconf.OmegaConf.load()", "hydra.compose()", "open()"),
 )
 
 
@@ -45,6 +45,27 @@ SCHEDULES = (
 )
 
 
+#: Classes of libraries that are optimizers of torch, subclasses of `torch.optim.Optimizer`: their
+#: `step` applies the gradients as they are, and none declares `_step_supports_amp_scaling`.
+OPTIMIZERS = frozenset(
+    [
+        *("transformers.AdamW", "transformers.optimization.AdamW", "transformers.Adafactor"),
+        *("transformers.optimization.Adafactor", "lion_pytorch.Lion", "timm.optim.Lion"),
+        *("timm.optim.AdamW", "timm.optim.adamw.AdamW", "timm.optim.RAdam", "timm.optim.Nadam"),
+        *("bitsandbytes.optim.Adam8bit", "bitsandbytes.optim.AdamW8bit"),
+        *("bitsandbytes.optim.PagedAdamW8bit", "bitsandbytes.optim.PagedAdamW32bit"),
+        *("torch_optimizer.RAdam", "torch_optimizer.Lamb", "torch_optimizer.AdaBelief"),
+        *("prodigyopt.Prodigy", "madgrad.MADGRAD"),
+    ]
+)
+
+
+def is_optimizer(name: str) -> bool:
+    """Whether a class of a library is known to be an optimizer of torch that leaves unscaling to
+    the scaler."""
+    return name in OPTIMIZERS
+
+
 def makes_schedules(name: str) -> bool:
     """Whether a function is known to do nothing to an optimizer but set its learning rates."""
     return name.startswith(SCHEDULES)
@@ -59,6 +80,12 @@ def is_observer(name: str) -> bool:
     """Whether a function, by its path from its module on, only writes down what it is given."""
     parts = name.replace("()", "").split(".")
     return any(".".join(parts[:count]) in OBSERVERS for count in range(1, len(parts) + 1))
+
+
+def is_of_data(name: str) -> bool:
+    """Whether a function is a method of what a file holds, or of a part of it: texts, lists and
+    mappings refuse nothing."""
+    return name.startswith(READERS)
 
 
 def reads_files(path: str) -> bool:

@@ -15,20 +15,34 @@ from typing import Any
 
 from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
-from amplint.probe.acceptance import doubts_about, invents_none, is_own, is_round_count
+from amplint.probe.acceptance import (
+    doubts_about,
+    invents_none,
+    is_doubtful,
+    is_own,
+    is_round_count,
+)
 from amplint.probe.arguments import Way
 from amplint.probe.callers import Settled
 from amplint.probe.domains import OTHER
-from amplint.probe.doubts import OWNERS, SECOND_CALL, in_words
-from amplint.probe.inputs import Need, describe, is_about, is_remarkable, root_of
+from amplint.probe.doubts import ABOUT_REACHING, OWNERS, SECOND_CALL, in_words
+from amplint.probe.inputs import (
+    Need,
+    describe,
+    is_about,
+    is_data,
+    is_remarkable,
+    root_of,
+)
 from amplint.probe.messages import Decision, Note, Omission, Request
-from amplint.probe.modules import is_launcher, is_observer
+from amplint.probe.modules import is_launcher, is_observer, reads_files
 from amplint.probe.outcomes import nothing_shown, passes
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
 from amplint.probe.predictions import expectations, why_not
 from amplint.probe.replay import replay
 from amplint.probe.search import (
     BLIND_RUNS,
+    LAST,
     Budget,
     BudgetSpent,
     Exploration,
@@ -38,10 +52,12 @@ from amplint.probe.search import (
     explore,
     is_default,
     minimise,
+    need,
     needs,
     pinned,
     same,
 )
+from amplint.probe.traces import invents_no_scaler
 from amplint.probe.verdicts import Judge, Shown
 
 #: Runs for each entry, and such in which statements that fail are skipped, as long as nothing
@@ -273,8 +289,14 @@ class Prober:
             controlled = judge.controlled(case.shown, case.exploration.trials)
         except BudgetSpent:
             return replace(case, doubts=(Note("no-control"),))
+        case = _shortened(case)
+        alone = self._alone(case, finding, judge, budget) if controlled else None
+        if alone is not None:
+            return alone
         below = case
         case, silent = self._climb(case, finding, judge, budget)
+        if case.planned is not below.planned:
+            case = _shortened(case)
 
         def holds(trial: Trial) -> bool:
             shown = judge.look(trial)
@@ -291,15 +313,17 @@ class Prober:
         trial, settled = passed or (trial, Settled({}))
         case = replace(case, shown=replace(case.shown, trial=trial))
 
-        def is_open(decision: Decision) -> bool:
-            return (
-                decision.path not in settled.values
-                and is_own(decision, case.planned)
-                and not self._is_default(decision, case.planned)
-            )
+        def rank(decision: Decision) -> int:
+            if decision.path in settled.values:
+                return LAST
+            own = is_own(decision, case.planned) and not self._is_default(decision, case.planned)
+            if own or is_doubtful(decision):
+                # What a file holds is its user's; others may still refuse it.
+                return int(reads_files(decision.path))
+            return LAST
 
         always = judge.is_about_form(case.shown) and self._builder.is_straight(case.shown.row)
-        needed = () if always else needs(trial, holds, budget, is_open)
+        needed = () if always else needs(trial, holds, budget, rank)
         # Nobody sets a number of rounds to have none.
         needed = tuple(need for need in needed if not is_round_count(need, case.planned))
         case = replace(case, needed=needed)
@@ -324,6 +348,78 @@ class Prober:
         if silent is None:
             return self._uncalled(case)
         return self._feasible(case, silent, passed[1] if passed is not None else None)
+
+    def _alone(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case | None:
+        """The case of a function that fails whatever is passed to it, if a caller shows it, too.
+
+        What its callers need to come that far is no need of the failure. None for any other.
+        """
+        callers = self._builder.callers(case.planned.function)
+        if not callers or not invents_no_scaler(case.shown.trial.result):
+            return None
+
+        def holds(trial: Trial) -> bool:
+            shown = judge.look(trial)
+            return shown is not None and shown.proves and shown.row == case.shown.row
+
+        def asks(decision: Decision) -> bool:
+            is_free = len(decision.options) > 1 and is_remarkable(decision)
+            return is_free and not is_data(decision.path)
+
+        decisions = [d for d in case.shown.trial.result.decisions if asks(d)]
+        base = pinned(case.shown.trial, holds, budget) if decisions else {}
+        if any(need(d, base, case.shown.trial, holds, budget) for d in decisions):
+            return None
+        is_shown = any(
+            self._shows(caller, case, finding, judge, budget, left)
+            for left, caller in zip(range(len(callers), 0, -1), callers)
+        )
+        return case if is_shown else None
+
+    def _shows(
+        self,
+        caller: Function,
+        case: _Case,
+        finding: Finding,
+        judge: Judge,
+        budget: Budget,
+        left: int,
+    ) -> bool:
+        """Whether a run of a caller shows a case, with no doubt but about how it comes there."""
+        shown = self._asked(caller, case, finding, judge, budget, left)[1].shown
+        return (
+            shown is not None
+            and not shown.artefact
+            and all(doubt.kind in ABOUT_REACHING for doubt in shown.doubts)
+        )
+
+    def _asked(
+        self,
+        caller: Function,
+        case: _Case,
+        finding: Finding,
+        judge: Judge,
+        budget: Budget,
+        left: int,
+    ) -> tuple[Planned, Exploration]:
+        """What the runs of a caller give that begin with the inputs of a case.
+
+        Args:
+            left: how many callers are still to be asked, this one included.
+        """
+        planned = self._plan(finding, caller)
+        # Half of the time is for what follows.
+        with budget.share(1 / (left + 1)):
+            exploration = self._explore(
+                planned,
+                budget,
+                judge,
+                CALLER_RUNS,
+                repair=case.shown.trial.request.repair,
+                first=case.shown.trial.request.assignment,
+                patience=CALLER_PATIENCE,
+            )
+        return planned, exploration
 
     def _as_passed(
         self, case: _Case, holds: Callable[[Trial], bool], budget: Budget
@@ -371,19 +467,7 @@ class Prober:
             callers = self._builder.callers(case.planned.function)
             refused, reaching = 0, ""
             for left, caller in zip(range(len(callers), 0, -1), callers):
-                planned = self._plan(finding, caller)
-                inputs = case.shown.trial.request.assignment
-                # Half of the time is for what follows.
-                with budget.share(1 / (left + 1)):
-                    exploration = self._explore(
-                        planned,
-                        budget,
-                        judge,
-                        CALLER_RUNS,
-                        repair=case.shown.trial.request.repair,
-                        first=inputs,
-                        patience=CALLER_PATIENCE,
-                    )
+                planned, exploration = self._asked(caller, case, finding, judge, budget, left)
                 if exploration.shown is not None and exploration.shown.proves:
                     case = _Case(planned, exploration, exploration.shown)
                     break
@@ -512,6 +596,16 @@ class Prober:
 
     def _evidence(self, status: str, detail: str, doubts: Iterable[Note] = ()) -> Evidence:
         return Evidence(status, self._device, "own-code", detail, in_words(doubts))
+
+
+def _shortened(case: _Case) -> _Case:
+    """The case with a request that ends as soon as it has shown itself, as do all further ones
+    that differ in an input. If that does not show it, whatever differs seems to be needed."""
+    shown = case.shown
+    if shown.step is None or len(shown.trial.result.steps) <= shown.step + 1:
+        return case
+    request = replace(shown.trial.request, most_steps=shown.step + 1)
+    return replace(case, shown=replace(shown, trial=replace(shown.trial, request=request)))
 
 
 def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> Trial | None:

@@ -37,6 +37,13 @@ _SLOW = 0.6
 BLIND_RUNS = 12
 
 
+#: The rank of decisions whose need would be told, and no doubt.
+LAST = 2
+#: The part of the time that is left for needs that are told, and are no doubts.
+TOLD = 0.3
+#: Decisions that guards read are flipped together if they have at most so many other options.
+MOST_OPTIONS = 3
+
 _FARTHEST = 1_000_000
 
 
@@ -63,6 +70,8 @@ class Budget:
         self._known: dict[str, RunResult] = {}
         #: The options of each path of each entry, as the first run that read it told them.
         self._options: dict[tuple[str, str], Decision] = {}
+        #: What is kept for later, while something may take a part only.
+        self._kept = 0.0
         self.used = 0
 
     @property
@@ -89,11 +98,27 @@ class Budget:
         kept = (1 - part) * self._whole
         deadline = self._deadline - kept * PATIENCE
         self._seconds, self._deadline, late = self._seconds - kept, deadline, self._deadline
+        self._kept = kept
         try:
             yield
         finally:
+            self._kept = 0.0
             self._seconds += kept
             self._deadline = late
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """What has been begun may use what was kept for later."""
+        kept, deadline = self._kept, self._deadline
+        self._seconds += kept
+        self._deadline += kept * PATIENCE
+        self._kept = 0.0
+        try:
+            yield
+        finally:
+            self._seconds -= kept
+            self._deadline = deadline
+            self._kept = kept
 
     def run(self, request: Request) -> RunResult:
         """The result of one request; it gets no more time than is left.
@@ -156,7 +181,7 @@ def _identity(request: Request) -> str:
     mode = (request.init_scale, request.enabled, request.device, request.repair)
     counterfactual = (
         *(request.omissions, request.trainable_inputs, request.exaggerate),
-        request.loss_weight,
+        *(request.loss_weight, request.most_steps),
     )
     return repr((entry, inputs, mode, counterfactual))
 
@@ -431,28 +456,34 @@ def needs(
     trial: Trial,
     holds: Callable[[Trial], bool],
     budget: Budget,
-    urgent: Callable[[Decision], bool] = lambda decision: False,
+    rank: Callable[[Decision], int] = lambda decision: LAST,
 ) -> tuple[Need, ...]:
     """The decisions that an outcome depends on, each found by flipping it alone.
 
     Those that nobody has declared to be so come first, in case that the budget is soon spent.
-    Decisions that no guard of the slice reads are flipped together, as many as can be.
+    They are flipped together, as many as can be: once where no guard of the slice reads them,
+    else to each of their options.
 
     Args:
-        urgent: decisions that come before all others.
+        rank: which decisions come first: 0, then 1, and `LAST` for what is no doubt.
     """
     made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
     base = pinned(trial, holds, budget)
     found: dict[str, Need | None] = {}
-    for first in (True, False):
-        group = [decision for decision in made if urgent(decision) is first]
-        beside = [decision for decision in group if not is_relevant(decision, trial)]
-        idle = _idle(beside, base, trial, holds, budget)
-        for decision in sorted(group, key=is_default):
-            if decision.path not in idle:
-                found[decision.path] = _need(decision, base, trial, holds, budget)
+    for number in range(LAST + 1):
+        group = [decision for decision in made if rank(decision) == number]
+        read = [decision for decision in group if is_relevant(decision, trial)]
+        beside = [decision for decision in group if decision not in read]
+        with budget.share(TOLD if number == LAST else 1.0):
+            idle = _idle(beside, base, trial, holds, budget, 1)
+            if number != LAST:
+                few = [decision for decision in read if len(_others(decision)) <= MOST_OPTIONS]
+                idle |= _idle(few, base, trial, holds, budget, MOST_OPTIONS)
+            for decision in sorted(group, key=is_default):
+                if decision.path not in idle:
+                    found[decision.path] = need(decision, base, trial, holds, budget)
     in_order = (found.get(decision.path) for decision in made)
-    return tuple(need for need in in_order if need is not None)
+    return tuple(item for item in in_order if item is not None)
 
 
 def _idle(
@@ -461,41 +492,80 @@ def _idle(
     trial: Trial,
     holds: Callable[[Trial], bool],
     budget: Budget,
+    most: int,
 ) -> set[str]:
-    """The paths of those that the outcome survives when all of a group are flipped at once."""
+    """The paths of those that the outcome survives when all of a group are flipped at once.
+
+    Args:
+        most: other options of each that are tried.
+    """
     idle: set[str] = set()
     pending = [decisions]
     while pending:
         group = pending.pop()
         if len(group) < 2:
             continue  # flipped alone, to every option
-        flipped = {decision.path: _another(decision) for decision in group}
-        request = replace(trial.request, assignment={**base, **flipped})
+        rounds = range(1, 2) if most == 1 else range(_rounds(group, most))
         try:
-            survives = holds(Trial(request, budget.run(request)))
+            survives = all(
+                holds(_flipped(group, number, base, trial, budget, mixed=most > 1))
+                for number in rounds
+            )
         except BudgetSpent:
             break
         if survives:
-            idle |= flipped.keys()
+            idle |= {decision.path for decision in group}
         else:
             half = len(group) // 2
             pending += [group[half:], group[:half]]
     return idle
 
 
-def _another(decision: Decision) -> Any:
-    others = (option for option in decision.options if not same(option, decision.choice))
-    return next(others, decision.choice)
+def _rounds(group: list[Decision], most: int) -> int:
+    """How many rounds it takes until each of a group has had all its options."""
+    return min(most, max(len(_others(decision)) for decision in group)) + 1
 
 
-def _need(
+def _flipped(
+    group: list[Decision],
+    number: int,
+    base: dict[str, Any],
+    trial: Trial,
+    budget: Budget,
+    *,
+    mixed: bool,
+) -> Trial:
+    """The run of one round of a group: each has another option in each round.
+
+    Args:
+        mixed: neighbours are a round apart, one of them as it was when the other is not: two
+            that are compared with each other are read one after the other.
+    """
+    flipped = {}
+    for place, decision in enumerate(group):
+        options = [decision.choice, *_others(decision)]
+        flipped[decision.path] = options[(number + (place if mixed else 0)) % len(options)]
+    request = replace(trial.request, assignment={**base, **flipped})
+    return Trial(request, budget.run(request))
+
+
+def _others(decision: Decision) -> list[Any]:
+    return [option for option in decision.options if not same(option, decision.choice)]
+
+
+def need(
     decision: Decision,
     base: dict[str, Any],
     trial: Trial,
     holds: Callable[[Trial], bool],
     budget: Budget,
 ) -> Need | None:
-    options = [option for option in decision.options if not same(option, decision.choice)]
+    """What an outcome needs of a decision; None if it stays under every option.
+
+    Args:
+        base: all decisions of the run, as assigned.
+    """
+    options = _others(decision)
     holding = [decision.choice]
     without: list[RunResult] = []
     for option in options:

@@ -59,6 +59,13 @@ def keeps_its_scalers(result: RunResult) -> bool:
     )
 
 
+def invents_no_scaler(result: RunResult) -> bool:
+    """Whether nobody passes a scaler in: the code builds each one that takes part."""
+    return not any(note.kind == "scaler-class" for note in result.notes) and not any(
+        event.kind == "scaler" and "stands-for" in event.facts for event in result.events
+    )
+
+
 def may_be_the_same(result: RunResult) -> list[str]:
     """The paths of several scalers that the probe made up: who passes them may pass one."""
     paths = [e.facts["stands-for"] for e in result.events if "stands-for" in e.facts and e.scaler]

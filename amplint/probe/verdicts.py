@@ -7,6 +7,7 @@ is a doubt, and one doubt is enough for `conditional`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from amplint.findings import Finding
 from amplint.probe.doubts import OWNERS, REPEATED, SECOND_CALL, UNSTEADY, About, kinds_about
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data
-from amplint.probe.measurements import MEASURES, Place, difference, repeats
+from amplint.probe.measurements import MEASURES, Difference, Place, difference, repeats
 from amplint.probe.messages import (
     Event,
     Handed,
@@ -27,7 +28,7 @@ from amplint.probe.messages import (
     Request,
     RunResult,
 )
-from amplint.probe.modules import is_observer, makes_schedules
+from amplint.probe.modules import is_observer, is_optimizer, makes_schedules
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import expectations, rows_of, slugs_of
 from amplint.probe.search import Budget, Trial
@@ -53,6 +54,9 @@ SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
 #: The largest initial scale that is tried, where a limit is far above invented gradients: a
 #: scale that trainings with small gradients do grow to.
 LARGEST_SCALE = 2.0**22
+#: Scales that are tried between the largest one at which all steps are made, and one at which
+#: float16 overflows.
+HALVINGS = 3
 #: What is measured of all steps of a training: some steps are not enough.
 _ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
 #: What is measured of events only: who is built, and in which region something runs.
@@ -74,6 +78,8 @@ _BY_ORDER = frozenset(
 _ABOUT_WAYS = kinds_about(About.WAY)
 #: Notes of a run about how large gradients are, but not whether there are any.
 _ABOUT_SIZES = kinds_about(About.SIZE)
+#: Notes of a run about statements inside models and data sets: what a loss is made of.
+_INSIDE = frozenset({"skipped-in-part", "assertion-in-part"})
 #: Notes of a run about optimizers and gradients.
 _ABOUT_GRADIENTS = kinds_about(About.WAY, About.SIZE, About.GRADIENT)
 #: How the worker calls functions that nobody has, and that a loss may hang on.
@@ -111,6 +117,8 @@ class Shown:
         artefact: the events do not explain it: the stand-ins are to blame, not the code.
         filename: where, if it is another file than the checked one.
         cure: what a counterfactual run left out, so that this failure was gone.
+        step: how many optimizer steps the run had made when it showed; None where it is not seen
+            in steps.
     """
 
     trial: Trial
@@ -121,6 +129,7 @@ class Shown:
     artefact: bool = False
     filename: str = ""
     cure: Omission | None = None
+    step: int | None = None
 
     @property
     def proves(self) -> bool:
@@ -145,6 +154,9 @@ class Judge:
         self._expectations = expectations(finding.code)
         self._slugs = slugs_of(finding.code)
         self._place = Place(self._path, frozenset(rows_of(finding)), budget)
+        #: The scale at which gradients have differed, and entries that have repeated themselves.
+        self._telling: float | None = None
+        self._steady: set[tuple[int, str]] = set()
         self._rows = {
             finding.span.start.row,
             *(step.row for step in finding.path if step.filename == finding.filename),
@@ -156,6 +168,10 @@ class Judge:
         Raises:
             BudgetSpent: a measurement needed more runs than are left.
         """
+        with self._budget.whole():
+            return self._look(trial)
+
+    def _look(self, trial: Trial) -> Shown | None:
         artefact = None
         for prediction, expected in zip(trial.plan.predictions, self._expectations):
             if prediction.kind == "raises":
@@ -187,7 +203,8 @@ class Judge:
         words = f"{raised.type}: {_first_line(raised.message)}"
         broken = broken_rules(trial.result.events)
         by_order = bool(expected.slugs and broken) and broken[-1].slug in _BY_ORDER
-        doubts = tuple(self._doubts(trial, expected, by_order=by_order))
+        form = _FORM.search(words) is not None and self._builder.names_arguments(row or raised.row)
+        doubts = tuple(self._doubts(trial, expected, by_order=by_order, by_form=form))
         elsewhere = raised.filename if raised.filename != self._path else ""
         shown = Shown(trial, prediction, words, row or raised.row, doubts, filename=elsewhere)
         if expected.without and not self._is_gone_without(trial, expected):
@@ -275,10 +292,15 @@ class Judge:
             return None
         if expected.kind == "rebuilt" and self._builder.is_given_a_scale(found.row):
             return None  # it may be the one that was learned
-        doubts = (*self._doubts(trial, expected), *self._open(found.doubts, trial))
+        made = (
+            doubt
+            for doubt in self._doubts(trial, expected)
+            if found.step is None or doubt.after <= found.step
+        )
+        doubts = (*made, *self._open(found.doubts, trial))
         if expected.kind == "applied-nan" and self._builder.is_sparse:
             doubts = (*doubts, Note("sparse"))
-        return Shown(trial, prediction, found.words, found.row, doubts)
+        return Shown(trial, prediction, found.words, found.row, doubts, step=found.step)
 
     def _open(self, doubts: Iterable[Note], trial: Trial) -> Iterator[Note]:
         """The doubts of a measurement that no caller's text clears."""
@@ -299,32 +321,42 @@ class Judge:
         measured = self._measure(trial)
         if measured is None:
             return None
-        larger, result, (row, before, after) = measured
-        settled = set(self._settled(trial, cause, larger))
+        larger, result, found = measured
+        settled = set(self._settled(trial, cause, larger, found))
         doubts = [doubt for doubt in self._doubts(trial) if doubt not in settled]
-        if not repeats(result, self._budget.run_again(larger)):
-            doubts.append(UNSTEADY)
+        entry = trial.plan.entry_source, trial.plan.entry
+        if entry not in self._steady:
+            if not repeats(result, self._budget.run_again(larger)):
+                doubts.append(UNSTEADY)
+            else:
+                self._steady.add(entry)
         if cause.slug in _ABOUT_LEFTOVERS and not clears(trial):
             doubts.append(Note("not-cleared"))
         earlier = self._earlier_cause(trial.result, cause)
         if earlier is not None:
             doubts.append(Note("earlier-misuse", row=earlier.event.row))
         words = (
-            f"a gradient norm of {before:.3g} at the step in line {row} becomes {after:.3g} "
-            f"when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
+            f"a gradient norm of {found.before:.3g} at the step in line {found.row} becomes "
+            f"{found.after:.3g} when the loss scale is {larger.init_scale:g} instead of {SMALL_SCALE:g}"
         )
-        return Shown(trial, prediction, words, row, tuple(doubts))
+        return Shown(trial, prediction, words, found.row, tuple(doubts), step=found.step)
 
-    def _settled(self, trial: Trial, cause: Broken, larger: Request) -> Iterator[Note]:
+    def _settled(
+        self, trial: Trial, cause: Broken, larger: Request, found: Difference
+    ) -> Iterator[Note]:
         """Doubts that do not matter for what is measured.
 
-        A clip between the only backward, a scaled one, and the step of a scaler: that refuses
+        A loop that is left after the step changes nothing in it. A clip between the only backward, a scaled one, and the step of a scaler: that refuses
         an optimizer without gradients, and all that there are are scaled. Through what they came
         makes no difference. And what a first call does, no second one changes.
         """
         result = trial.result
-        if cause.slug == "clip-of-scaled" and steps_what_it_scaled(result, cause):
-            yield from (note for note in result.notes if note.kind in _ABOUT_WAYS)
+        yield from (note for note in result.notes if note.after > found.step)
+        if cause.slug == "clip-of-scaled":
+            # An optimizer that unscales by itself does so after the clip.
+            yield Note("scales-itself")
+            if steps_what_it_scaled(result, cause):
+                yield from (note for note in result.notes if note.kind in _ABOUT_WAYS | _INSIDE)
         small, large = (
             replace(run, steps=run.steps[:1])
             for run in map(self._budget.run, (replace(larger, init_scale=SMALL_SCALE), larger))
@@ -332,15 +364,35 @@ class Judge:
         if steps_before_a_second_call(result) and difference(small, large) is not None:
             yield SECOND_CALL
 
-    def _measure(self, trial: Trial) -> tuple[Request, RunResult, tuple[int, float, float]] | None:
-        """The first run at a larger scale whose gradients differ, what it gave, and the norms."""
+    def _measure(self, trial: Trial) -> tuple[Request, RunResult, Difference] | None:
+        """The first run at a larger scale whose gradients differ, what it gave, and the norms.
+
+        A limit may be so large that it shows only shortly below the scale at which float16
+        overflows, and every step is skipped.
+        """
         reference = self._budget.run(replace(trial.request, init_scale=SMALL_SCALE))
-        for scale in (trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE):
-            larger = replace(trial.request, init_scale=scale)
+        low, high = SMALL_SCALE, 0.0
+        pending = [trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE]
+        if self._telling is not None:
+            larger = replace(trial.request, init_scale=self._telling)
             result = self._budget.run(larger)
             found = difference(reference, result)
             if found is not None:
                 return larger, result, found
+        for _ in range(len(pending) + HALVINGS):
+            scale = pending.pop(0) if pending else 2.0 ** (math.log2(low * high) // 2)
+            larger = replace(trial.request, init_scale=scale)
+            result = self._budget.run(larger)
+            found = difference(reference, result)
+            if found is not None:
+                self._telling = scale
+                return larger, result, found
+            if len(result.steps) < len(reference.steps):
+                high, pending = scale, []
+            else:
+                low = scale
+            if not pending and low * 2.0 >= high:
+                return None
         return None
 
     def _silent_cause(self, result: RunResult) -> Broken | None:
@@ -374,14 +426,16 @@ class Judge:
         expected: Expectation = _OF_THE_PROTOCOL,
         *,
         by_order: bool = False,
+        by_form: bool = False,
     ) -> Iterator[Note]:
         """Why a run may show what the code does not do.
 
         Args:
             by_order: what is shown depends on no optimizer and no gradient.
+            by_form: nor on the value of anything.
         """
         result = trial.result
-        by_events = by_order or expected.kind in _ABOUT_EVENTS
+        by_events = by_order or by_form or expected.kind in _ABOUT_EVENTS | {"unscaled"}
         skipped = [s for s in result.skipped if not (by_events and s.apart)]
         for statement in skipped[:3]:
             yield Note("skipped", row=statement.row, detail=statement.reason)
@@ -403,13 +457,12 @@ class Judge:
             scales = note.subject.endswith(".scale")
             if any_gradient and note.kind in _ABOUT_GRADIENTS and not scales:
                 continue
-            is_optimizer = note.kind == "optimizer-class"
-            if is_optimizer and self._builder.is_passed_optimizer(trial.plan, note.subject):
+            if note.kind == "optimizer-class" and self._is_known(note.subject, trial):
                 continue
             if expected.kind == "gradients" and note.kind in _ABOUT_SIZES:
                 continue
             # Whatever a loss hangs on: nothing has scaled it.
-            if expected.kind == "unscaled" and note.kind in _ABOUT_WAYS | _ABOUT_SIZES:
+            if expected.kind == "unscaled" and note.kind in _ABOUT_WAYS | _ABOUT_SIZES | _INSIDE:
                 continue
             # Whatever else a loss hangs on: what an optimizer owns is not among it.
             if expected.kind == "no-gradient" and note.subject == OTHER_SOURCES:
@@ -425,6 +478,10 @@ class Judge:
             yield SECOND_CALL
         if expected.relies_on == "protocol":
             yield from self._doubts_about_the_protocol(trial, by_order)
+
+    def _is_known(self, optimizer: str, trial: Trial) -> bool:
+        """Whether an optimizer is known to be torch's, by its class or by who passes it."""
+        return is_optimizer(optimizer) or self._builder.is_passed_optimizer(trial.plan, optimizer)
 
     def _takes_any_gradient(self, trial: Trial, expected: Expectation) -> bool:
         """Whether an optimizer takes gradients as they are, where every loss was scaled.

@@ -28,7 +28,7 @@ from amplint.probe.messages import (
     Source,
 )
 from amplint.probe.prober import Prober
-from amplint.probe.search import Budget, Trial, needs
+from amplint.probe.search import Budget, BudgetSpent, Trial, needs
 
 from .scripted import ROW, SOURCE, TWICE, missing_update, prepare, round_of
 
@@ -495,6 +495,63 @@ def test_decisions_that_no_guard_reads_are_flipped_together() -> None:
     paths, runs = needed()
     assert paths == ["depth"]
     assert runs < 25
+
+
+def test_inputs_that_are_asked_together_are_asked_for_each_option() -> None:
+    """Only the last option of one of two, which guards read, prevents it."""
+
+    def run(request: Request) -> RunResult:
+        modes = [
+            Decision(path, (1, 2, 3), request.assignment.get(path, 1), row=4)
+            for path in ("mode", "other")
+        ]
+        fine = modes[0].choice == 3
+        return RunResult("returned" if fine else "raised", decisions=tuple(modes))
+
+    budget = Budget(run, runs=100, seconds=60.0)
+    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
+    found = needs(
+        Trial(request, run(request)),
+        lambda trial: trial.result.status == "raised",
+        budget,
+        lambda decision: 0,
+    )
+    assert [(need.decision.path, need.holding) for need in found] == [("mode", (1, 2))]
+
+
+def test_two_inputs_that_are_compared_are_not_flipped_together_only() -> None:
+    """What prevents it is that one differs from the other, whatever they are."""
+
+    def run(request: Request) -> RunResult:
+        paths = ("depth", "width", "other")
+        made = [Decision(p, (1, 2), request.assignment.get(p, 1), row=4) for p in paths]
+        fine = made[0].choice != made[1].choice
+        return RunResult("returned" if fine else "raised", decisions=tuple(made))
+
+    budget = Budget(run, runs=100, seconds=60.0)
+    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
+    found = needs(
+        Trial(request, run(request)),
+        lambda trial: trial.result.status == "raised",
+        budget,
+        lambda decision: 0,
+    )
+    assert [need.decision.path for need in found] == ["depth", "width"]
+
+
+def test_what_has_been_begun_may_use_what_is_kept_for_later() -> None:
+    budget = Budget(lambda request: RunResult("returned", processor=4.0), runs=9, seconds=10.0)
+    plan = Plan((), "train", (1,))
+    with budget.first(0.3):
+        budget.run(Request(plan))
+        with pytest.raises(BudgetSpent):
+            budget.run(Request(plan, {"a": 1}))
+        with budget.whole():
+            budget.run(Request(plan, {"a": 1}))
+        with pytest.raises(BudgetSpent):
+            budget.run(Request(plan, {"a": 2}))
+    budget.run(Request(plan, {"a": 2}))
+    assert budget.is_spent
 
 
 def test_what_cannot_be_assigned_is_left_as_it_came() -> None:

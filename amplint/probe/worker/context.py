@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 #: Predictions about single operations.
 OPERATIONS = frozenset({"vanishing"})
-#: How often a target row is passed before a run that goes well has seen enough.
-ENOUGH = 45
+#: How often a target row is passed before a run that goes well has seen enough, and how often
+#: where the code counts rounds.
+ENOUGH, ENOUGH_COUNTED = 12, 45
 #: Calls of torch after which a run is a long one, and how often a target row is passed in such.
 MANY_CALLS, ENOUGH_OF_LONG = 25_000, 4
 
@@ -83,8 +84,9 @@ class Run:
 
     def has_seen_enough(self, row: int) -> bool:
         """Whether a target row was passed so often that nothing new is to be expected."""
-        is_long = self.torch_calls > MANY_CALLS
-        return self.rows[row] > (ENOUGH_OF_LONG if is_long else ENOUGH)
+        if self.torch_calls > MANY_CALLS:
+            return self.rows[row] > ENOUGH_OF_LONG
+        return self.rows[row] > (ENOUGH_COUNTED if self.project.counts else ENOUGH)
 
     def row(self) -> int:
         """The innermost row of the checked file that is being executed; 0 if none is."""
@@ -103,9 +105,11 @@ class Run:
         """How the checked file uses a path."""
         return self.uses.of(path)
 
-    def note(self, kind: str, subject: str = "", row: int = 0, detail: str = "") -> None:
+    def note(
+        self, kind: str, subject: str = "", row: int = 0, detail: str = "", after: int = 0
+    ) -> None:
         """Remember an approximation that a verdict has to know, once; see `Note`."""
-        self.notes.setdefault(Note(kind, subject, row, detail), None)
+        self.notes.setdefault(Note(kind, subject, row, detail, after), None)
 
     def remark(self, text: str) -> None:
         """Remember an approximation that no verdict depends on, once."""

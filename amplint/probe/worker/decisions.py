@@ -18,6 +18,7 @@ class Decisions:
     def __init__(self, request: Request) -> None:
         self._domains = {domain.path: domain for domain in request.plan.domains}
         self._wanted = {**request.plan.prefer, **request.assignment}
+        self._declared = {*self._domains, *request.plan.prefer}
         self._made: dict[str, Decision] = {}
 
     def choose(
@@ -60,7 +61,12 @@ class Decisions:
         return path in self._made
 
     def is_declared(self, path: str) -> bool:
-        """Whether the plan or the request says anything about this path."""
+        """Whether the plan says anything about this path. A value that the request assigns says
+        nothing about what kind of thing stands there: a run differs in the value only."""
+        return path in self._declared
+
+    def is_given(self, path: str) -> bool:
+        """Whether the plan or the request has a value for this path."""
         return path in self._domains or path in self._wanted
 
     def take(self, path: str, options: tuple[Any, ...], choice: Any, origin: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -333,7 +334,7 @@ class Entry:
             if not field.init:
                 continue
             inner = f"{path}.{field.name}"
-            if self._run.decisions.is_declared(inner):
+            if self._run.decisions.is_given(inner):
                 yield field.name, self._run.choose(inner, ())
             elif isinstance(field.default, bool):
                 options = (field.default, not field.default)
@@ -354,6 +355,8 @@ def _missing(kind: type) -> Any:
                 return before(self, name)
             except AttributeError:
                 pass
+        if standins.is_registering(sys._getframe(1)):
+            raise AttributeError(name)
         return standins.StandInBase.__getattr__(self, name)
 
     return getattribute

@@ -124,7 +124,12 @@ def _watch(run: Run) -> None:
     _watch_constructions(run, monitor, place)
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        norms = tuple(_norm(parameter.grad) for parameter in parameters_of(optimizer))
+        if 0 < run.request.most_steps <= len(run.steps):
+            raise StopRun("stopped", "enough optimizer steps were seen")
+        # An optimizer that is given the scale divides by it itself.
+        scale = getattr(optimizer, "grad_scale", None)
+        share = 1.0 / float(scale) if isinstance(scale, torch.Tensor) else 1.0
+        norms = tuple(_norm(parameter.grad, share) for parameter in parameters_of(optimizer))
         run.steps.append((place()[1], norms))
 
     register_optimizer_step_pre_hook(before_step)
@@ -190,11 +195,12 @@ def _watch_constructions(run: Run, monitor: Monitor, place: Any) -> None:
     Optimizer.__init__ = new_optimizer  # type: ignore[method-assign]
 
 
-def _norm(gradient: Any) -> float | None:
+def _norm(gradient: Any, share: float) -> float | None:
+    """The 2-norm of the gradient that is applied, a share of what the parameter has."""
     if gradient is None:
         return None
     with torch._C.DisableTorchFunction():
-        return float(gradient.detach().float().norm())
+        return share * float(gradient.detach().float().norm())
 
 
 class _Forwards:

@@ -42,6 +42,8 @@ class Namespace(dict):  # type: ignore[type-arg]
         #: Names whose statements are being executed: what these import by the name of this
         #: module lies beside it.
         self.defining: set[str] = set()
+        #: The statement at which a script is: what comes later has bound nothing yet.
+        self._at: int | None = None
         self["__builtins__"] = loader.user_builtins(self)
         self["__name__"] = source.name
         self["__file__"] = source.filename
@@ -59,7 +61,8 @@ class Namespace(dict):  # type: ignore[type-arg]
         self.defining.add(name)
         try:
             for index in self._source.bindings.get(name, ()):
-                self._execute(index)
+                if self._at is None or index < self._at:
+                    self._execute(index)
             if name in self:
                 return dict.__getitem__(self, name)
             found, value = self._from_stars(name)
@@ -78,6 +81,7 @@ class Namespace(dict):  # type: ignore[type-arg]
         """Execute all statements in order, as `python file.py` does."""
         self["__name__"] = "__main__"
         for index in range(len(self._source.statements)):
+            self._at = index
             if index not in self._done or index in self._without_effects:
                 self._done.add(index)
                 self._without_effects.discard(index)

@@ -211,10 +211,20 @@ def _collect(value: Any, depth: int, found: dict[int, Any]) -> None:
             _collect(entry, depth - 1, found)
 
 
+class Key(str):
+    """A key that nobody has named: a text, or the text of a number where one is made of it."""
+
+    def __int__(self) -> int:
+        return int(str(self)) if self.isdecimal() else 0
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+
 def _mapping(path: str, name: str) -> list[Any]:
     run = current()
     base = path.rsplit(".", 1)[0]
-    keys = run.use(base).keys or run.uses.keys()[:2] or ["0", "1"]
+    keys = run.use(base).keys or [Key(key) for key in run.uses.keys()[:2] or ["0", "1"]]
     keys = list(dict.fromkeys(keys))
     if name == "keys":
         return keys

@@ -48,6 +48,63 @@ GUESS_MARK = "amplint.guess"
 without_overrides = torch._C.DisableTorchFunctionSubclass
 
 
+class SoftLength(int):
+    """How long invented data are: as long as the code wants them to be.
+
+    Real data are longer than a block, and as wide as a layer. In arithmetic it is a small number.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self._agrees(other, int(self) == other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self._agrees(other, int(self) == other)
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+    def _agrees(self, other: object, equal: bool) -> bool:
+        """Whether it equals a number that the project's code compares it with."""
+        run = current()
+        asks = run.project.is_mine(sys._getframe(2).f_code.co_filename)
+        if equal or not asks or isinstance(other, bool) or not isinstance(other, int):
+            return equal
+        fits = other > 1  # nothing, or a dimension that is left out, is an exception
+        return bool(run.choose(f"size@{run.row()}", (fits, not fits)))
+
+    def __add__(self, other: Any) -> Any:
+        return _length(int(self) + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _length(int(self) - other)
+
+    def __mul__(self, other: Any) -> Any:
+        return _length(int(self) * other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _length(max(1, int(self) // other))
+
+
+def _length(value: Any) -> Any:
+    return SoftLength(value) if type(value) is int else value
+
+
+def blocks(*bounds: Any) -> range:
+    """`range` over data: where they are shorter than a step, there are some steps all the same."""
+    made = range(*map(int, bounds))
+    if len(made) >= LENGTH or not any(isinstance(bound, SoftLength) for bound in bounds):
+        return made
+    step = int(bounds[2]) if len(bounds) > 2 else 1
+    start = int(bounds[0]) if len(bounds) > 1 else 0
+    return range(start, start + LENGTH * step, step)
+
+
 class SoftSize(tuple):  # type: ignore[type-arg]
     """A shape of as many dimensions as are asked for."""
 
@@ -55,13 +112,13 @@ class SoftSize(tuple):  # type: ignore[type-arg]
 
     def __iter__(self) -> Iterator[int]:
         count = unpacked(sys._getframe(1))
-        return iter([LENGTH] * count) if count else super().__iter__()
+        return iter([SoftLength(LENGTH)] * count) if count else super().__iter__()
 
     def __getitem__(self, index: Any) -> Any:
         try:
             return super().__getitem__(index)
         except IndexError:
-            return LENGTH
+            return SoftLength(LENGTH)
 
     def numel(self) -> int:
         """The number of elements."""
@@ -90,8 +147,8 @@ class _SizeMethod(SoftSize):
         return SHAPE if dim is None else SHAPE[int(dim)]
 
 
-SIZE = _SizeMethod((LENGTH, LENGTH))
-SHAPE = SoftSize((LENGTH, 3, 4, 4))
+SIZE = _SizeMethod(map(SoftLength, (LENGTH, LENGTH)))
+SHAPE = SoftSize(map(SoftLength, (LENGTH, 3, 4, 4)))
 DIMENSIONS = SoftCount(len(SHAPE))
 
 

@@ -106,6 +106,24 @@ get = object.__getattribute__
 put = object.__setattr__
 
 
+def is_registering(frame: Any) -> bool:
+    """Whether torch asks if an attribute is there before it registers a parameter, a buffer or
+    a module under that name: nothing is, until somebody reads it."""
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return frame is not None and frame.f_code in _REGISTERS
+
+
+_REGISTERS = frozenset(
+    register.__code__
+    for register in (
+        torch.nn.Module.register_parameter,
+        torch.nn.Module.register_buffer,
+        torch.nn.Module.add_module,
+    )
+)
+
+
 class StandInBase:
     """What a class has as its base where the user's base class is a stand-in.
 
@@ -116,7 +134,7 @@ class StandInBase:
         super().__init__()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or is_registering(sys._getframe(1)):
             raise AttributeError(name)
         value = values.make(f"self.{name}")
         current().holders[f"self.{name}"] = self

@@ -31,7 +31,7 @@ from amplint.probe.worker.rewrite import (
     REPAIR,
     UNPACK,
 )
-from amplint.probe.worker.soft import SoftTensor, derived, soft
+from amplint.probe.worker.soft import SoftLength, SoftTensor, blocks, derived, soft
 
 #: A loop is left after this many rows of the checked file, if it went round FEWEST times.
 ROWS = 1500
@@ -53,12 +53,26 @@ PLAIN = (str, int, float, bool)
 CONTAINERS = (tuple, list, dict, Mapping, Sequence)
 
 
+class _AboutRanges(type):
+    def __instancecheck__(cls, thing: Any) -> bool:
+        return isinstance(thing, range)
+
+
+class _Range(metaclass=_AboutRanges):
+    """`range`, which knows how long data are."""
+
+    def __new__(cls, *bounds: Any) -> Any:
+        return blocks(*bounds) if any(isinstance(b, SoftLength) for b in bounds) else range(*bounds)
+
+
 class UserBuiltins:
     """Builtins of one run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rounds: dict[int, tuple[int, int]] = {}
+        #: Loops that were left early: file and row.
+        self._left: set[tuple[str, int]] = set()
         self._slice = frozenset(run.plan.slice_rows)
         self._calls = frozenset(run.plan.call_rows)
         self._most = FEW_ROUNDS if run.request.assignment.get(SMALL) else ANY_ROUNDS
@@ -85,6 +99,7 @@ class UserBuiltins:
             "hasattr": self.hasattr,
             "getattr": _getattr,
             "next": _next,
+            "range": _Range,
             "vars": _vars,
             "open": lambda *args, **kwargs: standins.StandIn("open()"),
             "input": lambda *args: "",
@@ -139,7 +154,12 @@ class UserBuiltins:
 
     def _leave(self, frame: FrameType, row: int, rounds: int) -> None:
         here = frame.f_code.co_filename == self._run.project.checked and row in self._slice
-        self._run.note("loop" if here else "loop-elsewhere", row=row, detail=str(rounds))
+        place = frame.f_code.co_filename, row
+        if place in self._left:
+            return  # doubtful since then
+        self._left.add(place)
+        kept = len(self._run.steps)
+        self._run.note("loop" if here else "loop-elsewhere", "", row, str(rounds), kept)
 
     def key(self, table: Any, key: Any) -> Any:
         """A stand-in that is looked up in a real table is one of its keys."""

@@ -29,29 +29,41 @@ from amplint.runtime.monitor import parameters_of
 
 
 class TinyModel(torch.nn.Module):
-    """Two layers of a few weights; the output hangs on all of them and on all inputs."""
+    """Two layers of a few weights; the output hangs on all of them, on what the code puts beside
+    them, and on all inputs. Whatever its parameters are called, what the code reads by one of
+    these names is a part of the real model, of which nothing is known."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self.__dict__["_amp_path"] = path
         self.layer = torch.nn.Linear(3, 2)
         self.head = torch.nn.Linear(2, 1)
+        self.__dict__["_amp_layers"] = (self._modules["layer"], self._modules["head"])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """A scalar near 0.5 in the dtype that autocast asks for."""
+        first, last = self._amp_layers
         with without_overrides():
-            weight = self.layer.weight
+            weight = first.weight
             inputs = torch.ones(2, 3, dtype=weight.dtype, device=weight.device)
-            output = self.head(self.layer(inputs)).mean()
+            output = last(first(inputs)).mean()
             seen = [tensor for tensor in tensors_in([args, kwargs]) if tensor.numel()]
+            seen += self._added()
             if seen:
                 carrier = connected(seen).to(weight.device).as_subclass(torch.Tensor)
                 output = output + 0.01 * carrier.to(output.dtype)
             return (output * output + 0.5).as_subclass(SoftTensor)
 
+    def _added(self) -> list[Any]:
+        """The parameters that the code has given the model."""
+        own = {id(parameter) for layer in self._amp_layers for parameter in layer.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in own]
+
     def __getattr__(self, name: str) -> Any:
         try:
-            return super().__getattr__(name)
+            known = super().__getattr__(name)
+            if not any(known is layer for layer in self.__dict__.get("_amp_layers", ())):
+                return known
         except AttributeError:
             if name.startswith("__"):
                 raise
@@ -171,8 +183,10 @@ def _lengths(dataset: Any, batch_size: Any) -> tuple[int, ...]:
 
 
 def batch_numbers() -> tuple[int, ...]:
-    """Invented numbers of batches, the ordinary one first."""
-    return (*BATCHES, MANY_BATCHES) if current().project.counts else BATCHES
+    """Invented numbers of batches, the ordinary one first, then one for those that count."""
+    if not current().project.counts:
+        return BATCHES
+    return (BATCHES[0], MANY_BATCHES, *BATCHES[1:])
 
 
 def named_loader(path: str) -> Loader:

@@ -579,7 +579,7 @@ def train():
 
 
 @pytest.mark.parametrize(
-    ("calls", "ending"), [(2, ("returned", 30)), (7000, ("stopped", 4))], ids=["short", "long"]
+    ("calls", "ending"), [(2, ("stopped", 12)), (7000, ("stopped", 4))], ids=["short", "long"]
 )
 def test_a_long_run_ends_when_it_has_passed_the_line_often_enough(
     probe_source: Probe, calls: int, ending: tuple[str, int]
@@ -618,3 +618,126 @@ def train(config):
         + STEP
     )
     assert steps(probe_source(source)) == 3
+
+
+def test_the_layers_of_a_model_of_a_library_are_unknown(probe_source: Probe) -> None:
+    source = (
+        """
+import torch
+
+def train(model):
+    for block in model.layer[-2:]:
+        block.weight.data.normal_()
+    model.head = torch.nn.Linear(3, 5)
+    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+"""
+        + STEP
+    )
+    result = probe_source(source)
+    assert steps(result) == 1
+    assert all(norm for _, norms in result.steps for norm in norms)
+
+
+def test_a_number_that_is_assigned_stays_what_the_code_takes_it_for(probe_source: Probe) -> None:
+    source = """
+from zoo import build
+
+def train():
+    found = build()[0]
+    if found > 1:
+        return found.shape
+    return found.shape
+"""
+    first = probe_source(source)
+    other = probe_source(source, assignment={"zoo.build()[0]": 1})
+    assert (first.status, other.status) == ("returned", "returned")
+    assert [decision.choice for decision in other.decisions] == [1]
+
+
+def test_a_script_reads_no_name_that_a_later_line_binds(probe_source: Probe) -> None:
+    source = """
+import torch
+from zoo import build
+
+model = build()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+wanted = [size for size in 7 // len({})] if model is None else sizes
+for number in range(2):
+    sizes = [number]
+    scaler.scale(model(sizes).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+if wanted:
+    sizes = [torch.ones(3)]
+    raise ValueError(sizes)
+"""
+    result = probe_source(source, entry="<module>", repair=True)
+    rows = [event.row for event in result.events if event.kind == "step"]
+    assert rows == [12, 12]
+
+
+def test_keys_that_nobody_has_named_may_be_numbers(probe_source: Probe) -> None:
+    source = """
+import json
+
+def train(folder):
+    known = folder["name"]
+    widths = {int(key): float(value["width"]) for key, value in json.load(open("a")).items()}
+    assert all(type(key) is int for key in widths)
+    return len(widths)
+"""
+    assert probe_source(source).status == "returned"
+
+
+def test_what_torch_asks_before_it_registers_is_not_invented(probe_source: Probe) -> None:
+    source = """
+import torch
+
+class Prompts(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.words = torch.nn.Parameter(torch.zeros(2, 3))
+        self.register_buffer("mask", torch.ones(2))
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.layer(self.words) + self.unknown
+"""
+    result = probe_source(source, entry="Prompts.__init__")
+    assert result.status == "returned", result
+    assert not any("did not finish" in text for text in result.remarks)
+
+
+def test_data_are_as_long_as_the_blocks_that_are_read(probe_source: Probe) -> None:
+    source = """
+def train(model, optimizer, scaler, tokens):
+    assert tokens.size(0) // 64 > 0
+    for start in range(0, tokens.size(0) - 1, 64):
+        block = tokens[start : start + 64]
+        if block.size(0) != 64:
+            continue
+        scaler.scale(model(block).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert isinstance(range(2), range) and list(range(2)) == [0, 1]
+"""
+    result = probe_source(source, plan={"calls": 1})
+    assert steps(result) == 2
+    assert [d.choice for d in result.decisions if d.path.startswith("size@")] == [True]
+    shorter = probe_source(source, plan={"calls": 1}, assignment={"size@6": False})
+    assert steps(shorter) == 0
+
+
+def test_a_run_ends_after_as_many_steps_as_are_wanted(probe_source: Probe) -> None:
+    source = """
+import torch
+
+def train(model, optimizer, loader):
+    for inputs in loader:
+        model(inputs).sum().backward()
+        optimizer.step()
+"""
+    assert len(probe_source(source).steps) == 4
+    ended = probe_source(source, most_steps=2)
+    assert (ended.status, len(ended.steps)) == ("stopped", 2)

@@ -1,0 +1,294 @@
+"""What kept the probe from true findings of the open share, each with a correct or doubtful
+neighbour.
+
+Every text is a program of its own; what torch does with it was worked out by hand.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from amplint.probe.modules import is_of_data
+from tests.probe.test_unseen import Asks, ask, worker
+
+pytest.importorskip("torch")
+
+__all__ = ["ask", "worker"]
+
+# -- a limit that shows only shortly below the scale at which float16 overflows --------------------
+
+WIDE = """\
+import torch
+
+def train(model, criterion, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = criterion(model(inputs), targets)
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 3000.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_a_limit_far_above_the_gradients(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", WIDE).status == "confirmed"
+
+
+def test_a_limit_that_grows_with_the_scale(ask: Asks) -> None:
+    right = WIDE.replace("3000.0", "3000.0 * scaler.get_scale()")
+    assert ask("AMP110", "clip_grad_norm_", right).status != "confirmed"
+
+
+# -- a function that needs nothing, and a caller that needs much -----------------------------------
+
+ALONE = """\
+import torch
+from torch.cuda.amp import GradScaler, autocast
+from records import read, wrap
+
+def run_epoch(net, optimizer, batches):
+    scaler = GradScaler()
+    for inputs, targets in batches:
+        with autocast():
+            loss = torch.nn.functional.mse_loss(net(inputs), targets)
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+def main():
+    table = read("table")
+    if table.kind != "wide" or table.width < 7:
+        return
+    net = torch.nn.Linear(table.width, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    run_epoch(net, optimizer, torch.utils.data.DataLoader(table.rows))
+"""
+HANDED = ALONE.replace(
+    "    run_epoch(net, optimizer", "    wrap(optimizer)\n    run_epoch(net, optimizer"
+)
+ASKED = """\
+import torch
+from torch.cuda.amp import GradScaler, autocast
+from records import read
+
+def run_epoch(net, optimizer, batches, limit):
+    scaler = GradScaler()
+    for inputs, targets in batches:
+        with autocast():
+            loss = torch.nn.functional.mse_loss(net(inputs), targets)
+        scaler.scale(loss).backward()
+        if limit == 3:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+def main():
+    table = read("table")
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    run_epoch(net, optimizer, torch.utils.data.DataLoader(table.rows), table.limit)
+"""
+
+
+def test_what_a_caller_needs_is_no_need_of_the_failure(ask: Asks) -> None:
+    evidence = ask("AMP110", "clip_grad_norm_", ALONE)
+    assert evidence.status == "confirmed"
+    assert "ran `run_epoch`" in evidence.detail
+
+
+def test_a_caller_that_hands_its_optimizer_to_a_library_shows_nothing(ask: Asks) -> None:
+    # `wrap` may well make it unscale.
+    assert ask("AMP110", "clip_grad_norm_", HANDED).status == "conditional"
+
+
+def test_what_the_function_itself_needs_has_to_be_passed(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", ASKED).status == "conditional"
+
+
+# -- loops that the probe leaves early -------------------------------------------------------------
+
+LONG = """\
+import torch
+
+def train(model, optimizer, inputs, targets):
+    scaler = torch.amp.GradScaler("cuda")
+    for number in range(100_000):
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.001)
+        scaler.step(optimizer)
+        scaler.update()
+    return model
+"""
+BEFORE = LONG.replace(
+    "    for number in range(100_000):\n",
+    "    for warm in range(100_000):\n        scaler.is_enabled()\n    for number in range(3):\n",
+)
+
+
+def test_what_was_seen_before_a_loop_is_left(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", LONG).status == "confirmed"
+
+
+def test_what_comes_after_a_loop_that_was_left(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", BEFORE).status == "conditional"
+
+
+# -- optimizers of libraries -----------------------------------------------------------------------
+
+BORROWED = """\
+import torch
+from transformers import AdamW
+
+def train(loader):
+    model = torch.nn.Linear(4, 1)
+    optimizer = AdamW(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.001)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_an_optimizer_of_a_known_library(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", BORROWED).status == "confirmed"
+
+
+def test_an_optimizer_of_an_unknown_library(ask: Asks) -> None:
+    other = BORROWED.replace("from transformers", "from optimizers")
+    assert ask("AMP110", "clip_grad_norm_", other).status == "conditional"
+
+
+# -- optimizers that divide by the scale themselves ------------------------------------------------
+
+FUSED = BORROWED.replace("from transformers import AdamW", "from torch.optim import AdamW").replace(
+    "lr=0.1)", "lr=0.1, fused=True)"
+)
+
+
+def test_a_clip_before_an_optimizer_that_unscales(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", FUSED).status == "confirmed"
+
+
+@pytest.mark.parametrize("limit", ["0.001 * scaler.get_scale()", "1e30"])
+def test_a_clip_that_changes_nothing_before_an_optimizer_that_unscales(
+    ask: Asks, limit: str
+) -> None:
+    # The gradients that reach the step are scaled, those that it applies are not.
+    right = FUSED.replace("0.001)", f"{limit})")
+    assert ask("AMP110", "clip_grad_norm_", right).status != "confirmed"
+
+
+# -- no scaler: what a loss is made of, and what runs beside it, makes no difference ---------------
+
+PLAIN = """\
+import torch
+
+def prepare(folder):
+    found = {}
+    total = 7 // len(found)
+    return total
+
+def train(model, optimizer, loader, folder):
+    weight = prepare(folder)
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_a_skipped_statement_beside_an_unscaled_training(ask: Asks) -> None:
+    assert ask("AMP206", "with torch.autocast", PLAIN).status == "confirmed"
+
+
+def test_a_skipped_statement_that_may_end_the_function(ask: Asks) -> None:
+    ends = PLAIN.replace(
+        "    weight = prepare(folder)\n", "    if 7 // len({}):\n        raise ValueError\n"
+    )
+    assert ask("AMP206", "with torch.autocast", ends).status != "confirmed"
+
+
+# -- what a file holds -----------------------------------------------------------------------------
+
+TABLE = """\
+import json
+import torch
+
+def main():
+    with open("settings.json") as text:
+        table = json.load(text)
+    names = {}
+    for name, entry in table["sizes"].items():
+        names[name] = entry.get("width")
+    if table["mode"].lower() != "deep":
+        return
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_methods_of_what_a_file_holds_refuse_nothing(ask: Asks) -> None:
+    assert ask("AMP101", "scaler.step", TABLE).status == "confirmed"
+
+
+def test_only_what_reads_a_file_gives_data() -> None:
+    assert is_of_data("json.load()['sizes'].items") and is_of_data("open().readline().split")
+    assert not is_of_data("loader.load()['sizes'].items") and not is_of_data("json.loaders.get")
+
+
+def test_methods_of_what_a_library_gives_may_refuse(ask: Asks) -> None:
+    other = TABLE.replace("import json", "import loader").replace("json.load(", "loader.load(")
+    assert ask("AMP101", "scaler.step", other).status == "conditional"
+
+
+# -- arguments that torch does not have, whatever was skipped before -------------------------------
+
+FORM = """\
+import torch
+from torch.cuda.amp import autocast
+
+def evaluate(model, loader):
+    share = 7 // len({})
+    model.eval()
+    for inputs in loader:
+        with autocast(device_type="cuda"):
+            print(model(inputs), share)
+"""
+
+
+def test_arguments_behind_a_skipped_statement(ask: Asks) -> None:
+    assert ask("AMP209", "with autocast", FORM).status == "confirmed"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["    if 7 // len({}) > 3:\n        raise ValueError\n", "    assert 7 // len({}) > 3\n"],
+    ids=["raises", "asserts"],
+)
+def test_arguments_behind_a_statement_that_may_end_it(ask: Asks, statement: str) -> None:
+    other = FORM.replace("    share = 7 // len({})\n", "    share = 1\n" + statement)
+    assert ask("AMP209", "with autocast", other).status != "confirmed"
