@@ -447,13 +447,13 @@ def _numbered(expression: ast.expr, function: Function) -> str:
     if isinstance(expression, ast.Call) and expression.args:
         is_device = function.module.resolve(expression.func) == "torch.device"
         return _numbered(expression.args[0], function) if is_device else ""
-    head = None
+    heads: list[ast.expr] = []
     if isinstance(expression, ast.JoinedStr):
-        head = expression.values[0] if expression.values else None
+        heads = expression.values[:1]
     elif isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
-        head = expression.left
-    text = head.value if isinstance(head, ast.Constant) else ""
-    return text.partition(":")[0] if isinstance(text, str) and ":" in text else ""
+        heads = [expression.left]
+    texts = [head.value for head in heads if isinstance(head, ast.Constant)]
+    return next((text.partition(":")[0] for text in map(str, texts) if ":" in text), "")
 
 
 def _place(origin: Origin) -> tuple[ast.expr, Function]:
