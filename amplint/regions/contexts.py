@@ -438,8 +438,9 @@ class Contexts:
 
 def _without_type(expression: ast.expr) -> ast.expr:
     """`device` of `device.type`."""
-    is_type = isinstance(expression, ast.Attribute) and expression.attr == "type"
-    return expression.value if is_type else expression
+    if isinstance(expression, ast.Attribute) and expression.attr == "type":
+        return expression.value
+    return expression
 
 
 def _numbered(expression: ast.expr, function: Function) -> str:
