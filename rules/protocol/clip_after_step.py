@@ -104,7 +104,7 @@ HELPS = {
 
 
 NONE_YET = "`{clip}` runs before the backward (line {row}): there are no gradients to clip yet"
-HELP_NONE_YET = "move `{clip}` behind the backward{unscale}, before the step"
+HELP_NONE_YET = "move `{clip}` behind the backward{unscale}, and before the step"
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def _before_backward(view: FileView, clip: CallSite) -> Iterator[Finding]:
     words = {
         "clip": view.source_of(clip.node.func),
         "row": behind[0].lineno,
-        "unscale": f" and `{scaler}.unscale_({ast.unparse(optimizer)})`" if scaler else "",
+        "unscale": f", after `{scaler}.unscale_({ast.unparse(optimizer)})`" if scaler else "",
     }
     rests = (
         links.participant(view, optimizer, clip.function, Role.OPTIMIZER),
