@@ -69,6 +69,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from amplint.amp import links
 from amplint.amp.clips import has_other_limit, torch_clips
@@ -117,46 +118,69 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _before_backward(view: FileView, clip: CallSite) -> Iterator[Finding]:
     """A clip between `zero_grad()` and the backward of the round that a step then uses."""
-    layout = layout_of(clip.function)
-    if clip.node not in layout:
+    found = _idle(view, clip)
+    if found is None:
         return
-    calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
-    here = [call for call in calls if layout.loops(call) == layout.loops(clip.node)]
-    zeros = [call for call in here if _is(call, "zero_grad") and layout.dominates(call, clip.node)]
-    backwards = [call for call in here if _is(call, "backward")]
-    behind = [call for call in backwards if layout.reaches(clip.node, call)]
-    steps = [call for call in calls if _is(call, "step") and _stepped(view, call, clip.function)]
-    if not zeros or not behind or not any(layout.reaches(behind[0], step) for step in steps):
-        return
-    optimizers = {ast.unparse(_stepped(view, call, clip.function) or call) for call in steps}
-    cleared = {receiver(call) for call in calls if _is(call, "zero_grad")}
-    if len(optimizers) != 1 or len(cleared) != 1:  # whose gradients are clipped, nobody knows
-        return
-    between = layout.between(zeros[-1], clip.node)
-    if any(_makes_gradients(view, node, clip.function) for node in between):
-        return
-    others = {site.node for site in torch_clips(view.module)} - {clip.node}
-    if any(other in layout and layout.reaches(behind[0], other) for other in others):
-        return
-    scaler = next((receiver(call) for call in steps if call.args), "")
-    optimizer = _stepped(view, steps[0], clip.function)
+    optimizer = _stepped(view, found.step, clip.function)
     assert optimizer is not None
+    unscale = f"{receiver(found.step)}.unscale_({ast.unparse(optimizer)})"
     words = {
         "clip": view.source_of(clip.node.func),
-        "row": behind[0].lineno,
-        "unscale": f", after `{scaler}.unscale_({ast.unparse(optimizer)})`" if scaler else "",
+        "row": found.backward.lineno,
+        "unscale": f", after `{unscale}`" if found.step.args else "",
     }
     rests = (
         links.participant(view, optimizer, clip.function, Role.OPTIMIZER),
         links.proved("damage", clip.node, "finds no gradients"),
     )
     path = (
-        view.step(zeros[-1], view.module, "the gradients are cleared"),
+        view.step(found.clearing, view.module, "the gradients are cleared"),
         view.step(clip.node, view.module, f"`{words['clip']}`"),
-        view.step(behind[0], view.module, "the gradients come only here"),
+        view.step(found.backward, view.module, "the gradients come only here"),
     )
     message, help = NONE_YET.format_map(words), HELP_NONE_YET.format_map(words)
     yield view.finding(RULE, clip.node, message, help, path=path, links=rests)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Idle:
+    """The calls around a clip that finds nothing, in their order; the step may be anywhere."""
+
+    clearing: ast.Call
+    backward: ast.Call
+    step: ast.Call
+
+
+def _idle(view: FileView, clip: CallSite) -> _Idle | None:
+    """What is around a clip that stands between `zero_grad()` and the first backward of a round.
+
+    Only where one optimizer is cleared and stepped: of several nobody knows whose gradients are
+    clipped. Nor where another clip follows the backward.
+    """
+    layout = layout_of(clip.function)
+    calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
+    if clip.node not in layout or not _has_one_optimizer(view, calls, clip.function):
+        return None
+    here = [call for call in calls if layout.loops(call) == layout.loops(clip.node)]
+    zeros = [call for call in here if _is(call, "zero_grad") and layout.dominates(call, clip.node)]
+    behind = [call for call in here if _is(call, "backward") and layout.reaches(clip.node, call)]
+    if not zeros or not behind:
+        return None
+    between = layout.between(zeros[-1], clip.node)
+    if any(_makes_gradients(view, node, clip.function) for node in between):
+        return None
+    later = [call for call in calls if layout.reaches(behind[0], call)]
+    if {site.node for site in torch_clips(view.module)}.intersection(later):
+        return None
+    steps = [call for call in later if _is(call, "step") and _stepped(view, call, clip.function)]
+    return _Idle(zeros[-1], behind[0], steps[0]) if steps else None
+
+
+def _has_one_optimizer(view: FileView, calls: list[ast.Call], function: Function) -> bool:
+    """Whether all that calls clear, and all that they step, is one object."""
+    stepped = [_stepped(view, call, function) for call in calls if _is(call, "step")]
+    cleared = {receiver(call) for call in calls if _is(call, "zero_grad")}
+    return len(cleared) == 1 and len({ast.unparse(item) for item in stepped if item}) == 1
 
 
 def _is(call: ast.Call, word: str) -> bool:
