@@ -28,6 +28,8 @@ def broken(text: str, other: str, chance: random.Random) -> str:
             edited tree not be written.
     """
     tree, donor = ast.parse(text), ast.parse(other)
+    for program in (tree, donor):
+        program.body = program.body or [ast.Pass()]  # of comments alone
     for _ in range(chance.randint(1, MOST_EDITS)):
         chance.choice(EDITS)(tree, donor, chance)
     made = ast.unparse(ast.fix_missing_locations(tree)) + "\n"

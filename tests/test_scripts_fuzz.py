@@ -65,6 +65,12 @@ def test_the_same_seed_gives_the_same_programs(fuzz: ModuleType) -> None:
     assert len({fuzz.broken(LOOP, LOOP, random.Random(number)) for number in range(40)}) > 30
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_program_of_comments_alone_is_edited(fuzz: ModuleType, seed: int) -> None:
+    text = fuzz.broken("# nothing\n", "# nothing either\n", random.Random(seed))
+    assert text.strip()
+
+
 def test_no_files(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     assert run("fuzz.py", tmp_path) == (2, "fuzz: no file that mentions AMP\n")
