@@ -16,7 +16,7 @@ from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
 from amplint.code.project import Project
-from amplint.findings import Finding, Fix, Link, PathStep, Span, Standing
+from amplint.findings import Finding, Fix, Link, PathStep, Span
 from amplint.fixing.verbs import Repair
 from amplint.levels import level, naming_options, unseen
 from amplint.rule import Misuse, Rule
@@ -122,9 +122,13 @@ class FileView(AmpView):
         fix: Repair | None = None,
         links: Iterable[Link] = (),
     ) -> Finding:
-        """Build a finding of `rule` at `node`; its links decide how severe it is."""
-        links = {*links, *self._doubts(node)}
-        links = tuple(sorted(links, key=lambda link: (link.kind, link.subject, link.claim)))
+        """Build a finding of `rule` at `node`; its links decide how severe it is.
+
+        Where no run comes to the node, by all that is in sight, one more link says so.
+        """
+        doubt = self.unreached.doubt(node, self._functions.get(node, self.module.body))
+        found = {*links, *([doubt] if doubt is not None else [])}
+        links = tuple(sorted(found, key=lambda link: (link.kind, link.subject, link.claim)))
         return Finding(
             code=rule.code,
             name=rule.name,
@@ -137,13 +141,6 @@ class FileView(AmpView):
             fix=self._fix(fix) if fix is not None else None,
             links=links,
         )
-
-    def _doubts(self, node: ast.AST) -> Iterator[Link]:
-        """That a run comes to a node, where by all that is in sight none does."""
-        function = self._functions.get(node, self.module.body)
-        found = self.unreached.doubt(node, function)
-        if found is not None:
-            yield Link("reach", Standing.GUESS, found.subject, found.claim)
 
     @cached_property
     def _functions(self) -> dict[ast.AST, Function]:

@@ -201,12 +201,12 @@ _CREATORS = frozenset(
 MOVES = frozenset(("to", "cuda", "cpu", "float", "half", "detach", "clone", "contiguous"))
 
 #: So many of them, one after the other, are followed.
-_MOSTMOVES = 4
+_MOST_MOVES = 4
 
 
 def is_constant_tensor(view: AmpView, scaling: Scaling) -> bool:
     """Whether what is scaled was computed from nothing: it is no loss."""
-    return _comes_from_nothing(view, scaling.loss, scaling.function, _MOSTMOVES)
+    return _comes_from_nothing(view, scaling.loss, scaling.function, _MOST_MOVES)
 
 
 def _comes_from_nothing(view: AmpView, node: ast.expr, function: Function, moves: int) -> bool:

@@ -23,7 +23,7 @@ from amplint.findings import Standing
 from amplint.values.assumptions import Assumptions, name_of
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
-from amplint.values.provenance import Activation, Origin
+from amplint.values.provenance import Activation
 from amplint.values.values import Value, Values
 
 #: Definitions are followed through this many names, calls and parameters.
@@ -379,8 +379,9 @@ class Contexts:
         found = self.objects.origins.of(_without_type(expression), function)
         kinds: set[object] = set()
         for origin in found.origins:
-            head = _numbered(origin.expression, origin.function)
-            kind = frozenset((head,)) if head else device_types(self._values(*_place(origin)))
+            place = origin.expression, origin.function
+            head = _numbered(*place)
+            kind = frozenset((head,)) if head else device_types(self._values(*place))
             if kind is None:
                 return None
             kinds |= kind
@@ -455,10 +456,6 @@ def _numbered(expression: ast.expr, function: Function) -> str:
         heads = [expression.left]
     texts = [head.value for head in heads if isinstance(head, ast.Constant)]
     return next((text.partition(":")[0] for text in map(str, texts) if ":" in text), "")
-
-
-def _place(origin: Origin) -> tuple[ast.expr, Function]:
-    return origin.expression, origin.function
 
 
 def _contents(values: tuple[Value, ...]) -> Constants:

@@ -3,7 +3,8 @@
 What stands behind a `NameError` is a mistake on paper: it can only happen once something else has
 been mended. Of the errors that were false on code that nobody had read, most stood in such a place
 (docs/precision.md, batches N and P). An import that fails counts for nothing: a repository may lack
-what its author has.
+what its author has. Of reads of locals that nothing has bound yet `code/unbound.py` knows: no path leads
+behind them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import Binding
@@ -21,6 +21,7 @@ from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module, walk
 from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs, is_behind
+from amplint.findings import Link, Standing
 from amplint.values.objects import Objects
 
 #: Names by which code may define or run what its text does not show.
@@ -29,33 +30,20 @@ _UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "_
 _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Why no run may come to a place: what would have to hold, of which expression.
-
-    Args:
-        subject: as the code has it.
-        claim: what does not hold by all that is in sight.
-    """
-
-    subject: str
-    claim: str
-
-
 class Unreached:
     """Answers for the files of one project, each found out once."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
-        self._raising: dict[Function, tuple[tuple[ast.AST, Doubt], ...]] = {}
+        self._raising: dict[Function, tuple[tuple[ast.AST, Link], ...]] = {}
 
-    def doubt(self, node: ast.AST, function: Function) -> Doubt | None:
-        """Why no run comes to a node of a function; None where one may."""
+    def doubt(self, node: ast.AST, function: Function) -> Link | None:
+        """What would have to hold for a run to come to a node, and by all in sight does not."""
         return self._before(node, function) or self._uncallable(function) or self._unmade(function)
 
     # -- inside one function -------------------------------------------------------------------
 
-    def _before(self, node: ast.AST, function: Function) -> Doubt | None:
+    def _before(self, node: ast.AST, function: Function) -> Link | None:
         layout = layout_of(function)
         if node not in layout:
             return None
@@ -66,7 +54,7 @@ class Unreached:
         )
         return next(places, None)
 
-    def _never_ends(self, function: Function) -> Doubt | None:
+    def _never_ends(self, function: Function) -> Link | None:
         """Why no call of a function comes to its end, or to a `return` of it."""
         layout = layout_of(function)
         if isinstance(function.node, ast.AsyncFunctionDef) or any(
@@ -82,7 +70,7 @@ class Unreached:
         )
         return next(places, None)
 
-    def _raises(self, function: Function) -> tuple[tuple[ast.AST, Doubt], ...]:
+    def _raises(self, function: Function) -> tuple[tuple[ast.AST, Link], ...]:
         """The expressions of a function that raise wherever their statement runs."""
         if function not in self._raising:
             self._raising[function] = ()  # a circle of calls ends here
@@ -95,7 +83,7 @@ class Unreached:
             )
         return self._raising[function]
 
-    def _raised_by(self, node: ast.AST, function: Function, layout: Layout) -> Doubt | None:
+    def _raised_by(self, node: ast.AST, function: Function, layout: Layout) -> Link | None:
         """Why evaluating a node raises, whatever it holds."""
         if isinstance(node, ast.Name):
             return _undefined(node, function, layout)
@@ -103,7 +91,7 @@ class Unreached:
             return self._of_nothing(node, function)
         return self._refused(node, function) if isinstance(node, ast.Call) else None
 
-    def _of_nothing(self, node: ast.Attribute, function: Function) -> Doubt | None:
+    def _of_nothing(self, node: ast.Attribute, function: Function) -> Link | None:
         """Why `self.model.train` raises: whatever sets that attribute sets it to None."""
         held, owner = node.value, function.owner
         own = receiver_of(function)
@@ -124,9 +112,9 @@ class Unreached:
             return None
         if self.objects.outside_stores(owner.module, held.attr):
             return None
-        return Doubt(path_text(held) or held.attr, "is ever more than None")
+        return _doubt(path_text(held) or held.attr, "is ever more than None")
 
-    def _refused(self, call: ast.Call, function: Function) -> Doubt | None:
+    def _refused(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call of what a name stands for raises: it does not take that, or never ends."""
         found = self.objects.symbol(call.func, function)
         if isinstance(found, Class):
@@ -134,7 +122,7 @@ class Unreached:
         if found is None or _is_decorated(found) or self.objects.is_replaced(found, function):
             return None
         if self.objects.bind(call, function, found).refused:
-            return Doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
+            return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
         return self._never_ends(found)
 
     def _constructor(self, owner: Class) -> Function | None:
@@ -143,7 +131,7 @@ class Unreached:
 
     # -- around it -----------------------------------------------------------------------------
 
-    def _unmade(self, function: Function) -> Doubt | None:
+    def _unmade(self, function: Function) -> Link | None:
         """Why no object has a method: the constructor raises, and no heir has another one."""
         owner = function.owner
         constructor = self._constructor(owner) if owner is not None else None
@@ -153,7 +141,7 @@ class Unreached:
         heirs = self.objects.subclasses(owner) if raised is not None else ()
         return None if any("__init__" in heir.methods for heir in heirs) else raised
 
-    def _uncallable(self, function: Function) -> Doubt | None:
+    def _uncallable(self, function: Function) -> Link | None:
         """Why nobody calls a function: its file does not, and no import can name that file."""
         module = function.module
         path = self.objects.project.path_of(module)
@@ -166,10 +154,14 @@ class Unreached:
             return None
         if any(True for _ in self.objects.project.mentioning(module, stem)):
             return None
-        return Doubt(name, "is called by somebody")
+        return _doubt(name, "is called by somebody")
 
 
-def _undefined(name: ast.Name, function: Function, layout: Layout) -> Doubt | None:
+def _doubt(subject: str, claim: str) -> Link:
+    return Link("reach", Standing.GUESS, subject, claim)
+
+
+def _undefined(name: ast.Name, function: Function, layout: Layout) -> Link | None:
     """Why reading a name raises: nothing in its file binds it, and Python does not provide it."""
     scopes = function.module.scopes
     if not isinstance(name.ctx, ast.Load) or scopes.stars or _is_annotation(name, layout):
@@ -178,7 +170,7 @@ def _undefined(name: ast.Name, function: Function, layout: Layout) -> Doubt | No
         return None
     if scopes.resolve(name, function.node).kind != "unknown" or _is_tried(name, layout):
         return None
-    return Doubt(name.id, "is defined")
+    return _doubt(name.id, "is defined")
 
 
 def _is_annotation(name: ast.Name, layout: Layout) -> bool:

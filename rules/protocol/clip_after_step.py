@@ -75,12 +75,15 @@ from amplint.amp import links
 from amplint.amp.clips import has_other_limit, torch_clips
 from amplint.amp.roles import Role
 from amplint.code.dataflow import receiver
+from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.fixing.statements import beside, calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
+from amplint.regions.regions import Inside
+from amplint.regions.training import is_backward, stepped_optimizer
 from amplint.rule import Misuse, Rule
 from amplint.view import FileView
 from amplint.wording import report
@@ -121,7 +124,7 @@ def _before_backward(view: FileView, clip: CallSite) -> Iterator[Finding]:
     found = _idle(view, clip)
     if found is None:
         return
-    optimizer = _stepped(view, found.step, clip.function)
+    optimizer = stepped_optimizer(view.regions, Inside(found.step, clip.function))
     assert optimizer is not None
     unscale = f"{receiver(found.step)}.unscale_({ast.unparse(optimizer)})"
     words = {
@@ -162,8 +165,13 @@ def _idle(view: FileView, clip: CallSite) -> _Idle | None:
     if clip.node not in layout or not _has_one_optimizer(view, calls, clip.function):
         return None
     here = [call for call in calls if layout.loops(call) == layout.loops(clip.node)]
-    zeros = [call for call in here if _is(call, "zero_grad") and layout.dominates(call, clip.node)]
-    behind = [call for call in here if _is(call, "backward") and layout.reaches(clip.node, call)]
+    zeros = [call for call in here if _clears(call) and layout.dominates(call, clip.node)]
+    behind = [
+        call
+        for call in here
+        if is_backward(view.regions, Inside(call, clip.function))
+        and layout.reaches(clip.node, call)
+    ]
     if not zeros or not behind:
         return None
     between = layout.between(zeros[-1], clip.node)
@@ -172,28 +180,19 @@ def _idle(view: FileView, clip: CallSite) -> _Idle | None:
     later = [call for call in calls if layout.reaches(behind[0], call)]
     if {site.node for site in torch_clips(view.module)}.intersection(later):
         return None
-    steps = [call for call in later if _is(call, "step") and _stepped(view, call, clip.function)]
+    steps = [call for call in later if stepped_optimizer(view.regions, Inside(call, clip.function))]
     return _Idle(zeros[-1], behind[0], steps[0]) if steps else None
 
 
 def _has_one_optimizer(view: FileView, calls: list[ast.Call], function: Function) -> bool:
     """Whether all that calls clear, and all that they step, is one object."""
-    stepped = [_stepped(view, call, function) for call in calls if _is(call, "step")]
-    cleared = {receiver(call) for call in calls if _is(call, "zero_grad")}
+    stepped = (stepped_optimizer(view.regions, Inside(call, function)) for call in calls)
+    cleared = {receiver(call) for call in calls if _clears(call)}
     return len(cleared) == 1 and len({ast.unparse(item) for item in stepped if item}) == 1
 
 
-def _is(call: ast.Call, word: str) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == word
-
-
-def _stepped(view: FileView, call: ast.Call, function: Function) -> ast.expr | None:
-    """The optimizer of `scaler.step(optimizer)` or `optimizer.step()`; None of another step."""
-    assert isinstance(call.func, ast.Attribute)
-    for item in (*call.args[:1], call.func.value):
-        if view.roles.is_optimizer(item, function):
-            return item
-    return None
+def _clears(call: ast.Call) -> bool:
+    return last_name(call.func) == "zero_grad"
 
 
 def _makes_gradients(view: FileView, node: ast.AST, function: Function) -> bool:
@@ -201,7 +200,7 @@ def _makes_gradients(view: FileView, node: ast.AST, function: Function) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "grad":
         return True
     return isinstance(node, ast.Call) and (
-        _is(node, "backward") or view.may_reach("backward", node, function)
+        last_name(node.func) == "backward" or view.may_reach("backward", node, function)
     )
 
 
