@@ -19,11 +19,12 @@ from amplint.config import Settings
 from amplint.errors import UnreadableFile
 from amplint.findings import Evidence, Finding
 from amplint.levels import seen_as
+from amplint.probe.cases import Repair, Verdict, not_probed
 from amplint.probe.interpreter import find_interpreter
 from amplint.probe.messages import Request, RunResult
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import expectations
-from amplint.probe.prober import Prober, Repair, Verdict, not_probed
+from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 from amplint.rules import load
 from amplint.source.parsing import parse

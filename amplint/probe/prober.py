@@ -8,9 +8,8 @@ the line under other circumstances.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from amplint.code.module import Function
@@ -24,25 +23,42 @@ from amplint.probe.acceptance import (
 )
 from amplint.probe.arguments import Way
 from amplint.probe.callers import Settled
+from amplint.probe.cases import (
+    Case,
+    Repair,
+    Silent,
+    Verdict,
+    doubt_about_filling,
+    ending_of,
+    ends_well,
+    goes_on,
+    not_probed,
+    runs_with_cases,
+    set_by_hand,
+    shortened,
+)
+from amplint.probe.dependence import (
+    LAST,
+    minimise,
+    need,
+    needs,
+    pinned,
+)
 from amplint.probe.domains import OTHER
-from amplint.probe.doubts import ABOUT_REACHING, OWNERS, SECOND_CALL, in_words
+from amplint.probe.doubts import ABOUT_REACHING, in_words
 from amplint.probe.inputs import (
-    Need,
     describe,
-    is_about,
     is_data,
     is_remarkable,
-    root_of,
 )
-from amplint.probe.messages import Decision, Note, Omission, Request
+from amplint.probe.messages import Decision, Note, Request
 from amplint.probe.modules import is_launcher, is_observer, reads_files
-from amplint.probe.outcomes import nothing_shown, passes
+from amplint.probe.outcomes import nothing_shown
 from amplint.probe.planning import CLIMB, PlanBuilder, Planned
-from amplint.probe.predictions import expectations, why_not
+from amplint.probe.predictions import expectations
 from amplint.probe.replay import replay
 from amplint.probe.search import (
     BLIND_RUNS,
-    LAST,
     Budget,
     BudgetSpent,
     Exploration,
@@ -51,14 +67,10 @@ from amplint.probe.search import (
     choices,
     explore,
     is_default,
-    minimise,
-    need,
-    needs,
-    pinned,
     same,
 )
 from amplint.probe.traces import invents_no_scaler
-from amplint.probe.verdicts import Judge, Shown
+from amplint.probe.verdicts import Judge
 
 #: Runs for each entry, and such in which statements that fail are skipped, as long as nothing
 #: reached the line. First in a short round, so that an entry that leads nowhere leaves some for
@@ -67,8 +79,6 @@ ROUNDS = ((6, 4), (40, 30))
 #: The part of a finding's time in which something has to be shown; the rest is for what it
 #: depends on. What shows at all did so in the first tenth, in the middle of those confirmed.
 SEARCHED = 0.3
-#: Runs of an entry in which something has been shown with a doubt.
-DOUBTED_RUNS = 16
 #: Functions that are called for one finding.
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
@@ -77,77 +87,6 @@ CALLER_RUNS = 16
 CALLER_PATIENCE = 6
 #: Runs in which the inputs are adjusted to what one call passes.
 _ADJUSTMENTS = 4
-
-
-#: Doubts about losses, optimizers and models, by the path at which they stand.
-_PASSED_IN = frozenset({"connected", "optimizer-class", "on-gpu"})
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The evidence, and the run behind it.
-
-    Args:
-        evidence: for the report.
-        trial: the run that shows it, else the last one; None where nothing was run.
-        runs: how many there were.
-        cure: what was left out so that the failure was gone, if it is confirmed that way.
-    """
-
-    evidence: Evidence
-    trial: Trial | None = None
-    runs: int = 0
-    cure: Omission | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A confirmed finding that ends every run, and that others may be hidden behind.
-
-    Args:
-        code, row: of the finding.
-        cure: what a run leaves out to get past it.
-    """
-
-    code: str
-    row: int
-    cure: Omission
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A run that shows the finding, with what it depends on."""
-
-    planned: Planned
-    exploration: Exploration
-    shown: Shown
-    needed: tuple[Need, ...] = ()
-    doubts: tuple[Note, ...] = ()
-
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether neither the run nor what it depends on leaves a doubt."""
-        return self.shown.proves and not self.doubts
-
-
-@dataclass(frozen=True, slots=True)
-class _Silent:
-    """Callers that do not show what the function called by itself shows.
-
-    Args:
-        reaching: one that came to the line, "" if none did.
-        complete: all of them came there, with all inputs that there are.
-        cut: there was no time to see what they do.
-    """
-
-    reaching: str
-    complete: bool
-    cut: bool
-
-
-def not_probed(finding: Finding) -> Verdict:
-    """The verdict on a finding that no run can show, with the reason."""
-    return Verdict(Evidence("not-probed", detail=why_not(finding.code)))
 
 
 class Prober:
@@ -188,8 +127,8 @@ class Prober:
         judge = Judge(finding, self._builder, budget)
         entries = self._above(self._builder.entries(finding))
         plans: dict[Function, Planned] = {}
-        cases: list[_Case] = []
-        with_skips: list[_Case] = []
+        cases: list[Case] = []
+        with_skips: list[Case] = []
         searched: list[tuple[Planned, Exploration]] = []
         repaired: list[tuple[Planned, Exploration]] = []
         for limit, repairs in ROUNDS:
@@ -199,13 +138,13 @@ class Prober:
                     (False, limit, cases, searched),
                     (True, repairs, with_skips, repaired),
                 ):
-                    if repair and any(_ends_well(plain) for _, plain in searched):
+                    if repair and any(ends_well(plain) for _, plain in searched):
                         break
                     with budget.first(1.0 if cases or with_skips else SEARCHED):
                         if budget.is_spent:
                             break
                         planned = plans[entry] = plans.get(entry) or self._plan(finding, entry)
-                        bound = _bound(limit, planned, known)
+                        bound = runs_with_cases(limit, planned, known)
                         if not bound:
                             break
                         runs = most if repair else bound
@@ -213,7 +152,7 @@ class Prober:
                     done.append((planned, found))
                     if found.shown is None:
                         continue
-                    case = _Case(planned, found, found.shown)
+                    case = Case(planned, found, found.shown)
                     case = self._weighed(case, finding, judge, budget)
                     if case.is_confirmed:
                         return self._confirmed(case, budget)
@@ -281,7 +220,7 @@ class Prober:
 
     # -- gates 6 and 7 -------------------------------------------------------------------------
 
-    def _weighed(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case:
+    def _weighed(self, case: Case, finding: Finding, judge: Judge, budget: Budget) -> Case:
         """What a run that shows the finding depends on, and whether that can happen."""
         if not case.shown.proves:
             return case
@@ -289,14 +228,14 @@ class Prober:
             controlled = judge.controlled(case.shown, case.exploration.trials)
         except BudgetSpent:
             return replace(case, doubts=(Note("no-control"),))
-        case = _shortened(case)
+        case = shortened(case)
         alone = self._alone(case, finding, judge, budget) if controlled else None
         if alone is not None:
             return alone
         below = case
         case, silent = self._climb(case, finding, judge, budget)
         if case.planned is not below.planned:
-            case = _shortened(case)
+            case = shortened(case)
 
         def holds(trial: Trial) -> bool:
             shown = judge.look(trial)
@@ -339,7 +278,7 @@ class Prober:
         if invented:
             words = describe(invented[0], case.planned.options)
             return replace(case, doubts=(Note("input", detail=words),))
-        filled = _filled(case)
+        filled = doubt_about_filling(case)
         if filled is not None:
             return replace(case, doubts=(filled,))
         refused = tuple(doubts_about(case.needed, case.shown.trial, case.planned))
@@ -349,7 +288,7 @@ class Prober:
             return self._uncalled(case)
         return self._feasible(case, silent, passed[1] if passed is not None else None)
 
-    def _alone(self, case: _Case, finding: Finding, judge: Judge, budget: Budget) -> _Case | None:
+    def _alone(self, case: Case, finding: Finding, judge: Judge, budget: Budget) -> Case | None:
         """The case of a function that fails whatever is passed to it, if a caller shows it, too.
 
         What its callers need to come that far is no need of the failure. None for any other.
@@ -379,7 +318,7 @@ class Prober:
     def _shows(
         self,
         caller: Function,
-        case: _Case,
+        case: Case,
         finding: Finding,
         judge: Judge,
         budget: Budget,
@@ -396,7 +335,7 @@ class Prober:
     def _asked(
         self,
         caller: Function,
-        case: _Case,
+        case: Case,
         finding: Finding,
         judge: Judge,
         budget: Budget,
@@ -422,7 +361,7 @@ class Prober:
         return planned, exploration
 
     def _as_passed(
-        self, case: _Case, holds: Callable[[Trial], bool], budget: Budget
+        self, case: Case, holds: Callable[[Trial], bool], budget: Budget
     ) -> tuple[Trial, Settled] | None:
         """The run with what one of the calls of the function passes, if that still shows it.
 
@@ -457,8 +396,8 @@ class Prober:
         return None
 
     def _climb(
-        self, case: _Case, finding: Finding, judge: Judge, budget: Budget
-    ) -> tuple[_Case, _Silent | None]:
+        self, case: Case, finding: Finding, judge: Judge, budget: Budget
+    ) -> tuple[Case, Silent | None]:
         """The outermost caller under which the finding still shows.
 
         Returns: its case, and what its own callers gave; None if it has none.
@@ -469,21 +408,21 @@ class Prober:
             for left, caller in zip(range(len(callers), 0, -1), callers):
                 planned, exploration = self._asked(caller, case, finding, judge, budget, left)
                 if exploration.shown is not None and exploration.shown.proves:
-                    case = _Case(planned, exploration, exploration.shown)
+                    case = Case(planned, exploration, exploration.shown)
                     break
                 # A scaler that is built again shows in the next round, not in the line.
                 in_rounds = case.shown.prediction.kind == "rebuilt"
-                if _ends_well(exploration) if in_rounds else _goes_on(exploration):
+                if ends_well(exploration) if in_rounds else goes_on(exploration):
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted
             else:
-                silent = _Silent(reaching, refused == len(callers), budget.is_spent)
+                silent = Silent(reaching, refused == len(callers), budget.is_spent)
                 return case, silent if callers else None
         return case, None
 
-    def _uncalled(self, case: _Case) -> _Case:
+    def _uncalled(self, case: Case) -> Case:
         """The case of a function that nobody calls, with a doubt if it needs several arguments."""
-        own = _set_by_hand(case)
+        own = set_by_hand(case)
         unknown = self._unknown_callers(case) if own else []
         if unknown:
             return replace(case, doubts=(Note("unknown-caller", unknown[0]),))
@@ -494,12 +433,12 @@ class Prober:
         words = " and ".join(describe(need, case.planned.options) for need in together)
         return replace(case, doubts=(Note("together", detail=words),))
 
-    def _unknown_callers(self, case: _Case) -> list[str]:
+    def _unknown_callers(self, case: Case) -> list[str]:
         """Functions of libraries that may call the function with arguments of their own."""
         handed = self._builder.calls.handed_to(case.planned.function)
         return [name for name in handed if not is_launcher(name) and not is_observer(name)]
 
-    def _feasible(self, case: _Case, silent: _Silent, settled: Settled | None) -> _Case:
+    def _feasible(self, case: Case, silent: Silent, settled: Settled | None) -> Case:
         """The case, with a doubt if no caller is known to produce its inputs.
 
         Args:
@@ -525,7 +464,7 @@ class Prober:
             if need.decision.path not in settled.values
             and not self._is_default(need.decision, case.planned)
         ]
-        by_user = [need for need in _set_by_hand(case) if need.decision.path in settled.by_user]
+        by_user = [need for need in set_by_hand(case) if need.decision.path in settled.by_user]
         if len(by_user) > 1:
             words = " and ".join(describe(need, case.planned.options) for need in by_user)
             return replace(case, doubts=(Note("together", detail=words),))
@@ -541,7 +480,7 @@ class Prober:
 
     # -- words ---------------------------------------------------------------------------------
 
-    def _confirmed(self, case: _Case, budget: Budget) -> Verdict:
+    def _confirmed(self, case: Case, budget: Budget) -> Verdict:
         shown = case.shown
         if self._repairs:
             first = [Note("repaired", repair.code, repair.row) for repair in self._repairs]
@@ -550,10 +489,10 @@ class Prober:
         evidence = self._evidence("confirmed", self._story(case))
         return Verdict(evidence, shown.trial, budget.used, shown.cure)
 
-    def _story(self, case: _Case) -> str:
+    def _story(self, case: Case) -> str:
         name = case.planned.function.qualname
         where = "the script" if name == "<module>" else f"`{name}`"
-        story = f"ran {where} with torch {self._torch} on {self._device}: {_ending(case.shown)}"
+        story = f"ran {where} with torch {self._torch} on {self._device}: {ending_of(case.shown)}"
         inputs = [
             describe(need, case.planned.options)
             for need in case.needed
@@ -566,7 +505,7 @@ class Prober:
 
     def _unconfirmed(
         self,
-        cases: list[_Case],
+        cases: list[Case],
         searched: list[tuple[Planned, Exploration]],
         code: str,
         budget: Budget,
@@ -580,7 +519,7 @@ class Prober:
         if cases:
             shown = cases[0].shown
             detail = (
-                f"{_ending(shown)}, but the calls before it do not explain that: "
+                f"{ending_of(shown)}, but the calls before it do not explain that: "
                 "it may come from the values that the probe invented"
             )
             return Verdict(self._evidence("inconclusive", detail), shown.trial, budget.used)
@@ -598,16 +537,6 @@ class Prober:
         return Evidence(status, self._device, "own-code", detail, in_words(doubts))
 
 
-def _shortened(case: _Case) -> _Case:
-    """The case with a request that ends as soon as it has shown itself, as do all further ones
-    that differ in an input. If that does not show it, whatever differs seems to be needed."""
-    shown = case.shown
-    if shown.step is None or len(shown.trial.result.steps) <= shown.step + 1:
-        return case
-    request = replace(shown.trial.request, most_steps=shown.step + 1)
-    return replace(case, shown=replace(shown, trial=replace(shown.trial, request=request)))
-
-
 def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> Trial | None:
     """The run of a request if it shows the finding; None also where no run is left."""
     with contextlib.suppress(BudgetSpent):
@@ -615,77 +544,3 @@ def _held(request: Request, holds: Callable[[Trial], bool], budget: Budget) -> T
         if holds(trial):
             return trial
     return None
-
-
-def _goes_on(exploration: Exploration) -> bool:
-    return any(trial.reached and passes(trial) for trial in exploration.trials)
-
-
-def _ends_well(exploration: Exploration) -> bool:
-    """Whether a run came to the line and to its end: what shows later than there was not cut off."""
-    return any(
-        trial.reached and trial.result.status in ("returned", "stopped")
-        for trial in exploration.trials
-    )
-
-
-def _bound(limit: int, planned: Planned, cases: list[_Case]) -> int:
-    """How many runs an entry gets when there are cases with doubts.
-
-    What is left to callers, only they can settle. Otherwise the entry of a case may show it
-    without a doubt under other inputs.
-    """
-    has_one = any(case.planned.function is planned.function for case in cases)
-    if all(map(_is_left_to_callers, cases)):
-        return 0 if has_one else limit
-    return min(limit, DOUBTED_RUNS) if has_one else 0
-
-
-def _is_left_to_callers(case: _Case) -> bool:
-    """Whether all doubts are about a loss or optimizer that is passed in, or about what happens
-    between two calls: a caller that is run itself settles that."""
-    if not case.shown.doubts:
-        return False
-    for doubt in case.shown.doubts:
-        if doubt in (SECOND_CALL, OWNERS):
-            continue
-        # What a call returns is not passed in, only what stands at a path.
-        is_path = all(part.isidentifier() for part in doubt.subject.split("."))
-        if doubt.kind not in _PASSED_IN or not is_path:
-            return False
-        if root_of(doubt.subject) not in case.planned.plan.parameters:
-            return False
-    return True
-
-
-def _filled(case: _Case) -> Note | None:
-    """The doubt that what is shown needs a certain value for what a skipped statement binds."""
-    for skipped in case.shown.trial.result.skipped:
-        for name in skipped.names:
-            if any(is_about(need.decision.path, name) for need in case.needed):
-                return Note("skipped", row=skipped.row, detail=skipped.reason)
-    return None
-
-
-def _set_by_hand(case: _Case) -> list[Need]:
-    """Needed inputs of the function itself that are not what they are by default."""
-    return [
-        need
-        for need in case.needed
-        if is_own(need.decision, case.planned) and not is_default(need.decision)
-    ]
-
-
-def _ending(shown: Shown) -> str:
-    if shown.prediction.kind == "raises":
-        return f"`{shown.words}` at line {shown.row}{_elsewhere(shown)}"
-    return shown.words
-
-
-def _elsewhere(shown: Shown) -> str:
-    """The line of another file in which it was raised."""
-    raised = shown.trial.result.raised
-    if raised is None or not shown.filename:
-        return ""
-    place = f" of {os.path.basename(shown.filename)}"
-    return place if raised.row == shown.row else f", in line {raised.row}{place}"

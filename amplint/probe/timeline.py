@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 
 from amplint.findings import Finding
+from amplint.probe.cases import Verdict
 from amplint.probe.messages import Decision, Event, RunResult
 from amplint.probe.predictions import rows_of
-from amplint.probe.prober import Verdict
 from amplint.protocol import VIOLATIONS
 
 #: Where the value of an input comes from -> how it is called.

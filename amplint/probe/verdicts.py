@@ -7,7 +7,6 @@ is a doubt, and one doubt is enough for `conditional`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from amplint.probe.messages import (
 from amplint.probe.modules import is_observer, is_optimizer, makes_schedules
 from amplint.probe.planning import PlanBuilder
 from amplint.probe.predictions import expectations, rows_of, slugs_of
+from amplint.probe.scales import SMALL_SCALE, Scales
 from amplint.probe.search import Budget, Trial
 from amplint.probe.traces import (
     clears,
@@ -46,17 +46,6 @@ from amplint.probe.traces import (
     steps_what_it_scaled,
 )
 
-#: Initial scales of the metamorphic test: a run is compared at the first of them with itself
-#: at its own scale, and at the second. A small one, because what is added without being scaled
-#: vanishes beside a large scale; and a large one, because a threshold may not be reached by
-#: small gradients.
-SMALL_SCALE, LARGE_SCALE = 2.0, 16384.0
-#: The largest initial scale that is tried, where a limit is far above invented gradients: a
-#: scale that trainings with small gradients do grow to.
-LARGEST_SCALE = 2.0**22
-#: Scales that are tried between the largest one at which all steps are made, and one at which
-#: float16 overflows.
-HALVINGS = 3
 #: What is measured of all steps of a training: some steps are not enough.
 _ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
 #: What is measured of events only: who is built, and in which region something runs.
@@ -154,8 +143,8 @@ class Judge:
         self._expectations = expectations(finding.code)
         self._slugs = slugs_of(finding.code)
         self._place = Place(self._path, frozenset(rows_of(finding)), budget)
-        #: The scale at which gradients have differed, and entries that have repeated themselves.
-        self._telling: float | None = None
+        self._scales = Scales(budget)
+        #: Entries that have repeated themselves.
         self._steady: set[tuple[int, str]] = set()
         self._rows = {
             finding.span.start.row,
@@ -318,7 +307,7 @@ class Judge:
         cause = self._silent_cause(trial.result)
         if cause is None or not trial.result.steps:
             return None
-        measured = self._measure(trial)
+        measured = self._scales.differing(trial)
         if measured is None:
             return None
         larger, result, found = measured
@@ -346,9 +335,10 @@ class Judge:
     ) -> Iterator[Note]:
         """Doubts that do not matter for what is measured.
 
-        A loop that is left after the step changes nothing in it. A clip between the only backward, a scaled one, and the step of a scaler: that refuses
-        an optimizer without gradients, and all that there are are scaled. Through what they came
-        makes no difference. And what a first call does, no second one changes.
+        A loop that is left after the step changes nothing in it. A clip between the only backward,
+        a scaled one, and the step of a scaler: that refuses an optimizer without gradients, and all
+        that there are are scaled. Through what they came makes no difference. And what a first call
+        does, no second one changes.
         """
         result = trial.result
         yield from (note for note in result.notes if note.after > found.step)
@@ -363,37 +353,6 @@ class Judge:
         )
         if steps_before_a_second_call(result) and difference(small, large) is not None:
             yield SECOND_CALL
-
-    def _measure(self, trial: Trial) -> tuple[Request, RunResult, Difference] | None:
-        """The first run at a larger scale whose gradients differ, what it gave, and the norms.
-
-        A limit may be so large that it shows only shortly below the scale at which float16
-        overflows, and every step is skipped.
-        """
-        reference = self._budget.run(replace(trial.request, init_scale=SMALL_SCALE))
-        low, high = SMALL_SCALE, 0.0
-        pending = [trial.request.init_scale, LARGE_SCALE, LARGEST_SCALE]
-        if self._telling is not None:
-            larger = replace(trial.request, init_scale=self._telling)
-            result = self._budget.run(larger)
-            found = difference(reference, result)
-            if found is not None:
-                return larger, result, found
-        for _ in range(len(pending) + HALVINGS):
-            scale = pending.pop(0) if pending else 2.0 ** (math.log2(low * high) // 2)
-            larger = replace(trial.request, init_scale=scale)
-            result = self._budget.run(larger)
-            found = difference(reference, result)
-            if found is not None:
-                self._telling = scale
-                return larger, result, found
-            if len(result.steps) < len(reference.steps):
-                high, pending = scale, []
-            else:
-                low = scale
-            if not pending and low * 2.0 >= high:
-                return None
-        return None
 
     def _silent_cause(self, result: RunResult) -> Broken | None:
         return next(

@@ -14,7 +14,9 @@ import pytest
 from amplint.config import Settings
 from amplint.findings import Evidence, Finding, Position, Severity, Span
 from amplint.probe.confirmation import plan_builder
+from amplint.probe.dependence import needs
 from amplint.probe.doubts import SECOND_CALL, in_words
+from amplint.probe.inputs import Need
 from amplint.probe.messages import (
     Decision,
     Event,
@@ -28,7 +30,7 @@ from amplint.probe.messages import (
     Source,
 )
 from amplint.probe.prober import Prober
-from amplint.probe.search import Budget, BudgetSpent, Trial, needs
+from amplint.probe.search import Budget, BudgetSpent, Trial
 
 from .scripted import ROW, SOURCE, TWICE, missing_update, prepare, round_of
 
@@ -497,6 +499,17 @@ def test_decisions_that_no_guard_reads_are_flipped_together() -> None:
     assert runs < 25
 
 
+def needs_of_failing(run: Callable[[Request], RunResult]) -> tuple[Need, ...]:
+    """What the failure of a run depends on, where all inputs are doubts and guards read them."""
+    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
+    return needs(
+        Trial(request, run(request)),
+        lambda trial: trial.result.status == "raised",
+        Budget(run, runs=100, seconds=60.0),
+        lambda decision: 0,
+    )
+
+
 def test_inputs_that_are_asked_together_are_asked_for_each_option() -> None:
     """Only the last option of one of two, which guards read, prevents it."""
 
@@ -508,14 +521,7 @@ def test_inputs_that_are_asked_together_are_asked_for_each_option() -> None:
         fine = modes[0].choice == 3
         return RunResult("returned" if fine else "raised", decisions=tuple(modes))
 
-    budget = Budget(run, runs=100, seconds=60.0)
-    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
-    found = needs(
-        Trial(request, run(request)),
-        lambda trial: trial.result.status == "raised",
-        budget,
-        lambda decision: 0,
-    )
+    found = needs_of_failing(run)
     assert [(need.decision.path, need.holding) for need in found] == [("mode", (1, 2))]
 
 
@@ -528,14 +534,7 @@ def test_two_inputs_that_are_compared_are_not_flipped_together_only() -> None:
         fine = made[0].choice != made[1].choice
         return RunResult("returned" if fine else "raised", decisions=tuple(made))
 
-    budget = Budget(run, runs=100, seconds=60.0)
-    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
-    found = needs(
-        Trial(request, run(request)),
-        lambda trial: trial.result.status == "raised",
-        budget,
-        lambda decision: 0,
-    )
+    found = needs_of_failing(run)
     assert [need.decision.path for need in found] == ["depth", "width"]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from amplint.findings import Evidence, Finding, Position, Severity, Span
+from amplint.probe.cases import Verdict
 from amplint.probe.messages import Decision, Event, Plan, Raised, Request, RunResult, Source
-from amplint.probe.prober import Verdict
 from amplint.probe.search import Trial
 from amplint.probe.timeline import timeline
 
