@@ -45,17 +45,17 @@ SCHEDULES = (
 )
 
 
-#: Classes of libraries that are optimizers of torch, subclasses of `torch.optim.Optimizer`: their
-#: `step` applies the gradients as they are, and none declares `_step_supports_amp_scaling`.
+#: Classes of libraries that are optimizers of torch: their `step` applies the gradients as they are,
+#: and none declares `_step_supports_amp_scaling`, by which `GradScaler.step` leaves unscaling to
+#: them. Read in lion_pytorch/lion_pytorch.py (Lion), prodigyopt/prodigy.py (Prodigy), bitsandbytes,
+#: optim/optimizer.py (Optimizer8bit, the base of its classes), and transformers, optimization.py
+#: (Adafactor; AdamW, which version 5 lacks, in copies that name that file).
 OPTIMIZERS = frozenset(
     [
         *("transformers.AdamW", "transformers.optimization.AdamW", "transformers.Adafactor"),
-        *("transformers.optimization.Adafactor", "lion_pytorch.Lion", "timm.optim.Lion"),
-        *("timm.optim.AdamW", "timm.optim.adamw.AdamW", "timm.optim.RAdam", "timm.optim.Nadam"),
+        *("transformers.optimization.Adafactor", "lion_pytorch.Lion", "prodigyopt.Prodigy"),
         *("bitsandbytes.optim.Adam8bit", "bitsandbytes.optim.AdamW8bit"),
         *("bitsandbytes.optim.PagedAdamW8bit", "bitsandbytes.optim.PagedAdamW32bit"),
-        *("torch_optimizer.RAdam", "torch_optimizer.Lamb", "torch_optimizer.AdaBelief"),
-        *("prodigyopt.Prodigy", "madgrad.MADGRAD"),
     ]
 )
 
