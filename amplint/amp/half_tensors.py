@@ -30,7 +30,7 @@ LOWERED_LAYERS = frozenset(
     ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "LazyLinear")
 )
 #: Methods and functions whose result has the dtype of their first tensor.
-_KEEPING = frozenset(
+SAME_DTYPE = frozenset(
     ("view", "reshape", "transpose", "permute", "contiguous", "unsqueeze", "squeeze", "flatten")
     + ("unflatten", "expand", "repeat", "view_as", "expand_as", "t", "movedim", "clone", "detach")
     + ("chunk", "split", "unbind", "masked_fill", "masked_fill_", "dropout", "relu", "leaky_relu")
@@ -171,7 +171,7 @@ class HalfReading:
             return Source(call, function)
         if name in _CASTS and is_method:
             return self._cast(call, function, depth)
-        if name in _KEEPING or (name in _RAISED and not self.autocast):
+        if name in SAME_DTYPE or (name in _RAISED and not self.autocast):
             return self.of(tensors[0], function, depth - 1) if tensors else None
         return self._layer(call, function)
 

@@ -79,6 +79,7 @@ import re
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.half_tensors import SAME_DTYPE
 from amplint.amp.library_objects import names_training
 from amplint.amp.roles import Role, roles_of
 from amplint.amp.scaler_calls import scaler_calls
@@ -230,7 +231,12 @@ def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Cal
 
 
 def _may_be_model(view: FileView, call: ast.Call, function: Function) -> bool:
-    """Whether a call runs a module, or what nothing in sight defines."""
+    """Whether a call runs a module, or what nothing in sight defines.
+
+    `targets.view(-1)` has the dtype of its tensor, on either side.
+    """
+    if isinstance(call.func, ast.Attribute) and call.func.attr in SAME_DTYPE:
+        return False
     if links.model(view, call.func, function).standing is not Standing.GUESS:
         return True
     is_known = view.objects.callee(call, function) or function.module.resolve(call.func)
