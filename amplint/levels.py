@@ -9,8 +9,8 @@ builds it or hands it in, makes no error: on code that nobody had read none such
 
 What a rule claims counts, too. Some claims need so much to be known of a program (that nobody clears
 the gradients between two rounds, that a path can be taken at all) that they were wrong at least as
-often as right where they were judged. Such a rule makes a warning of what reading alone shows; it is
-an error where the probe has seen it happen.
+often as right where they were judged. Such a rule makes a warning of what reading alone shows, and
+advice where it was wrong more than twice as often; it is an error where the probe has seen it happen.
 """
 
 from __future__ import annotations
