@@ -2,9 +2,9 @@
 
 What stands behind a `NameError` is a mistake on paper: it can only happen once something else has
 been mended. Of the errors that were false on code that nobody had read, most stood in such a place
-(docs/precision.md, batches N and P). An import that fails counts for nothing: a repository may lack
-what its author has. Of reads of locals that nothing has bound yet `code/unbound.py` knows: no path leads
-behind them.
+(docs/precision.md, batches N and P). A module that is missing counts for nothing: a repository may lack
+what its author has. A name that a module does not have, which is there, counts. Of reads of locals that
+nothing has bound yet `code/unbound.py` knows: no path leads behind them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ from collections.abc import Iterator
 from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import Binding
 from amplint.code.definitions import class_fields
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
+from amplint.code.imports import taken_from
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module, walk
 from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs, is_behind
 from amplint.findings import Link, Standing
 from amplint.values.objects import Objects
+from amplint.values.wrappers import MODULE_BASES
 
 #: Names by which code may define or run what its text does not show.
 _UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"))
 #: Names that a tool, a translation or an older Python may provide.
 _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
+
+#: Bases whose objects have attributes that no text of the project shows.
+_WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
 
 
 class Unreached:
@@ -36,10 +41,23 @@ class Unreached:
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self._raising: dict[Function, tuple[tuple[ast.AST, Link], ...]] = {}
+        self._unentered: dict[Function, Link | None] = {}
 
     def doubt(self, node: ast.AST, function: Function) -> Link | None:
         """What would have to hold for a run to come to a node, and by all in sight does not."""
-        return self._before(node, function) or self._uncallable(function) or self._unmade(function)
+        return self._before(node, function) or self._why_unentered(function)
+
+    def _why_unentered(self, function: Function) -> Link | None:
+        """Why no run comes to the first statement of a function."""
+        if function not in self._unentered:
+            self._unentered[function] = None  # functions that call each other end here
+            self._unentered[function] = (
+                self._uncallable(function)
+                or self._unmade(function)
+                or self._unloaded(function)
+                or self._uncalled(function)
+            )
+        return self._unentered[function]
 
     # -- inside one function -------------------------------------------------------------------
 
@@ -88,8 +106,66 @@ class Unreached:
         if isinstance(node, ast.Name):
             return _undefined(node, function, layout)
         if isinstance(node, ast.Attribute):
-            return self._of_nothing(node, function)
+            return self._of_nothing(node, function) or self._missing(node, function)
+        if isinstance(node, ast.ImportFrom):
+            return self._not_there(node, function)
         return self._refused(node, function) if isinstance(node, ast.Call) else None
+
+    def _not_there(self, node: ast.ImportFrom, function: Function) -> Link | None:
+        """Why an import raises: its module is there, and does not have the name."""
+        here = function.module
+        for alias, _, dotted in taken_from(node, self.objects.project.package_of(here)):
+            home = self.objects.project.module_named(dotted.rpartition(".")[0], here)
+            if home is not None and self._lacks(home, alias.name):
+                return _doubt(alias.name, f"is defined in `{home.name}`")
+        return None
+
+    def _lacks(self, home: Module, name: str) -> bool:
+        """Whether neither a module nor another that an import may mean by its name has a name.
+
+        A package may have it from a compiled file, which is no text.
+        """
+        stem = self._stem_of(home)
+        others = self.objects.project.mentioning(home, name)
+        homes = (home, *(other for other in others if self._stem_of(other) == stem))
+        return stem != "__init__" and not any(_may_have(item, name) for item in homes)
+
+    def _stem_of(self, module: Module) -> str:
+        path = self.objects.project.path_of(module)
+        return os.path.splitext(os.path.basename(path))[0]
+
+    def _missing(self, node: ast.Attribute, function: Function) -> Link | None:
+        """Why `self.sampler` raises: no class that `self` can be of has or sets that attribute."""
+        owner = function.owner
+        own = receiver_of(function)
+        if owner is None or not own or path_text(node.value) != own or node.attr.startswith("__"):
+            return None
+        if self._is_called_on_class(function):
+            return None
+        family = {
+            base for item in self.objects.family(owner) for base in self.objects.ancestry(item)
+        }
+        if not all(map(self._is_whole, family)) or any(map(_is_changed_unseen, family)):
+            return None
+        if any(node.attr in item.module.once(_names_bound) for item in family):
+            return None
+        if self.objects.outside_stores(owner.module, node.attr):
+            return None
+        return _doubt(f"{own}.{node.attr}", "is ever set")
+
+    def _is_called_on_class(self, function: Function) -> bool:
+        """Whether some call hands in what comes first: `Trainer.fit(options, net)`."""
+        return any(
+            isinstance(site.node.func, ast.Attribute)
+            and isinstance(self.objects.symbol(site.node.func.value, site.function), Class)
+            for site in self.objects.calls_of(function)
+        )
+
+    def _is_whole(self, owner: Class) -> bool:
+        """Whether the text of a class and of its bases shows all that its objects have."""
+        return self.objects.is_plain(owner) and self.objects.base_names(owner).isdisjoint(
+            _WITH_MORE
+        )
 
     def _of_nothing(self, node: ast.Attribute, function: Function) -> Link | None:
         """Why `self.model.train` raises: whatever sets that attribute sets it to None."""
@@ -141,12 +217,35 @@ class Unreached:
         heirs = self.objects.subclasses(owner) if raised is not None else ()
         return None if any("__init__" in heir.methods for heir in heirs) else raised
 
+    def _unloaded(self, function: Function) -> Link | None:
+        """Why a function is never there: its file raises at the top, before it calls anything."""
+        body = function.module.body
+        if function is body:
+            return None
+        layout = layout_of(body)
+        calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
+        own = [call for call in calls if self.objects.symbol(call.func, body) is not None]
+        places = (
+            found
+            for node, found in self._raises(body)
+            if layout.leaves_out(layout.statement(node)) is body.node
+            and not any(call is node or layout.before(call, node) for call in own)
+        )
+        return next(places, None)
+
+    def _uncalled(self, function: Function) -> Link | None:
+        """Why nobody calls a function: no run comes to any of its calls."""
+        sites = self.objects.calls_of(function) if function is not function.module.body else ()
+        if not sites or self.objects.may_have_other_callers(function):
+            return None
+        doubts = [self.doubt(site.node, site.function) for site in sites]
+        return doubts[0] if all(doubts) else None
+
     def _uncallable(self, function: Function) -> Link | None:
         """Why nobody calls a function: its file does not, and no import can name that file."""
         module = function.module
-        path = self.objects.project.path_of(module)
-        stem, _ = os.path.splitext(os.path.basename(path))
-        if not path or stem.isidentifier() or function is module.body:
+        stem = self._stem_of(module)
+        if not stem or stem.isidentifier() or function is module.body:
             return None
         name = _outermost(function)
         used = module.once(_names_reached)
@@ -209,8 +308,36 @@ def _is_changed_unseen(owner: Class) -> bool:
     return not words.isdisjoint(named)
 
 
+def _may_have(module: Module, name: str) -> bool:
+    """Whether a module may bind a name; what a star brings is not looked for."""
+    scopes = module.scopes
+    bound = scopes.meaning(name, scopes.module).scope is scopes.module
+    return bound or bool(scopes.stars) or _is_open(module)
+
+
+def _names_bound(module: Module) -> frozenset[str]:
+    """What a file defines or stores, as names or as attributes of anything, or names in a text."""
+    found: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            stored = not isinstance(node.ctx, ast.Load)
+            found |= {_name_of(node)} if stored else set()
+        elif isinstance(node, ast.Constant):
+            found |= {node.value} if isinstance(node.value, str) else set()
+        else:
+            found.add(_name_of(node))
+    return frozenset(found)
+
+
+def _name_of(node: ast.AST) -> str:
+    names = (getattr(node, item, None) for item in ("id", "attr", "name", "arg"))
+    return next((name for name in names if isinstance(name, str)), "")
+
+
 def _is_decorated(function: Function) -> bool:
-    return bool(getattr(function.node, "decorator_list", ()))
+    """Whether a decorator may put something else in a function's place."""
+    written = getattr(function.node, "decorator_list", ())
+    return any(last_name(item) not in ("staticmethod", "classmethod") for item in written)
 
 
 def _outermost(function: Function) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,24 @@ PROGRAMS = (
         (
             "def load(folder, root):\n    return folder\n"
             "def run(given=('a', 'b')):\n    load(*given)\n    arrive()\nrun()\n"
+        ),
+        "",
+    ),
+    (
+        "an argument too few of a method of a class",
+        (
+            "class Data:\n    @classmethod\n    def load(cls, folder, root):\n        return folder\n"
+            "def run():\n    Data.load('a')\n    arrive()\nrun()\n"
+        ),
+        "Data.load(...)",
+    ),
+    (
+        "arguments of a method of a class",
+        (
+            "class Data:\n    @classmethod\n    def load(cls, folder):\n        return folder\n"
+            "    @staticmethod\n    def store(folder):\n        return folder\n"
+            "def run():\n    Data.load('a')\n    Data().load('a')\n    Data.store('a')\n"
+            "    Data().store('a')\n    arrive()\nrun()\n"
         ),
         "",
     ),
@@ -166,6 +185,110 @@ PROGRAMS = (
         ),
         "",
     ),
+    (
+        "an attribute that nothing sets",
+        (
+            "class Runner:\n    def __init__(self):\n        self.net = 1\n"
+            "    def run(self):\n        self.sampler.shuffle()\n        arrive()\nRunner().run()\n"
+        ),
+        "self.sampler",
+    ),
+    (
+        "a method that nothing defines",
+        (
+            "class Runner:\n    def run(self):\n        self.prepare()\n        arrive()\n"
+            "Runner().run()\n"
+        ),
+        "self.prepare",
+    ),
+    (
+        "an attribute of an heir",
+        (
+            "class Runner:\n    def run(self):\n        self.prepare()\n        arrive()\n"
+            "class Small(Runner):\n    def prepare(self):\n        pass\nSmall().run()\n"
+        ),
+        "",
+    ),
+    (
+        "an attribute of what an heir has beside it",
+        (
+            "class Runner:\n    def run(self):\n        self.prepare()\n        arrive()\n"
+            "class Prepared:\n    prepare = print\n"
+            "class Small(Runner, Prepared):\n    pass\nSmall().run()\n"
+        ),
+        "",
+    ),
+    (
+        "an attribute that is set by its name",
+        (
+            "class Runner:\n    def run(self):\n        self.prepare()\n        arrive()\n"
+            "runner = Runner()\nsetattr(runner, 'prepare', print)\nrunner.run()\n"
+        ),
+        "",
+    ),
+    (
+        "an attribute of a thread",
+        (
+            "import threading\nclass Runner(threading.Thread):\n"
+            "    def run(self):\n        print(self.ident)\n        arrive()\n"
+            "runner = Runner()\nrunner.start()\nrunner.join()\n"
+        ),
+        "",
+    ),
+    (
+        "an attribute of what comes first",
+        (
+            "import types\nclass Runner:\n    def run(options):\n        print(options.rate)\n"
+            "        arrive()\nRunner.run(types.SimpleNamespace(**{'ra' + 'te': 1}))\n"
+        ),
+        "",
+    ),
+    (
+        "an attribute of a module",
+        (
+            "class Runner:\n    def __getattr__(self, name):\n        return print\n"
+            "    def run(self):\n        self.prepare()\n        arrive()\nRunner().run()\n"
+        ),
+        "",
+    ),
+    (
+        "a call behind what raises",
+        ("def fit():\n    arrive()\ndef main():\n    lr = base_rate\n    fit()\nmain()\n"),
+        "base_rate",
+    ),
+    (
+        "one call of two behind what raises",
+        (
+            "def fit():\n    arrive()\n"
+            "def main():\n    lr = base_rate\n    fit()\n"
+            "try:\n    main()\nexcept NameError:\n    fit()\n"
+        ),
+        "",
+    ),
+    (
+        "a function that somebody takes along",
+        (
+            "def fit():\n    arrive()\n"
+            "def main():\n    lr = base_rate\n    fit()\n"
+            "{'fit': fit}['fit']()\nmain()\n"
+        ),
+        "",
+    ),
+    (
+        "functions that call each other",
+        (
+            "def fit(left=2):\n    arrive()\n    again(left - 1)\n"
+            "def again(left):\n    if left:\n        fit(left)\nfit()\n"
+        ),
+        "",
+    ),
+    ("a file that raises", "def fit():\n    arrive()\nrate = base_rate\nfit()\n", "base_rate"),
+    (
+        "a file that may raise",
+        "import sys\nif sys.argv[9:]:\n    rate = base_rate\ndef fit():\n    arrive()\nfit()\n",
+        "",
+    ),
+    ("a file that raises at last", "def fit():\n    arrive()\nfit()\nrate = base_rate\n", ""),
 )
 
 
@@ -179,6 +302,106 @@ def test_a_place_is_reached_as_python_reaches_it(program: str, why: str, tmp_pat
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert ("arrived" in ran.stdout) is not bool(why)
     assert doubt_about_arriving(script) == why
+
+
+#: (name, what the file `losses.py` holds, how it is imported, what no run comes behind)
+IMPORTS = (
+    ("a name that is there", "class Margin:\n    pass\n", "from losses import Margin", ""),
+    ("a name that is not", "class Margin:\n    pass\n", "from losses import Angle", "Angle"),
+    ("one of two", "class Margin:\n    pass\n", "from losses import Margin, Angle", "Angle"),
+    ("a name in a branch", "if True:\n    Angle = 1\n", "from losses import Angle", ""),
+    ("a name that is imported", "from math import sin as Angle\n", "from losses import Angle", ""),
+    ("a name from a star", "from math import *\n", "from losses import sin", ""),
+    (
+        "a name that a function gives",
+        "def __getattr__(name):\n    return 1\n",
+        "from losses import Angle",
+        "",
+    ),
+    (
+        "a name that may be missing",
+        "Margin = 1\n",
+        "try:\n    from losses import Angle\nexcept ImportError:\n    pass",
+        "",
+    ),
+    ("a module", "Margin = 1\n", "import losses", ""),
+)
+
+
+@pytest.mark.parametrize(
+    ("losses", "line", "why"), [row[1:] for row in IMPORTS], ids=[r[0] for r in IMPORTS]
+)
+@pytest.mark.parametrize("is_inside", [False, True], ids=["at the top", "in a function"])
+def test_an_import_of_a_name_that_its_module_lacks_raises(
+    losses: str, line: str, why: str, is_inside: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "losses.py").write_text(losses)
+    script = tmp_path / "train.py"
+    if is_inside:
+        line = textwrap.indent(line, "    ")
+        body = f"def fit():\n{line}\n    arrive()\nfit()\n"
+    else:
+        body = f"{line}\ndef fit():\n    arrive()\nfit()\n"
+    script.write_text("def arrive():\n    print('arrived')\n\n" + body)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ("arrived" in ran.stdout) is not bool(why)
+    assert doubt_about_arriving(script) == why
+
+
+#: (name, files beside it, program): a run comes to its call of `arrive`
+PROJECTS = (
+    (
+        "a module of a package",
+        {"losses/__init__.py": "", "losses/angle.py": ""},
+        "from losses import angle\ndef fit():\n    arrive()\nfit()\n",
+    ),
+    (
+        "an attribute that another file sets",
+        {"setup.py": "def prepare(runner):\n    runner.sampler = str()\n"},
+        (
+            "import setup\nclass Runner:\n    def run(self):\n        self.sampler.upper()\n"
+            "        arrive()\nrunner = Runner()\nsetup.prepare(runner)\nrunner.run()\n"
+        ),
+    ),
+    (
+        "an attribute of what an heir has beside it",
+        {"beside.py": "class Prepared:\n    def prepare(self):\n        pass\n"},
+        (
+            "from beside import Prepared as Ready\nclass Runner:\n    def run(self):\n"
+            "        self.prepare()\n        arrive()\n"
+            "class Small(Runner, Ready):\n    pass\nSmall().run()\n"
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "program"), [row[1:] for row in PROJECTS], ids=[r[0] for r in PROJECTS]
+)
+def test_other_files_have_their_part_in_it(
+    files: dict[str, str], program: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    script = tmp_path / "train.py"
+    script.write_text("def arrive():\n    print('arrived')\n\n" + program)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert "arrived" in ran.stdout
+    assert doubt_about_arriving(script) == ""
+
+
+def test_a_module_of_that_name_may_be_another_one(tmp_path: Path) -> None:
+    """Which folder comes first is decided where the script is started."""
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "losses.py").write_text("Margin = 1\n")
+    (tmp_path / "old" / "losses.py").write_text("Angle = 1\n")
+    script = tmp_path / "train.py"
+    script.write_text("from losses import Angle\ndef fit(arrive):\n    arrive()\nfit(print)\n")
+    assert doubt_about_arriving(script) == ""
 
 
 #: (name, file, program, whether somebody calls `fit`)
