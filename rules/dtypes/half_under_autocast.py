@@ -60,7 +60,8 @@ without it the normalisation runs in float32 and the model learns.
 No fix: removing the cast changes memory and numbers.
 
 ## Known limits
-Inputs are judged where the cast, the autocast and the backward stand in one function. A model of
+Inputs are judged where the cast, the autocast and the backward stand in one function, and what they
+hold is not in sight: a cast of inputs is advice, as it only rounds images and the like. A model of
 which some parameters are frozen, or that has adapters, is not judged.
 
 ## References
@@ -83,7 +84,7 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.expectations import measured
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
 from amplint.values.provenance import Firmness, Origin, Step
 from amplint.view import FileView
@@ -202,6 +203,7 @@ def _input_finding(view: FileView, region: CallSite, call: ast.Call, cast: ast.C
         links.model(view, call.func, region.function),
         links.proved("region", region.node, "is a float16 autocast"),
         links.proved("value", cast, "is float16"),
+        Link("value", Standing.GUESS, view.source_of(cast), "is above 65504 somewhere"),
     )
     return view.finding(RULE, cast, message, INPUTS_HELP, path=path, links=rests)
 
