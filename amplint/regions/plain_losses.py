@@ -75,6 +75,10 @@ class Results:
         self._seeds = [node for node in seeds if node in self._layout]
         self._known: dict[ast.AST, bool] = {}
 
+    def begin_at(self, node: ast.AST) -> bool:
+        """Whether a node is one of the seeds."""
+        return node in self._seeds
+
     def hold(self, expression: ast.expr) -> bool:
         """Whether an expression is computed from a seed, so that gradients go back there."""
         return any(self._comes_from(node) for node in _carriers(expression))
@@ -273,7 +277,7 @@ def may_be_scaled(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
     """Whether something may scale the loss before its backward, or in place of it.
 
     Code out of sight that is given the loss and nothing else but a scaler or an optimizer may; so
-    may the other side of a test before the backward, and another caller of a region that can be off.
+    may the other side of a test before the backward, and another call of a region that can be off.
     """
     results = plain.results
     for part in results.way_to(plain.loss):
@@ -285,7 +289,7 @@ def may_be_scaled(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
     return plain.region.conditional and any(
         _scales_one(view, Results(caller, (call,)))
         for call, caller in callers.callers(plain.region.function)
-        if caller is not plain.function
+        if caller is not plain.function or not results.begin_at(call)
     )
 
 

@@ -228,9 +228,11 @@ class Origins:
         return inner if part is None else self.parts_of(inner, part)
 
     def parts_of(self, found: Found, part: Part) -> Found:
-        """The same part of several origins."""
+        """The same part of several origins; None has no part that a program goes on with."""
+        whole = [item for item in found.origins if not _is_none(item.expression)]
         results = [
-            (part_of_origin(self, item, part), item.firmness, item.steps) for item in found.origins
+            (part_of_origin(self, item, part), item.firmness, item.steps)
+            for item in whole or found.origins
         ]
         return joined(results, found.complete)
 
@@ -355,3 +357,7 @@ def _literal(content: object) -> ast.expr:
 def _is_limit(call: ast.Call) -> bool:
     """`torch.finfo(...)`: its attributes are constants."""
     return last_name(call.func) == "finfo"
+
+
+def _is_none(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Constant) and expression.value is None

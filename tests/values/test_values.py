@@ -487,3 +487,23 @@ def test_conditions_of_a_value(tmp_path: Path) -> None:
         ("kind == 'fp16'", True),
         ("name == 'b'", True),
     }
+
+
+def test_none_has_no_attribute(tmp_path: Path) -> None:
+    """What is read from an object that may be None is read where it is one."""
+    source = """
+        class Settings:
+            windows = 1
+
+        class Run:
+            def __init__(self, given):
+                self.settings = None
+                if given:
+                    self.settings = Settings()
+
+            def fit(self):
+                ask(self.settings.windows)
+    """
+    possible = judge(tmp_path, {"main.py": source})
+    assert possible.complete
+    assert [value.content for value in possible.values] == [1]
