@@ -224,11 +224,10 @@ class Interpreter(Assignments):
     def _if(self, node: ast.If, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
         side = self._choosing.get(id(node))
-        yes, no = (
-            self.branch(node.test, states, frame)
-            if side is None
-            else self.branch_of_round(node.test, side, states, frame)
-        )
+        if side is None:
+            yes, no = self.branch(node.test, states, frame)
+        else:
+            yes, no = self.branch_of_round(node.test, side, states, frame)
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
                 result = self.block(body, self._merge(branch, frame), frame)
@@ -247,9 +246,8 @@ class Interpreter(Assignments):
 
     def _for(self, node: ast.For, states: list[State], frame: Frame) -> Outcome:
         shape = self.loops.shape(node, frame.function)
-        states = [
-            after for state in states for after, _ in self.expression(node.iter, state, frame)
-        ]
+        entering = (self.expression(node.iter, state, frame) for state in states)
+        states = [after for given in entering for after, _ in given]
         if shape.container:
             return self._unless_empty(node, states, frame)
         # Several trainings, one after the other, may each begin with objects of their own.
@@ -259,8 +257,7 @@ class Interpreter(Assignments):
         ]
         states = [state for state in states if state not in hooks] if hooks else states
         ran = self._container_loop(node, hooks, frame) if hooks else Outcome()
-        ran.normal += ran.breaks
-        ran.breaks = []
+        ran.normal, ran.breaks = [*ran.normal, *ran.breaks], []
         if hooks and not states:
             return ran
         surely = shape.trains or (isinstance(node.iter, (ast.Tuple, ast.List)) and node.iter.elts)
@@ -270,8 +267,7 @@ class Interpreter(Assignments):
         outcome.normal += [self.loops.passed_over(node, state, frame) for state in skipped]
         for state in entered:
             state = state.copy()
-            self.loops.start(node, state, frame)
-            heads.append(state)
+            heads.append(self._entered(node, state, frame, self.loops.start))
         before = self.transitions.havocs
         exits = self._rounds(
             node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
@@ -331,11 +327,17 @@ class Interpreter(Assignments):
             last = self.loops.is_last(node, state, frame)
             if last is not True:
                 following = state.copy()
-                self.loops.advance(node, following, frame)
-                again.append(following)
+                again.append(self._entered(node, following, frame, self.loops.advance))
             if last is not False:
                 done.append(state)
         return again, done
+
+    def _entered(self, node: ast.For, state: State, frame: Frame, enter) -> State:
+        """Enter a round, in place: a generator has worked since the round before."""
+        enter(node, state, frame)
+        if self.loops.shape(node, frame.function).works:
+            self.transitions.havoc(state)
+        return state
 
     def _rounds(self, node, shape, heads, frame, outcome, turn) -> list[State]:
         """Iterate the body until nothing new appears; returns the states that leave."""
