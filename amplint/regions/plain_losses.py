@@ -252,7 +252,9 @@ def _step_behind(
 
 
 def _first_step(callers: Callers, node: ast.Call, function: Function) -> ast.Call | None:
+    """The first step behind a call of a function, on a path that the call's own tests allow."""
     layout = layout_of(function)
+    facts = Assumptions.of(callers.regions.values, conditions_at(node, function))
     return next(
         (
             other
@@ -260,6 +262,7 @@ def _first_step(callers: Callers, node: ast.Call, function: Function) -> ast.Cal
             if isinstance(other, ast.Call)
             and last_name(other.func) == "step"
             and layout.reaches(node, other)
+            and facts.holds(conditions_at(other, function)) is not False
             and stepped_optimizer(callers.regions, Inside(other, function)) is not None
         ),
         None,
