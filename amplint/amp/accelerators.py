@@ -81,6 +81,12 @@ def half_precision(
                 return link, path_of(view, item, value)
     if settings and all(_is_known(item) for item in settings):
         return None
+    for item in settings:
+        default = _default(item)
+        if item.given is not None and default is not None:
+            test = ast.Compare(item.given, [ast.Eq()], [ast.Constant("fp16")])
+            words = " ".join(ast.unparse(test).split())
+            return held(Firmness.CHOICE, words, "sets it so"), path_of(view, item, default)
     return Link("value", Standing.GUESS, "mixed_precision", "is fp16: nothing in sight says so"), ()
 
 
@@ -98,6 +104,17 @@ def set_to(value: Value, given: ast.expr, compared: ast.cmpop, content: object) 
     elif value.firmness is Firmness.CHOICE:
         test = ast.Compare(given, [compared], [ast.Constant(content)])
     return held(value.firmness, " ".join(ast.unparse(test).split()), "sets it so")
+
+
+def _default(setting: Setting) -> Value | None:
+    """What a setting is unless somebody chooses another of the library's words; None if unknown.
+
+    Where it is None by default, the launcher decides, and not a setting of the program.
+    """
+    if setting.possible.complete:
+        return None
+    known = (item for item in setting.possible.values if item.firmness is Firmness.DEFAULT)
+    return next((item for item in known if isinstance(item.content, str)), None)
 
 
 def _is_known(setting: Setting) -> bool:

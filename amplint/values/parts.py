@@ -9,6 +9,7 @@ from amplint.code.arguments import fill, optional, passed
 from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
 from amplint.code.definitions import plain_annotation
 from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import is_named_tuple, record_parameters, tuple_fields
 from amplint.values import datafiles
@@ -68,6 +69,9 @@ def part_of_value(
     if rest is None:
         return found
     found = joined(_filled(origins, expression, part, function), True, found)
+    updated = _updated(origins, expression, part, function, activation)
+    if updated:
+        found, rest = joined(updated, True, found), min(rest, Firmness.DEFAULT)
     back = origins.back(expression, function, activation)
     if back is None:
         below = part_of_origin(origins, Origin(expression, function, activation), part)
@@ -118,6 +122,37 @@ def _filled(
                 each = origins.part_of(each_fill.value, Part(..., True), scope)
             found.append((each, Firmness.CHOICE, ()))
     return found
+
+
+def _updated(
+    origins: Origins,
+    expression: ast.expr,
+    part: Part,
+    function: Function,
+    activation: Activation | None,
+) -> list[tuple[Found, Firmness, tuple[Step, ...]]]:
+    """What `settings.update(others)` may put at a key before it is read, if `others` may have it."""
+    path = path_text(expression)
+    if path is None or not part.is_item or not isinstance(part.key, str):
+        return []
+    found: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
+    for scope in _scopes_filling(origins, path, function):
+        inner = activation if scope is function else None
+        for item in fills_of(scope).get(path, ()):
+            if item.is_element or (scope is function and _is_later(item.value, expression, scope)):
+                continue
+            each = origins.part_of(item.value, part, scope, inner)
+            if each.origins or not each.complete:
+                found.append((each, Firmness.DEFAULT, ()))
+    return found
+
+
+def _is_later(node: ast.expr, use: ast.expr, scope: Function) -> bool:
+    """Whether a part of a function has not run yet where another one runs, in any round of a loop."""
+    layout = layout_of(scope)
+    if use not in layout or node not in layout or layout.reaches(node, use):
+        return False
+    return not set(layout.loops(node)) & set(layout.loops(use))
 
 
 def _scopes_filling(origins: Origins, path: str, function: Function) -> list[Function]:
