@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amplint.amp.libraries import class_row
 from amplint.amp.links import held
 from amplint.amp.view import AmpView
+from amplint.code.arguments import written_argument
 from amplint.code.module import Function
 from amplint.findings import Link, PathStep, Standing
 from amplint.values.provenance import Firmness, Origin
@@ -55,9 +56,7 @@ def settings_of(
         row = class_row(origin.function.module.resolve(call.func))
         if row is None or row.name != kind:
             continue
-        given = next((item.value for item in call.keywords if item.arg == name), None)
-        if given is None and len(call.args) > index:
-            given = call.args[index]
+        given = written_argument(call, name, index)
         possible = Possible()
         if given is not None:
             possible = view.values.of(given, origin.function, origin.activation)

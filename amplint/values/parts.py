@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.arguments import fill, optional, passed
 from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
-from amplint.code.definitions import plain_annotation
+from amplint.code.definitions import class_fields, plain_annotation
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, enclosing_class
-from amplint.code.records import is_named_tuple, record_parameters, tuple_fields
+from amplint.code.records import (
+    is_named_tuple,
+    is_record,
+    is_typed_dict,
+    record_parameters,
+    tuple_fields,
+)
 from amplint.values import datafiles
 from amplint.values.bindings import bound_in_scope
 from amplint.values.conditions import equality
@@ -219,9 +226,23 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
             found = _imported(origins, node, part, origin.function)
             return found if found.origins else _annotated(origins, node, part, origin.function)
         found = declared_field(origins, symbol, str(part.key))
+        if origin.from_command_line and not found.origins:
+            return _filled_record(origins, symbol, origin, str(part.key))
         return filled_by_user(found) if origin.from_command_line else found
     if isinstance(node, ast.Call):
         return _part_of_call(origins, node, origin, part)
+    return UNKNOWN
+
+
+def _filled_record(origins: Origins, owner: Class, origin: Origin, name: str) -> Found:
+    """A record within a record that a parser fills: its annotation says of which class it is."""
+    for item in origins.objects.ancestry(owner):
+        for binding in class_fields(item).get(name, []):
+            annotation = getattr(binding.statement, "annotation", None)
+            plain = plain_annotation(annotation) if annotation is not None else None
+            inner = origins.objects.symbol(plain, item.module.body) if plain is not None else None
+            if isinstance(inner, Class) and is_record(inner):
+                return Found((replace(origin, expression=plain, function=item.module.body),))
     return UNKNOWN
 
 
@@ -298,6 +319,9 @@ def _part_of_call(origins: Origins, call: ast.Call, origin: Origin, part: Part) 
     name = last_name(call.func)
     dotted = origin.function.module.resolve(call.func)
     symbol = origins.objects.symbol(call.func, origin.function)
+    if isinstance(symbol, Class) and any(map(is_typed_dict, origins.objects.ancestry(symbol))):
+        value = passed(call).named.get(str(part.key)) if part.is_item else None
+        return origins.of(value, *here) if value is not None else UNKNOWN
     if isinstance(symbol, Class):
         part = _field_at(origins, symbol, part) if part.is_item else part
         found = field_of_new(origins, symbol, origin, str(part.key)) if not part.is_item else None
