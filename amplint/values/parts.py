@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.arguments import fill, optional, passed
-from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
+from amplint.code.dataflow import arguments, bindings_of, fills_of, parameters, scopes
 from amplint.code.definitions import class_fields, plain_annotation
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
@@ -145,12 +146,43 @@ def _updated(
     found: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
     for scope in _scopes_filling(origins, path, function):
         inner = activation if scope is function else None
-        for item in fills_of(scope).get(path, ()):
-            if item.is_element or (scope is function and _is_later(item.value, expression, scope)):
+        for place, others, where in _put_in(origins, path, scope):
+            if scope is function and _is_later(place, expression, scope):
                 continue
-            each = origins.part_of(item.value, part, scope, inner)
+            each = origins.part_of(others, part, where, inner if where is scope else None)
             if each.origins or not each.complete:
                 found.append((each, Firmness.DEFAULT, ()))
+    return found
+
+
+def _put_in(
+    origins: Origins, path: str, scope: Function
+) -> Iterator[tuple[ast.expr, ast.expr, Function]]:
+    """What a function, or one that it hands the container to, puts into it all at once.
+
+    Yields the place in the function, and what is put in with the function that evaluates it.
+    """
+    for item in fills_of(scope).get(path, ()):
+        if not item.is_element:
+            yield item.value, item.value, scope
+    for call in scope.once(_handing).get(path, ()):
+        callee = origins.objects.symbol(call.func, scope)
+        if not isinstance(callee, Function):
+            continue
+        for name, given in origins.objects.bind(call, scope, callee).given.items():
+            for item in fills_of(callee).get(name, ()) if path_text(given) == path else ():
+                if not item.is_element:
+                    yield call, item.value, callee
+
+
+def _handing(function: Function) -> dict[str, list[ast.Call]]:
+    """The calls of a function, by the names and attributes that each is given."""
+    found: dict[str, list[ast.Call]] = {}
+    for node in function.nodes:
+        for given in arguments(node) if isinstance(node, ast.Call) else ():
+            path = path_text(given)
+            if path is not None:
+                found.setdefault(path, []).append(node)
     return found
 
 

@@ -223,6 +223,9 @@ UPDATED = """
         found.update(json.load(open(path)))
         return found
 
+    def extend(found):
+        found.update({{"lr": 4}})
+
     def main(path):
         settings = {start}
         {change}
@@ -238,6 +241,7 @@ UPDATED = """
         ("read(path)", "pass", ".get('lr', 1)", {1: DEFAULT}, False),
         ("{'lr': 1}", "settings.update(read(path))", "['lr']", {1: DEFAULT}, False),
         ("{'lr': 1}", "settings.update({'lr': 2})", "['lr']", {1: DEFAULT, 2: DEFAULT}, True),
+        ("{'lr': 1}", "extend(settings)", "['lr']", {1: DEFAULT, 4: DEFAULT}, True),
         ("{'lr': 1}", "settings.update({'eps': 2})", "['lr']", {1: FIXED}, True),
         (
             "{'lr': 1}",
