@@ -179,10 +179,10 @@ def _handing(function: Function) -> dict[str, list[ast.Call]]:
     """The calls of a function, by the names and attributes that each is given."""
     found: dict[str, list[ast.Call]] = {}
     for node in function.nodes:
-        for given in arguments(node) if isinstance(node, ast.Call) else ():
-            path = path_text(given)
-            if path is not None:
-                found.setdefault(path, []).append(node)
+        if not isinstance(node, ast.Call):
+            continue
+        for path in filter(None, map(path_text, arguments(node))):
+            found.setdefault(path, []).append(node)
     return found
 
 
@@ -270,9 +270,10 @@ def _filled_record(origins: Origins, owner: Class, origin: Origin, name: str) ->
     """A record within a record that a parser fills: its annotation says of which class it is."""
     for item in origins.objects.ancestry(owner):
         for binding in class_fields(item).get(name, []):
-            annotation = getattr(binding.statement, "annotation", None)
-            plain = plain_annotation(annotation) if annotation is not None else None
-            inner = origins.objects.symbol(plain, item.module.body) if plain is not None else None
+            if not isinstance(binding.statement, ast.AnnAssign):
+                continue
+            plain = plain_annotation(binding.statement.annotation)
+            inner = origins.objects.symbol(plain, item.module.body)
             if isinstance(inner, Class) and is_record(inner):
                 return Found((replace(origin, expression=plain, function=item.module.body),))
     return UNKNOWN
