@@ -244,7 +244,10 @@ def is_plain_backward(call: ast.Call) -> bool:
 def _step_behind(
     callers: Callers, backward: ast.Call, function: Function
 ) -> tuple[ast.Call, Function] | None:
-    """The first step behind a backward, if it is an optimizer's own: here, or in a caller."""
+    """The first step behind a backward, if it is an optimizer's own: here, or in a caller.
+
+    Behind the backward of a closure comes the step that is given the closure.
+    """
     step = _first_step(callers, backward, function)
     if step is not None:
         return (step, function) if not step.args else None
@@ -252,11 +255,29 @@ def _step_behind(
         step = _first_step(callers, call, caller) if call in layout_of(caller) else None
         if step is not None:
             return (step, caller) if not step.args else None
+    outer = function.parent
+    step = _step_with(callers, function, outer) if outer is not None else None
+    return (step, outer) if step is not None and outer is not None else None
+
+
+def _step_with(callers: Callers, closure: Function, outer: Function) -> ast.Call | None:
+    """The `optimizer.step(closure)` of the function around a closure."""
+    for node in layout_of(outer).nodes:
+        if not isinstance(node, ast.Call) or last_name(node.func) != "step":
+            continue
+        given = arguments(node)
+        if len(given) != 1 or callers.objects.symbol(given[0], outer) is not closure:
+            continue
+        stepped = stepped_optimizer(callers.regions, Inside(node, outer))
+        if stepped is not None and stepped is not given[0]:
+            return node
     return None
 
 
 def _first_step(callers: Callers, node: ast.Call, function: Function) -> ast.Call | None:
+    """The first step behind a call of a function, on a path that the call's own tests allow."""
     layout = layout_of(function)
+    facts = Assumptions.of(callers.regions.values, conditions_at(node, function))
     return next(
         (
             other
@@ -264,6 +285,7 @@ def _first_step(callers: Callers, node: ast.Call, function: Function) -> ast.Cal
             if isinstance(other, ast.Call)
             and last_name(other.func) == "step"
             and layout.reaches(node, other)
+            and facts.holds(conditions_at(other, function)) is not False
             and stepped_optimizer(callers.regions, Inside(other, function)) is not None
         ),
         None,
