@@ -38,7 +38,7 @@ from amplint.flow.slice import (
 )
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
-from amplint.values.conditions import conditions_at, parts_that_hold
+from amplint.values.conditions import tests_at
 
 Valued = list[tuple[State, Value]]
 
@@ -570,8 +570,7 @@ def _is_of_some(target: ast.expr, function: Function) -> bool:
         names = {*parameters(function)}
     else:
         return False
-    conditions = conditions_at(target, function, loop)
-    tests = [part.test for item in conditions for part in parts_that_hold(item)]
+    tests = tests_at(target, function, loop)
     return any(names & _identifiers(test) and ".grad" not in ast.unparse(test) for test in tests)
 
 
