@@ -34,7 +34,7 @@ def doubts_about(needed: Iterable[Need], trial: Trial, planned: Planned) -> Iter
         words = describe(need, planned.options)
         if is_machine(need.decision.path):
             yield Note("machine", detail=words)
-        elif not _is_known(need.decision, planned):
+        elif not is_known(need.decision, planned):
             yield Note("unknown-value", detail=words)
     inputs = [need for need in needed if not is_surroundings(need.decision.path)]
     yield from _refusals(inputs, trial)
@@ -47,7 +47,7 @@ def is_doubtful(decision: Decision) -> bool:
     )
 
 
-def _is_known(decision: Decision, planned: Planned) -> bool:
+def is_known(decision: Decision, planned: Planned) -> bool:
     """Whether it is known who sets a value: a user, the data, a file, or callers that are asked
     themselves."""
     path = decision.path

@@ -1,14 +1,15 @@
 """What an outcome of a run depends on: values that can be given back, and decisions that it needs.
 
 Whatever does not matter is dropped, and each decision that is left is flipped: where the outcome goes
-with it, the outcome needs it.
+with it, the outcome needs it. Then those that it survives alone are flipped together: of `a or b` it
+needs one.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amplint.probe.inputs import Need, is_remarkable
@@ -29,6 +30,11 @@ LAST = 2
 TOLD = 0.3
 #: Decisions that guards read are flipped together if they have at most so many other options.
 MOST_OPTIONS = 3
+#: Runs in which what a run with flipped decisions reads besides is flipped, too. After so many
+#: the outcome counts as gone.
+MOST_CHASED = 24
+#: Decisions that are found to be needed together with others, before all that are left are.
+MOST_TOGETHER = 5
 
 
 def minimise(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> tuple[Trial, bool]:
@@ -55,8 +61,9 @@ def needs(
     holds: Callable[[Trial], bool],
     budget: Budget,
     rank: Callable[[Decision], int] = lambda decision: LAST,
+    is_known: Callable[[Decision], bool] = lambda decision: False,
 ) -> tuple[Need, ...]:
-    """The decisions that an outcome depends on, each found by flipping it alone.
+    """The decisions that an outcome depends on, alone or one of several.
 
     Those that nobody has declared to be so come first, in case that the budget is soon spent.
     They are flipped together, as many as can be: once where no guard of the slice reads them,
@@ -64,14 +71,25 @@ def needs(
 
     Args:
         rank: which decisions come first: 0, then 1, and `LAST` for what is no doubt.
+        is_known: who is taken where one of several is needed.
     """
+
+    def is_doubtful(decision: Decision) -> bool:
+        return is_remarkable(decision) and rank(decision) != LAST
+
     made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
     base = pinned(trial, holds, budget)
     found: dict[str, Need | None] = {}
+    several: tuple[Need, ...] = ()
+    alone: list[Decision] = []
     for number in range(LAST + 1):
         group = [decision for decision in made if rank(decision) == number]
         read = [decision for decision in group if is_relevant(decision, trial)]
         beside = [decision for decision in group if decision not in read]
+        if number == LAST:
+            left = [d for d in made if rank(d) != LAST and found.get(d.path) is None]
+            question = Question(trial, base, holds, budget, is_doubtful, is_known)
+            several = together(left, alone, question)
         with budget.share(TOLD if number == LAST else 1.0):
             idle = _idle(beside, base, trial, holds, budget, 1)
             if number != LAST:
@@ -80,8 +98,9 @@ def needs(
             for decision in sorted(group, key=is_default):
                 if decision.path not in idle:
                     found[decision.path] = need(decision, base, trial, holds, budget)
+                    alone.append(decision)
     in_order = (found.get(decision.path) for decision in made)
-    return tuple(item for item in in_order if item is not None)
+    return (*(item for item in in_order if item is not None), *several)
 
 
 def _idle(
@@ -117,6 +136,120 @@ def _idle(
             half = len(group) // 2
             pending += [group[half:], group[:half]]
     return idle
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whether an outcome survives that several decisions are others at once.
+
+    Args:
+        base: all decisions of the run, as assigned.
+        is_doubtful: whether a decision that only the other run makes is flipped as well.
+        is_known: who is taken where one of several is needed.
+    """
+
+    trial: Trial
+    base: dict[str, Any]
+    holds: Callable[[Trial], bool]
+    budget: Budget
+    is_doubtful: Callable[[Decision], bool]
+    is_known: Callable[[Decision], bool] = lambda decision: False
+
+    def run(self, flipped: dict[str, Any]) -> Trial:
+        """The run with some decisions changed."""
+        request = replace(self.trial.request, assignment={**self.base, **flipped})
+        return Trial(request, self.budget.run(request))
+
+    def ends(self, decisions: list[Decision], number: int) -> dict[str, Decision] | None:
+        """The decisions without which the outcome is gone, by path; None if it survives.
+
+        What the run with others reads besides is flipped, too, one by one and at once: an `or`
+        reads its second part only where the first one is false.
+
+        Args:
+            number: which of their other options each gets.
+        """
+        pending = [{decision.path: decision for decision in decisions}]
+        seen = {*self.base, *pending[0]}
+        for _ in range(MOST_CHASED):
+            if not pending:
+                return None
+            group = pending.pop(0)
+            other = self.run(_options(group, number))
+            if not self.holds(other):
+                return group
+            new = [d for d in other.result.decisions if d.path not in seen]
+            new = [d for d in new if _others(d) and self.is_doubtful(d)]
+            seen |= {decision.path for decision in new}
+            parts = [new, *([decision] for decision in new if len(new) > 1)] if new else []
+            pending += [group | {d.path: d for d in part} for part in parts]
+        return group if pending else None  # nobody knows what else decides
+
+    def smallest(self, group: dict[str, Decision], number: int) -> dict[str, Decision]:
+        """A part of a group without which the outcome is gone, too, and no part of that."""
+        size = len(group)
+        while size > 1:
+            size = (size + 1) // 2
+            paths = list(group)
+            for start in range(0, len(paths), size):
+                chunk = paths[start : start + size]
+                fewer = {path: d for path, d in group.items() if path not in chunk}
+                if fewer and not self.holds(self.run(_options(fewer, number))):
+                    group = fewer
+        return group
+
+
+def together(
+    decisions: list[Decision], alone: list[Decision], question: Question
+) -> tuple[Need, ...]:
+    """Needs of an outcome that survives whichever of some decisions is another, but not several.
+
+    One of each such group is enough; where several are, it is one that is known.
+
+    Args:
+        decisions: those that the outcome survives one by one.
+        alone: those that were run one by one, which is not done again.
+    """
+    left = [decision for decision in decisions if _others(decision)]
+    found: list[Need] = []
+    try:
+        for _ in range(MOST_TOGETHER):
+            gone = _first_end(left, alone, question)
+            if gone is None:
+                return tuple(found)
+            group, number = gone
+            group = question.smallest(group, number)
+            without = question.run(_options(group, number)).result
+            kept, *others = sorted(group.values(), key=lambda d: not question.is_known(d))
+            found.append(Need(kept, (kept.choice,), without=(without,), instead=tuple(others)))
+            question = replace(question, base={**question.base, kept.path: kept.choice})
+            left = [decision for decision in left if decision.path != kept.path]
+    except BudgetSpent:
+        pass
+    return (*found, *(Need(decision, (decision.choice,), tried=False) for decision in left))
+
+
+def _first_end(
+    left: list[Decision], alone: list[Decision], question: Question
+) -> tuple[dict[str, Decision], int] | None:
+    """A group of flipped decisions that ends the outcome, and the round in which it does."""
+    half = len(left) // 2
+    rounds = min(MOST_OPTIONS, max((len(_others(decision)) for decision in left), default=0))
+    ways = [(left, number) for number in range(rounds)]
+    # Two of them may end it where a third one, flipped as well, brings it back.
+    ways += [(part, 0) for part in (left[:half], left[half:], left[::2], left[1::2])]
+    ways += [([decision], 0) for decision in left if decision in alone]
+    for group, number in ways:
+        gone = question.ends(group, number) if group else None
+        if gone is not None:
+            return gone, number
+    return None
+
+
+def _options(group: dict[str, Decision], number: int) -> dict[str, Any]:
+    """Another option for each of a group."""
+    others = {path: _others(decision) for path, decision in group.items()}
+    return {path: options[number % len(options)] for path, options in others.items()}
 
 
 def _rounds(group: list[Decision], most: int) -> int:

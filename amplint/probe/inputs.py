@@ -25,12 +25,14 @@ class Need:
         holding: the options under which the outcome stays, the chosen one first.
         without: runs with other options, in which the outcome is gone.
         tried: whether that was seen. What could not be tried counts as needed.
+        instead: decisions of which any one is enough where this one is another.
     """
 
     decision: Decision
     holding: tuple[Any, ...]
     tried: bool = True
     without: tuple[RunResult, ...] = ()
+    instead: tuple[Decision, ...] = ()
 
 
 def is_surroundings(path: str) -> bool:
@@ -76,6 +78,9 @@ def is_remarkable(decision: Decision) -> bool:
 
 def describe(need: Need, options: dict[str, Option]) -> str:
     """One needed input, as a user would set it; what is declared apart from what is not."""
+    if need.instead:
+        each = (Need(d, (d.choice,)) for d in (need.decision, *need.instead))
+        return " or ".join(describe(item, options) for item in each)
     decision = need.decision
     if decision.path.startswith("nan in "):
         return f"a NaN in the output of {decision.path.removeprefix('nan in ')}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from amplint.code.module import Function
@@ -18,6 +19,7 @@ from amplint.probe.acceptance import (
     doubts_about,
     invents_none,
     is_doubtful,
+    is_known,
     is_own,
     is_round_count,
 )
@@ -39,10 +41,12 @@ from amplint.probe.cases import (
 )
 from amplint.probe.dependence import (
     LAST,
+    Question,
     minimise,
     need,
     needs,
     pinned,
+    together,
 )
 from amplint.probe.domains import OTHER
 from amplint.probe.doubts import ABOUT_REACHING, in_words
@@ -262,7 +266,8 @@ class Prober:
             return LAST
 
         always = judge.is_about_form(case.shown) and self._builder.is_straight(case.shown.row)
-        needed = () if always else needs(trial, holds, budget, rank)
+        known = partial(is_known, planned=case.planned)
+        needed = () if always else needs(trial, holds, budget, rank, known)
         # Nobody sets a number of rounds to have none.
         needed = tuple(need for need in needed if not is_round_count(need, case.planned))
         case = replace(case, needed=needed)
@@ -308,6 +313,8 @@ class Prober:
         decisions = [d for d in case.shown.trial.result.decisions if asks(d)]
         base = pinned(case.shown.trial, holds, budget) if decisions else {}
         if any(need(d, base, case.shown.trial, holds, budget) for d in decisions):
+            return None
+        if together(decisions, decisions, Question(case.shown.trial, base, holds, budget, asks)):
             return None
         is_shown = any(
             self._shows(caller, case, finding, judge, budget, left)

@@ -71,6 +71,18 @@ def main():
 HANDED = ALONE.replace(
     "    run_epoch(net, optimizer", "    wrap(optimizer)\n    run_epoch(net, optimizer"
 )
+EITHER = (
+    ALONE.replace("run_epoch(net, optimizer, batches)", "run_epoch(net, optimizer, batches, log)")
+    .replace(
+        """\
+        torch.nn.utils.clip_grad_norm_""",
+        """\
+        if not (log.measures or log.watches):
+            scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_""",
+    )
+    .replace("DataLoader(table.rows))", "DataLoader(table.rows), read('log'))")
+)
 ASKED = """\
 import torch
 from torch.cuda.amp import GradScaler, autocast
@@ -100,6 +112,10 @@ def test_what_a_caller_needs_is_no_need_of_the_failure(ask: Asks) -> None:
     evidence = ask("AMP110", "clip_grad_norm_", ALONE)
     assert evidence.status == "confirmed"
     assert "ran `run_epoch`" in evidence.detail
+
+
+def test_of_two_inputs_of_a_function_one_is_a_need(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", EITHER).status == "conditional"
 
 
 def test_a_caller_that_hands_its_optimizer_to_a_library_shows_nothing(ask: Asks) -> None:

@@ -14,7 +14,7 @@ import pytest
 from amplint.config import Settings
 from amplint.findings import Evidence, Finding, Position, Severity, Span
 from amplint.probe.confirmation import plan_builder
-from amplint.probe.dependence import needs
+from amplint.probe.dependence import LAST, needs
 from amplint.probe.doubts import SECOND_CALL, in_words
 from amplint.probe.inputs import Need
 from amplint.probe.messages import (
@@ -536,6 +536,83 @@ def test_two_inputs_that_are_compared_are_not_flipped_together_only() -> None:
 
     found = needs_of_failing(run)
     assert [need.decision.path for need in found] == ["depth", "width"]
+
+
+def either(request: Request, *paths: str, lazy: bool, row: int = 4) -> RunResult:
+    """A run that fails where one of several inputs is true; lazily, it reads no more than it has
+    to, and what it reads first is true by itself, as the last one is."""
+    made = []
+    for number, path in enumerate(paths):
+        chosen = request.assignment.get(path, not lazy or number in (0, len(paths) - 1))
+        made.append(Decision(path, (True, False), chosen, row=row))
+        if lazy and chosen:
+            break
+    failed = any(decision.choice for decision in made)
+    return RunResult("raised" if failed else "returned", decisions=tuple(made))
+
+
+@pytest.mark.parametrize("row", [4, 5])
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("paths", [("a", "b"), ("a", "b", "c"), ("a", "b", "c", "d", "e")])
+def test_of_several_inputs_one_is_needed(paths: tuple[str, ...], lazy: bool, row: int) -> None:
+    # Row 5 is none that guards read.
+    (found,) = needs_of_failing(lambda request: either(request, *paths, lazy=lazy, row=row))
+    assert found.decision.path == paths[0]
+    named = [decision.path for decision in found.instead]
+    assert named == ([paths[-1]] if lazy else list(paths[1:]))
+    assert found.without
+
+
+def test_of_several_inputs_the_known_one_is_needed() -> None:
+    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
+    found = needs(
+        Trial(request, either(request, "a", "b", "c", lazy=False)),
+        lambda trial: trial.result.status == "raised",
+        Budget(lambda r: either(r, "a", "b", "c", lazy=False), runs=100, seconds=60.0),
+        lambda decision: 0,
+        lambda decision: decision.path == "b",
+    )
+    assert [need.decision.path for need in found] == ["b"]
+
+
+def test_two_inputs_may_decide_although_a_third_brings_it_back() -> None:
+    def run(request: Request) -> RunResult:
+        paths = ("a", "b", "c", "d", "e")
+        made = [Decision(p, (True, False), request.assignment.get(p, True), row=4) for p in paths]
+        a, b, _, d, _ = (decision.choice for decision in made)
+        failed = a or b or not d
+        return RunResult("raised" if failed else "returned", decisions=tuple(made))
+
+    (found,) = needs_of_failing(run)
+    assert (found.decision.path, [d.path for d in found.instead]) == ("a", ["b"])
+
+
+def test_what_could_not_be_flipped_together_is_needed() -> None:
+    """No run is left after each has been flipped alone."""
+
+    def needed(runs: int) -> list[tuple[str, bool]]:
+        request = Request(Plan((), "train", (1,), slice_rows=(4,)))
+        found = needs(
+            Trial(request, either(request, "a", "b", "c", lazy=False)),
+            lambda trial: trial.result.status == "raised",
+            Budget(lambda r: either(r, "a", "b", "c", lazy=False), runs=runs, seconds=60.0),
+            lambda decision: 0,
+        )
+        return [(need.decision.path, need.tried) for need in found]
+
+    assert all(needed(runs) for runs in range(30))
+
+
+def test_what_a_default_decides_is_not_flipped_together() -> None:
+    """`a` is what nobody has to set."""
+    request = Request(Plan((), "train", (1,), slice_rows=(4,)))
+    found = needs(
+        Trial(request, either(request, "a", "b", lazy=False)),
+        lambda trial: trial.result.status == "raised",
+        Budget(lambda request: either(request, "a", "b", lazy=False), runs=100, seconds=60.0),
+        lambda decision: LAST if decision.path == "a" else 0,
+    )
+    assert not found
 
 
 def test_what_has_been_begun_may_use_what_is_kept_for_later() -> None:

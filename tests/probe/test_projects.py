@@ -29,6 +29,8 @@ PROJECTS = Path(__file__).with_name("projects")
 LIMITS = Limits(seconds=300.0, runs=120)
 
 CLIP, UNSCALE, STEP = "clip_grad_norm_(", ".unscale_(", "scaler.step("
+#: The second `unscale_` of a round, behind a test.
+AGAIN = "            scaler.unscale_("
 #: Project, file, code and line to ask about, and what keeps the probe from confirming it.
 GATES = [
     ("hooks_by_event", "trainer.py", "AMP110", CLIP, "nobody fills"),
@@ -50,6 +52,18 @@ GATES = [
     ("guarded_stop", "train.py", "AMP110", CLIP, "neither refuses nor changes"),
     ("values_are_checked", "train.py", "AMP110", CLIP, "neither refuses nor changes"),
     ("checked_configuration", "train.py", "AMP110", CLIP, "neither refuses nor changes"),
+    # Of several unknown inputs one is enough.
+    ("either_of_two_facts", "train.py", "AMP108", AGAIN, "measures()` = True or `studio.facts.c"),
+    ("either_of_three_fields", "train.py", "AMP108", AGAIN, "measured` = True or `"),
+    ("any_of_a_list", "train.py", "AMP108", AGAIN, "measured` = True or `"),
+    ("any_of_a_generator", "train.py", "AMP108", AGAIN, "measured` = True or `"),
+    ("nested_tests", "train.py", "AMP108", AGAIN, "measured` = True or `"),
+    ("chain_of_elif", "train.py", "AMP108", AGAIN, "measured` = True or `"),
+    ("mapping_of_settings", "train.py", "AMP108", AGAIN, "['norms']` = True or `"),
+    ("number_of_sinks", "train.py", "AMP108", AGAIN, "measured` = 2 or `"),
+    ("one_of_two_modes", "train.py", "AMP108", AGAIN, "= 'debug' or `"),
+    ("third_brings_it_back", "train.py", "AMP108", AGAIN, "measured` = True or `"),
+    ("either_in_an_engine", "engine.py", "AMP108", "            self.scaler.unscale_(", " or `"),
 ]
 #: What the project's own parser, class or builder refuses, or changes: no run shows it.
 REFUSED = [
