@@ -33,6 +33,8 @@ MOST_OPTIONS = 3
 #: Runs in which what a run with flipped decisions reads besides is flipped, too. After so many
 #: the outcome counts as gone.
 MOST_CHASED = 24
+#: Decisions that are flipped alone, with what only that run reads; some have been before.
+MOST_ALONE = 8
 #: Decisions that are found to be needed together with others, before all that are left are.
 MOST_TOGETHER = 5
 
@@ -81,7 +83,6 @@ def needs(
     base = pinned(trial, holds, budget)
     found: dict[str, Need | None] = {}
     several: tuple[Need, ...] = ()
-    alone: list[Decision] = []
     for number in range(LAST + 1):
         group = [decision for decision in made if rank(decision) == number]
         read = [decision for decision in group if is_relevant(decision, trial)]
@@ -89,7 +90,7 @@ def needs(
         if number == LAST:
             left = [d for d in made if rank(d) != LAST and found.get(d.path) is None]
             question = Question(trial, base, holds, budget, is_doubtful, is_known)
-            several = together(left, alone, question)
+            several = together(left, question)
         with budget.share(TOLD if number == LAST else 1.0):
             idle = _idle(beside, base, trial, holds, budget, 1)
             if number != LAST:
@@ -98,7 +99,6 @@ def needs(
             for decision in sorted(group, key=is_default):
                 if decision.path not in idle:
                     found[decision.path] = need(decision, base, trial, holds, budget)
-                    alone.append(decision)
     in_order = (found.get(decision.path) for decision in made)
     return (*(item for item in in_order if item is not None), *several)
 
@@ -199,22 +199,19 @@ class Question:
         return group
 
 
-def together(
-    decisions: list[Decision], alone: list[Decision], question: Question
-) -> tuple[Need, ...]:
+def together(decisions: list[Decision], question: Question) -> tuple[Need, ...]:
     """Needs of an outcome that survives whichever of some decisions is another, but not several.
 
     One of each such group is enough; where several are, it is one that is known.
 
     Args:
         decisions: those that the outcome survives one by one.
-        alone: those that were run one by one, which is not done again.
     """
     left = [decision for decision in decisions if _others(decision)]
     found: list[Need] = []
     try:
         for _ in range(MOST_TOGETHER):
-            gone = _first_end(left, alone, question)
+            gone = _first_end(left, question)
             if gone is None:
                 return tuple(found)
             group, number = gone
@@ -229,16 +226,14 @@ def together(
     return (*found, *(Need(decision, (decision.choice,), tried=False) for decision in left))
 
 
-def _first_end(
-    left: list[Decision], alone: list[Decision], question: Question
-) -> tuple[dict[str, Decision], int] | None:
+def _first_end(left: list[Decision], question: Question) -> tuple[dict[str, Decision], int] | None:
     """A group of flipped decisions that ends the outcome, and the round in which it does."""
     half = len(left) // 2
     rounds = min(MOST_OPTIONS, max((len(_others(decision)) for decision in left), default=0))
     ways = [(left, number) for number in range(rounds)]
     # Two of them may end it where a third one, flipped as well, brings it back.
     ways += [(part, 0) for part in (left[:half], left[half:], left[::2], left[1::2])]
-    ways += [([decision], 0) for decision in left if decision in alone]
+    ways += [([decision], 0) for decision in left[:MOST_ALONE]]
     for group, number in ways:
         gone = question.ends(group, number) if group else None
         if gone is not None:

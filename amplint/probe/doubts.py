@@ -109,6 +109,11 @@ DOUBTS = {
         "some data make the test in line {row} go that way",
         "no test that goes against what the tensors say",
     ),
+    "derived": Doubt(
+        "somebody uses `{subject}` itself, of which subclasses replace `{detail}`",
+        "an object of that class, or subclasses that leave it alone",
+        About.INPUT,
+    ),
     "different-scalers": Doubt("{subject} are different scalers", "a caller that builds them"),
     "earlier-misuse": Doubt(
         "another misuse, at line {row}, comes first", "the repair of the other one", About.GRADIENT

@@ -24,6 +24,7 @@ from amplint.findings import Finding
 from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
+from amplint.probe.derived import replaced_below
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
 from amplint.probe.messages import Domain, Event, Plan, Role, Source
 from amplint.probe.predictions import is_about_calls, is_about_place, needs_data, predict, rows_of
@@ -216,6 +217,10 @@ class PlanBuilder:
             if site.node.lineno <= row <= (site.node.end_lineno or row)
             for keyword in site.node.keywords
         )
+
+    def replaced_below(self, function: Function) -> str:
+        """What a method uses and subclasses replace, where only these have objects; or ""."""
+        return replaced_below(function, self.view.objects)
 
     def is_straight(self, row: int) -> bool:
         """Whether nothing in its function decides whether a line is reached, but loops."""

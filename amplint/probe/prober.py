@@ -286,6 +286,11 @@ class Prober:
         filled = doubt_about_filling(case)
         if filled is not None:
             return replace(case, doubts=(filled,))
+        replaced = "" if always else self._builder.replaced_below(case.planned.function)
+        if replaced:
+            owner = case.planned.function.owner
+            doubt = Note("derived", owner.name if owner else "", detail=replaced)
+            return replace(case, doubts=(doubt,))
         refused = tuple(doubts_about(case.needed, case.shown.trial, case.planned))
         if refused:
             return replace(case, doubts=refused)
@@ -314,7 +319,7 @@ class Prober:
         base = pinned(case.shown.trial, holds, budget) if decisions else {}
         if any(need(d, base, case.shown.trial, holds, budget) for d in decisions):
             return None
-        if together(decisions, decisions, Question(case.shown.trial, base, holds, budget, asks)):
+        if together(decisions, Question(case.shown.trial, base, holds, budget, asks)):
             return None
         is_shown = any(
             self._shows(caller, case, finding, judge, budget, left)

@@ -587,6 +587,23 @@ def test_two_inputs_may_decide_although_a_third_brings_it_back() -> None:
     assert (found.decision.path, [d.path for d in found.instead]) == ("a", ["b"])
 
 
+def test_what_one_run_alone_reads_besides_is_flipped() -> None:
+    """`b` is read where `a` is false, and decides unless `c` or `d` is false as well."""
+
+    def run(request: Request) -> RunResult:
+        def decide(path: str) -> bool:
+            made.append(Decision(path, (True, False), request.assignment.get(path, True), row=4))
+            return bool(made[-1].choice)
+
+        made: list[Decision] = []
+        a, c, d, _ = (decide(path) for path in ("a", "c", "d", "e"))
+        failed = a or decide("b") or not c or not d
+        return RunResult("raised" if failed else "returned", decisions=tuple(made))
+
+    (found,) = needs_of_failing(run)
+    assert (found.decision.path, [d.path for d in found.instead]) == ("a", ["b"])
+
+
 def test_what_could_not_be_flipped_together_is_needed() -> None:
     """No run is left after each has been flipped alone."""
 

@@ -52,6 +52,13 @@ GATES = [
     ("guarded_stop", "train.py", "AMP110", CLIP, "neither refuses nor changes"),
     ("values_are_checked", "train.py", "AMP110", CLIP, "neither refuses nor changes"),
     ("checked_configuration", "train.py", "AMP110", CLIP, "neither refuses nor changes"),
+    # What a library was given is filled later, or what it calls is registered by an import.
+    ("list_filled_later", "train.py", "AMP110", CLIP, "`studio.Loop` in line 20 does not touch"),
+    ("box_filled_later", "train.py", "AMP110", CLIP, "`studio.follow` in line 21 does not touch"),
+    ("object_given_before_its_scaler", "trainer.py", "AMP110", CLIP, "`studio.follow` in line 9"),
+    ("handler_by_decorator", "train.py", "AMP110", CLIP, "`studio.bus.emit` in line 21"),
+    ("state_is_a_singleton", "loop.py", "AMP110", CLIP, "nobody fills `STATE.hooks`"),
+    ("class_flag", "base.py", "AMP110", CLIP, "subclasses replace `unscales_first`"),
     # Of several unknown inputs one is enough.
     ("either_of_two_facts", "train.py", "AMP108", AGAIN, "measures()` = True or `studio.facts.c"),
     ("either_of_three_fields", "train.py", "AMP108", AGAIN, "measured` = True or `"),
@@ -80,6 +87,7 @@ REFUSED = [
     ("by_version", "train.py", "AMP110", CLIP),
     ("clip_later", "train.py", "AMP127", CLIP),
     ("clip_by_epoch", "engine.py", "AMP127", CLIP),
+    ("environment_is_set", "train.py", "AMP110", "clip("),
 ]
 #: Mistakes, and what their confirmation says.
 CONFIRMED = {

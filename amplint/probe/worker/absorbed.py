@@ -97,13 +97,13 @@ PASSED_ON = frozenset({"join", "basename", "dirname", "splitext", "split", "norm
 
 
 class Environment(dict):  # type: ignore[type-arg]
-    """Environment variables of a single process that is launched alone."""
+    """Environment variables of a single process that is launched alone, and what it sets itself.
+
+    Nothing is exported: they are those of no other process.
+    """
 
     def __missing__(self, key: str) -> str:
         return "1" if "SIZE" in key else "0"
-
-    def __setitem__(self, key: str, value: str) -> None:
-        """Nothing is exported."""
 
 
 class _Module(types.ModuleType):

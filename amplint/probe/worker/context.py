@@ -56,6 +56,11 @@ class Run:
         self.steps: list[tuple[int, tuple[float | None, ...]]] = []
         self.skipped: dict[Skipped, None] = {}
         self.opaque: dict[Handed, None] = {}
+        #: Packages from outside that may call functions of the project whenever they are called.
+        self.with_handlers: frozenset[str] = frozenset()
+        #: What unknown functions were given that may be filled later: by path and identity, the row
+        #: and the thing.
+        self.given: dict[tuple[str, int], tuple[int, Any]] = {}
         #: Path of an inherited attribute that nobody has -> the object that it belongs to.
         self.holders: dict[str, Any] = {}
         self.asked: dict[Asked, None] = {}

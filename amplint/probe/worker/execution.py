@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from types import FrameType
@@ -11,10 +12,11 @@ import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from amplint.probe.messages import Event, Request, RunResult
-from amplint.probe.worker import commandline, library, omissions, torch_patches
+from amplint.probe.worker import commandline, library, omissions, opaque_calls, torch_patches
 from amplint.probe.worker.context import Run, StopRun, begin
 from amplint.probe.worker.entry import Entry, EntryError
 from amplint.probe.worker.failures import describe
+from amplint.probe.worker.handlers import packages_with_handlers
 from amplint.probe.worker.namespace import Loading
 from amplint.probe.worker.sources import Project
 from amplint.probe.worker.user_builtins import UserBuiltins
@@ -46,6 +48,7 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
     _watch(run)
     torch_patches.install(run)
     commandline.install(run)
+    run.with_handlers = packages_with_handlers(run)
     run.library = dict.fromkeys(library.SETTINGS, library.Settings)
     omissions.install(run)
     watched = torch_patches.watched()
@@ -67,6 +70,8 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         status, raised = "raised", describe(error, project.is_mine)
     finally:
         sys.settrace(None)
+    with contextlib.suppress(Exception):  # what the user's objects raise who are looked at
+        opaque_calls.report_filled()
     replaced = [key for key, value in torch_patches.watched().items() if value is not watched[key]]
     if replaced:
         status, reason, raised = (

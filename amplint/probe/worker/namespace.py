@@ -104,6 +104,8 @@ class Namespace(dict):  # type: ignore[type-arg]
             bound = dict.get(self, name)
             if type(bound) in (list, dict, collections.defaultdict):
                 self[name] = slots.opened(bound, name, partial(self._loader.register, name))
+            elif slots.is_users(self._loader.run, type(bound)):
+                slots.open_slots(self._loader.run, bound, name)
             if isinstance(bound, argparse.ArgumentParser):
                 self._feed_parser(name)
             elif isinstance(bound, (standins.StandIn, library.Settings)):

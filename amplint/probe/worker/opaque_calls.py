@@ -53,6 +53,8 @@ MAPPING = frozenset({"items", "keys", "values"})
 #: What somebody who has it can train with.
 KEPT = frozenset({"scaler", "optimizer"})
 PLAIN_CONTAINERS = (list, tuple, set, frozenset, collections.deque)
+#: Things given to unknown functions that are looked at again at the end of a run.
+MOST_GIVEN = 200
 #: Objects in objects in which a scaler is looked for, and how many of each depth.
 HOLDERS_DEPTH, MOST_HELD = 3, 200
 
@@ -63,6 +65,9 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     name = path.rsplit(".", 1)[-1]
     passed = [*args, *kwargs.values()]
     ask(path, passed)
+    remember(path, passed)
+    if path.split(".")[0] in run.with_handlers:
+        run.opaque.setdefault(Handed(path, run.row(), ("scaler",)), None)
     if path in run.holders:
         report(path, [run.holders[path]])
     callbacks = [thing for thing in passed if isinstance(thing, (*CALLED, type))]
@@ -251,8 +256,32 @@ def report(path: str, passed: list[Any]) -> None:
 
 def keep(path: str, value: Any) -> None:
     """Remember that something unknown now holds a scaler or an optimizer, or what calls them."""
+    remember(path, [value])
     if not KEPT.isdisjoint(_kinds(value)):
         report(path, [value])
+
+
+def remember(path: str, passed: list[Any]) -> None:
+    """Remember what something unknown got that a scaler may be put into later."""
+    run = current()
+    for thing in passed:
+        if len(run.given) < MOST_GIVEN and _can_be_filled(thing):
+            run.given.setdefault((path, id(thing)), (run.row(), thing))
+
+
+def _can_be_filled(thing: Any) -> bool:
+    if isinstance(thing, (standins.StandIn, torch.Tensor, types.ModuleType, type)):
+        return False
+    return isinstance(thing, (dict, *PLAIN_CONTAINERS, *CALLED)) or hasattr(thing, "__dict__")
+
+
+def report_filled() -> None:
+    """Remember who was given what holds a scaler by the end of the run."""
+    run = current()
+    for (path, _), (row, thing) in run.given.items():
+        kinds = sorted(_kinds(thing))
+        if "scaler" in kinds:
+            run.opaque.setdefault(Handed(path, row, tuple(dict.fromkeys(kinds))), None)
 
 
 def _kinds(thing: Any) -> Iterable[str]:

@@ -34,6 +34,7 @@ from amplint.probe.messages import (
 from amplint.probe.worker import limits
 from amplint.probe.worker.context import StopRun
 from amplint.probe.worker.execution import Used, execute
+from amplint.probe.worker.handlers import registrations
 from amplint.probe.worker.sources import Project, Projects
 
 #: Seconds between the moment when a run is asked to end and the moment when it is killed.
@@ -118,6 +119,7 @@ def answer(line: str, projects: Projects) -> RunResult:
     try:
         request = decode_request(json.loads(line))
         project = projects.of(request.plan)
+        registrations(project)  # once for all runs
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return RunResult("failed", reason=f"no request: {type(error).__name__}: {error}")
     result, used = fork_and_execute(request, project)

@@ -8,6 +8,7 @@ so.
 from __future__ import annotations
 
 import collections
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -139,6 +140,24 @@ def open_slots(run: Run, made: Any, path: str, depth: int = DEPTH) -> None:
             open_slots(run, value, inner, depth - 1)
         if slot is not value:
             made.__dict__[name] = slot
+    for kind in type(made).__mro__:
+        if is_users(run, kind):
+            _open_class(run, kind, path)
+
+
+def _open_class(run: Run, kind: type, path: str) -> None:
+    """Mark the empty slots that all objects of a class have: others may set them."""
+    for name, value in list(vars(kind).items()):
+        slot = value
+        if name.startswith("__"):
+            continue
+        if value is None and is_hook(run, f"self.{name}"):
+            slot = Unset(f"{path}.{name}")
+        elif type(value) in CONTAINERS:
+            slot = opened(value, f"{path}.{name}")
+        if slot is not value:
+            with contextlib.suppress(AttributeError, TypeError):  # an enum, a frozen class
+                setattr(kind, name, slot)
 
 
 def _of_torch(made: Any) -> frozenset[str]:
@@ -173,3 +192,9 @@ def _is_empty(table: dict[Any, Any]) -> bool:
 def _is_users(run: Run, value: Any) -> bool:
     code = getattr(getattr(type(value), "__init__", None), "__code__", None)
     return code is not None and run.project.is_mine(code.co_filename)
+
+
+def is_users(run: Run, kind: type) -> bool:
+    """Whether a class is one of the project's files."""
+    codes = (getattr(member, "__code__", None) for member in vars(kind).values())
+    return any(code is not None and run.project.is_mine(code.co_filename) for code in codes)

@@ -51,6 +51,7 @@ class ModuleSource:
         data = Path(filename).read_bytes()
         self.mentions_scaler = SCALERS.search(data) is not None
         self.tree = ast.parse(data, filename)
+        self._lines = data.decode("utf-8", "replace").splitlines()
         self.statements = list(_top_level(self.tree.body))
         self.bindings: dict[str, list[int]] = {}
         #: Statements that assign to attributes of what a name is bound to: `cfg.TRAIN.LR = 0.1`.
@@ -102,6 +103,11 @@ class ModuleSource:
             for row, node in self.functions.items()
             if node.args.args
         }
+
+    def text_of(self, node: ast.AST) -> str:
+        """The rows of a part of the file."""
+        first, last = rows_of(node)
+        return "\n".join(self._lines[first - 1 : last])
 
     def warm(self, index: int) -> None:
         """Read now what runs ask about a statement and about the functions of the file."""
@@ -193,6 +199,11 @@ class Project:
                 parsed = None
             self._parsed[filename] = parsed
         return self._parsed[filename]
+
+    def modules_with(self, words: re.Pattern[str]) -> Iterator[ModuleSource]:
+        """The files that say something and can be parsed."""
+        named = [name for name in self._names if words.search(_text_of(name))]
+        yield from filter(None, map(self.module, named))
 
     def uses(self) -> Uses:
         """How the checked file uses its paths."""
@@ -343,6 +354,12 @@ def _text_of(filename: str) -> str:
         return ""
 
 
+def rows_of(node: ast.AST) -> tuple[int, int]:
+    """The first and the last row of a statement or an expression."""
+    first: int = node.lineno  # type: ignore[attr-defined]
+    return first, getattr(node, "end_lineno", None) or first
+
+
 def _last_row(statement: ast.stmt) -> int:
     """The last row of what a statement does itself, without the statements in it."""
     return getattr(_own(statement), "end_lineno", None) or statement.lineno
@@ -410,7 +427,7 @@ def bound_names(statement: ast.stmt) -> Iterator[str]:
 def _is_decorated_here(statement: ast.stmt, names: Collection[str]) -> bool:
     if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return False
-    return any(_root(decorator) in names for decorator in statement.decorator_list)
+    return any(root_of(decorator) in names for decorator in statement.decorator_list)
 
 
 def _writes_to(statement: ast.stmt, container: str) -> bool:
@@ -426,7 +443,8 @@ def _writes_to(statement: ast.stmt, container: str) -> bool:
     )
 
 
-def _root(expression: ast.expr) -> str:
+def root_of(expression: ast.expr) -> str:
+    """The name "bus" of `bus.on("step")`; "" for what begins with no name."""
     while isinstance(expression, (ast.Call, ast.Attribute)):
         expression = expression.func if isinstance(expression, ast.Call) else expression.value
     return expression.id if isinstance(expression, ast.Name) else ""
