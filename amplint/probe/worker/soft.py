@@ -191,6 +191,10 @@ class SoftTensor(torch.Tensor):
         with without_overrides(), contextlib.suppress(RuntimeError):
             torch.Tensor.add_(self, plain(connected(given)).to(self.dtype))
 
+    def transpose(self, *dims: Any) -> Any:
+        """Two dimensions of a tensor, or all of an array."""
+        return super().transpose(*dims) if len(dims) == 2 else derived(self)
+
     def __delitem__(self, index: Any) -> None:
         """Nothing to do: there are always enough entries."""
 
