@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
-from amplint.code.module import Function, Module
+from amplint.code.module import CallSite, Function, Module
 from amplint.code.project import Project
 from amplint.findings import Finding, Fix, Link, PathStep, Span
 from amplint.fixing.verbs import Repair
@@ -152,7 +152,13 @@ class FileView(AmpView):
         """Which places of the project no run comes to."""
         from amplint.values.unreached import Unreached
 
-        return Unreached(self.objects)
+        return Unreached(self.objects, self._refused)
+
+    def _refused(self, call: ast.Call, function: Function) -> bool:
+        """Whether torch refuses a call wherever it runs."""
+        from amplint.amp.refused_calls import refused_call
+
+        return refused_call(self, CallSite(call, function, last_name(call.func))) is not None
 
     def _fix(self, repair: Repair) -> Fix | None:
         """What a finding says of its fix; LibCST is loaded only where the edits are wanted."""

@@ -120,8 +120,8 @@ def _loss(function: Function) -> str:
 def _participants(view: FileView, misuse: Misuse) -> tuple[str, str]:
     """Scaler and optimizer as the code writes them: of the misuse, else of the step after it.
 
-    A clip names no optimizer: the next step is of the one whose gradients it clips, and the last
-    step of the path may be of another.
+    A clip names no optimizer: where nothing says whose gradients it clips, it is the one of the next
+    step, and the last step of the path may be of another.
     """
     layout = layout_of(misuse.function)
     clips = misuse.violation is not None and misuse.violation.slug == "clip-of-scaled"
@@ -132,7 +132,8 @@ def _participants(view: FileView, misuse: Misuse) -> tuple[str, str]:
     behind = [call.given for call in after if misuse.scaler in ("", call.scaler)] if clips else []
     of_scaler = [call for call in after or steps if misuse.scaler in ("", call.scaler)]
     scaler = misuse.scaler or next((call.scaler for call in of_scaler), "scaler")
-    optimizers = (*behind[:1], misuse.optimizer, *(call.given for call in of_scaler))
+    owner = misuse.details.get("owner", "")
+    optimizers = (owner, *behind[:1], misuse.optimizer, *(call.given for call in of_scaler))
     return scaler, next(filter(None, optimizers), "optimizer")
 
 

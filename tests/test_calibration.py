@@ -48,7 +48,7 @@ def test_rules_that_were_wrong_twice_as_often_as_right_make_advice(survey: Modul
     wrong = {
         code
         for code, each in found.items()
-        if each.total() >= 4 and each["true"] * 3 < each.total()
+        if each.total() >= 5 and each["true"] * 3 < each.total()
     }
     assert wrong == ADVICE_UNTIL_SEEN
 

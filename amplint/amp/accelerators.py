@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amplint.amp.libraries import class_row
 from amplint.amp.links import held
 from amplint.amp.view import AmpView
+from amplint.code.arguments import written_argument
 from amplint.code.module import Function
 from amplint.findings import Link, PathStep, Standing
 from amplint.values.provenance import Firmness, Origin
@@ -55,9 +56,7 @@ def settings_of(
         row = class_row(origin.function.module.resolve(call.func))
         if row is None or row.name != kind:
             continue
-        given = next((item.value for item in call.keywords if item.arg == name), None)
-        if given is None and len(call.args) > index:
-            given = call.args[index]
+        given = written_argument(call, name, index)
         possible = Possible()
         if given is not None:
             possible = view.values.of(given, origin.function, origin.activation)
@@ -81,6 +80,12 @@ def half_precision(
                 return link, path_of(view, item, value)
     if settings and all(_is_known(item) for item in settings):
         return None
+    for item in settings:
+        default = _default(item)
+        if item.given is not None and default is not None:
+            test = ast.Compare(item.given, [ast.Eq()], [ast.Constant("fp16")])
+            words = " ".join(ast.unparse(test).split())
+            return held(Firmness.CHOICE, words, "sets it so"), path_of(view, item, default)
     return Link("value", Standing.GUESS, "mixed_precision", "is fp16: nothing in sight says so"), ()
 
 
@@ -98,6 +103,17 @@ def set_to(value: Value, given: ast.expr, compared: ast.cmpop, content: str | in
     elif value.firmness is Firmness.CHOICE:
         test = ast.Compare(given, [compared], [ast.Constant(content)])
     return held(value.firmness, " ".join(ast.unparse(test).split()), "sets it so")
+
+
+def _default(setting: Setting) -> Value | None:
+    """What a setting is unless somebody chooses another of the library's words; None if unknown.
+
+    Where it is None by default, the launcher decides, and not a setting of the program.
+    """
+    if setting.possible.complete:
+        return None
+    known = (item for item in setting.possible.values if item.firmness is Firmness.DEFAULT)
+    return next((item for item in known if isinstance(item.content, str)), None)
 
 
 def _is_known(setting: Setting) -> bool:

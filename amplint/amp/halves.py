@@ -125,7 +125,7 @@ def halves_of(
     """
     found: list[Half] = []
     for place in view.values.origins.aliases(module.expression, module.function, module.activation):
-        if not frozen and _adapted(place):
+        if not frozen and _adapted(view, place):
             return []
         found += _casts_here(view, place, wanted, uses)
         if _recast(view, place, wanted):
@@ -153,27 +153,38 @@ def _contradictory(conditions: Sequence[Condition]) -> bool:
     return False
 
 
-def _adapted(place: Origin) -> bool:
-    """Whether something around a module decides which parameters train, or freezes some."""
+def _adapted(view: AmpView, place: Origin) -> bool:
+    """Whether something around a module decides which parameters train, or freezes some.
+
+    Not where a test before it never holds: `if freeze:` of a call that passes False.
+    """
     path = path_text(place.expression)
     if isinstance(place.expression, ast.Call):
         return bool(ADAPTERS.search(ast.unparse(place.expression.func)))
     if path is None or path in ("self", "cls"):
         return False
     subjects, loops = place.function.once(_adaptations)
-    return any(item.startswith(path) for item in subjects) or any(path in loop for loop in loops)
+    found = [node for item, node in subjects if item.startswith(path)]
+    found += [node for loop, node in loops if path in loop]
+    return any(not _never_holds(view, conditions_at(node, place.function), place) for node in found)
 
 
-def _adaptations(function: Function) -> tuple[list[str], list[str]]:
+#: A text about a module, and the node that adapts it.
+_Adapting = list[tuple[str, ast.AST]]
+
+
+def _adaptations(function: Function) -> tuple[_Adapting, _Adapting]:
     """What a function hands to freezing calls, and what its loops that freeze run over, as text."""
     layout = layout_of(function)
-    subjects: list[str] = []
-    loops: list[str] = []
+    subjects: _Adapting = []
+    loops: _Adapting = []
     for node in layout.nodes:
         if isinstance(node, ast.Call) and _may_freeze(node):
-            subjects += [path_text(item) or "" for item in (*node.args, *_receivers(node))]
+            given = (*node.args, *_receivers(node))
+            subjects += [(path_text(item) or "", node) for item in given]
         if _sets_requires_grad(node) or _is_handed_a_parameter(node, function):
-            loops += [ast.unparse(getattr(loop, "iter", loop)) for loop in layout.loops(node)]
+            around = layout.loops(node)
+            loops += [(ast.unparse(getattr(loop, "iter", loop)), node) for loop in around]
     return subjects, loops
 
 
@@ -350,7 +361,7 @@ def _child(view: AmpView, item: ast.expr, place: Origin, wanted: str, depth: int
     if depth >= _DEPTH:
         return
     for source in view.values.origins.aliases(item, place.function, place.activation):
-        if _adapted(source):
+        if _adapted(view, source):
             return
         halves = [*_casts_here(view, source, wanted)]
         if not halves and _recast(view, source, wanted):

@@ -315,6 +315,11 @@ def trained_modules(view: AmpView, function: Function) -> list[str]:
     return [path for path in dict.fromkeys(kept) if not _is_frozen(view, path, function)]
 
 
+def steps(function: Function) -> bool:
+    """Whether a function steps something itself."""
+    return any(True for _ in _stepped(function))
+
+
 def _stepped(function: Function) -> Iterator[ast.expr]:
     """The optimizers of `scaler.step(optimizer)` and `optimizer.step()`."""
     for node in function.nodes:

@@ -1,10 +1,11 @@
-"""What the methods of torch's `GradScaler` take, and what they say to other arguments."""
+"""The methods of torch's `GradScaler`, what they take, and what they say to other arguments."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from amplint.code.arguments import Passed
 
@@ -43,6 +44,16 @@ METHODS: Mapping[str, Signature] = {
     "state_dict": _NOTHING,
     "load_state_dict": Signature(("state_dict",)),
 }
+
+
+def no_method(name: str) -> tuple[str, ...] | None:
+    """The methods that a name may be meant for that is none of them; None if it is one.
+
+    What begins with an underscore is the class's own business, and may be anything.
+    """
+    if name in METHODS or name.startswith("_"):
+        return None
+    return tuple(get_close_matches(name, METHODS, n=1))
 
 
 def refusal(method: str, passed: Passed) -> str:

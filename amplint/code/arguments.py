@@ -176,6 +176,24 @@ def receiver_of(function: Function) -> str:
     return first_parameter(function)
 
 
+def written_argument(call: ast.Call, name: str, index: int) -> ast.expr | None:
+    """What a call passes as an argument, `words["lr"]` for the `lr` of `**words`; None if nothing.
+
+    Args:
+        index: its place among the positional ones.
+    """
+    given = passed(call)
+    if name in given.named:
+        return given.named[name]
+    if index < len(given.positional):
+        return given.positional[index]
+    if len(given.spread) != 1:
+        return None
+    (words,) = given.spread
+    entry = ast.Subscript(words, ast.copy_location(ast.Constant(name), words), ast.Load())
+    return ast.copy_location(entry, words)
+
+
 def signature(function: Function) -> tuple[object, ...]:
     """What of a function decides how `bind` fills its parameters, the name of its class aside."""
     every = tuple((item.name, item.kind, item.required) for item in parameters(function).values())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
+from amplint.code.exits import write_exits_as_raises
 from amplint.code.expressions import callee_of, last_name
 from amplint.code.scopes import Scopes
 from amplint.code.tree import children, walk
@@ -225,7 +226,9 @@ def build_module(
         RecursionError: the tree is nested deeper than the interpreter's stack; the caller
             reports AMP000.
     """
-    module = Module(filename, source, tree, Scopes(tree, package), name)
+    scopes = Scopes(tree, package)
+    write_exits_as_raises(tree, source, scopes)
+    module = Module(filename, source, tree, scopes, name)
     body = Function("<module>", "<module>", tree, module, _label(module, "<module>"))
     module.functions.append(body)
     _Indexer(module).visit_body(tree, body, None, "")

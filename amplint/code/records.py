@@ -59,6 +59,11 @@ def is_named_tuple(owner: Class) -> bool:
     return any(_word(base, owner) == "NamedTuple" for base in owner.bases)
 
 
+def is_typed_dict(owner: Class) -> bool:
+    """Whether the objects of a class are dicts whose keys are the words of its call."""
+    return any(_word(base, owner) == "TypedDict" for base in owner.bases)
+
+
 def tuple_fields(made: ast.expr, module: Module) -> list[str]:
     """The fields that `namedtuple("Parts", "model scaler")` declares, in order; none if it is none."""
     if not isinstance(made, ast.Call) or len(made.args) < 2:

@@ -38,6 +38,7 @@ from amplint.flow.slice import (
 )
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
+from amplint.values.conditions import tests_at
 
 Valued = list[tuple[State, Value]]
 
@@ -569,8 +570,7 @@ def _is_of_some(target: ast.expr, function: Function) -> bool:
         names = {*parameters(function)}
     else:
         return False
-    tests = layout.conditions(target)
-    tests = [test for test in tests if loop is None or layout.holds(loop, test)]
+    tests = tests_at(target, function, loop)
     return any(names & _identifiers(test) and ".grad" not in ast.unparse(test) for test in tests)
 
 

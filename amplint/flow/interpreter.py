@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from amplint.code.by_name import written_by_name
-from amplint.code.layout import Loop
 from amplint.code.module import Function
 from amplint.code.statements import catches_all, test_of_case
 from amplint.code.tree import TRIES
@@ -24,7 +23,7 @@ from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Valued
 from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
-from amplint.flow.loops import Shape, inner_iterable
+from amplint.flow.loops import Enter, Loop, Shape, inner_iterable
 from amplint.flow.merging import FINE, Limits, merge
 from amplint.flow.places import ROUND
 from amplint.flow.program import Program
@@ -221,11 +220,10 @@ class Interpreter(Assignments):
     def _if(self, node: ast.If, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
         side = self._choosing.get(id(node))
-        yes, no = (
-            self.branch(node.test, states, frame)
-            if side is None
-            else self.branch_of_round(node.test, side, states, frame)
-        )
+        if side is None:
+            yes, no = self.branch(node.test, states, frame)
+        else:
+            yes, no = self.branch_of_round(node.test, side, states, frame)
         for body, branch in ((node.body, yes), (node.orelse, no)):
             if branch:
                 result = self.block(body, self._merge(branch, frame), frame)
@@ -244,9 +242,8 @@ class Interpreter(Assignments):
 
     def _for(self, node: ast.For, states: list[State], frame: Frame) -> Outcome:
         shape = self.loops.shape(node, frame.function)
-        states = [
-            after for state in states for after, _ in self.expression(node.iter, state, frame)
-        ]
+        entering = (self.expression(node.iter, state, frame) for state in states)
+        states = [after for given in entering for after, _ in given]
         if shape.container:
             return self._unless_empty(node, states, frame)
         # Several trainings, one after the other, may each begin with objects of their own.
@@ -256,8 +253,7 @@ class Interpreter(Assignments):
         ]
         states = [state for state in states if state not in hooks] if hooks else states
         ran = self._container_loop(node, hooks, frame) if hooks else Outcome()
-        ran.normal += ran.breaks
-        ran.breaks = []
+        ran.normal, ran.breaks = [*ran.normal, *ran.breaks], []
         if hooks and not states:
             return ran
         surely = shape.trains or (isinstance(node.iter, (ast.Tuple, ast.List)) and node.iter.elts)
@@ -267,8 +263,7 @@ class Interpreter(Assignments):
         outcome.normal += [self.loops.passed_over(node, state, frame) for state in skipped]
         for state in entered:
             state = state.copy()
-            self.loops.start(node, state, frame)
-            heads.append(state)
+            heads.append(self._entered(node, state, frame, self.loops.start))
         before = self.transitions.havocs
         exits = self._rounds(
             node, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
@@ -328,11 +323,17 @@ class Interpreter(Assignments):
             last = self.loops.is_last(node, state, frame)
             if last is not True:
                 following = state.copy()
-                self.loops.advance(node, following, frame)
-                again.append(following)
+                again.append(self._entered(node, following, frame, self.loops.advance))
             if last is not False:
                 done.append(state)
         return again, done
+
+    def _entered(self, node: ast.For, state: State, frame: Frame, enter: Enter) -> State:
+        """Enter a round, in place: a generator has worked since the round before."""
+        enter(node, state, frame)
+        if self.loops.shape(node, frame.function).works:
+            self.transitions.havoc(state)
+        return state
 
     def _rounds(
         self, node: Loop, heads: list[State], frame: Frame, outcome: Outcome, turn: Turn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.code.arguments import bind, parameters, passed
@@ -29,6 +29,7 @@ from amplint.flow.facts import (
     is_gradient,
     protocol_words,
 )
+from amplint.flow.generators import works_between_rounds
 from amplint.flow.places import item_location
 from amplint.flow.reader import Reader
 from amplint.flow.slice import FILLS
@@ -36,21 +37,12 @@ from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, KEEPER, ZERO, Value
 from amplint.values.displays import keys_held
 
+#: Enters a round of a loop, in place.
+Enter = Callable[[ast.For, State, Frame], None]
 #: Calls whose result yields the same elements.
 TRANSPARENT = frozenset(
-    {
-        "tqdm",
-        "trange",
-        "iter",
-        "list",
-        "tuple",
-        "sorted",
-        "reversed",
-        "track",
-        "prefetch",
-        "progress_bar",
-        "log_every",
-    }
+    ("tqdm", "trange", "iter", "list", "tuple", "sorted", "reversed")
+    + ("track", "prefetch", "progress_bar", "log_every")
 )
 #: Longer lists of hooks are not followed one by one.
 HOOKS = 8
@@ -67,11 +59,13 @@ class Shape:
         trains: it holds a backward, so it is taken to run at least once.
         steps: it holds a step as well: "nothing is pending" can begin here.
         container: it runs over optimizers or scalers.
+        works: what it goes over runs code of the protocol between two rounds.
     """
 
     trains: bool
     steps: bool
     container: bool
+    works: bool
 
 
 class LoopReader:
@@ -94,13 +88,16 @@ class LoopReader:
     def _shape(self, node: Loop, function: Function) -> Shape:
         words: set[str] = set()
         targets: set[str] = set()
+        works = False
         if isinstance(node, (ast.For, ast.AsyncFor)):
             targets = _target_names(node.target)
+            works = bool(targets) and works_between_rounds(self.program, node, function)
         for call in _calls_in(node.body):
             words |= self._reach(call, function) | self._words(call, function)
         trains = BACKWARD in words
         container = bool(targets) and self._concerns(node.body, targets, function, CALLS)
-        return Shape(trains, trains and bool(words & {STEP, PLAIN_STEP, UNSCALE}), container)
+        steps = trains and bool(words & {STEP, PLAIN_STEP, UNSCALE})
+        return Shape(trains, steps, container, works)
 
     def _reach(self, call: ast.Call, function: Function) -> frozenset[str]:
         """Protocol words that a call may reach; by name only where nobody knows what it runs."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
+from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
@@ -18,6 +19,7 @@ from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, SWITCH, State
 from amplint.flow.values import Value, kind_of
+from amplint.protocol import Stage
 
 Valued = list[tuple[State, Value]]
 
@@ -392,11 +394,12 @@ class ProtocolCalls:
         if self._threshold_is_harmless(call.node, call.function):
             return [(call.state, None)]
         state = call.state.copy()
-        only = self._optimizers_over(call.within(state))
+        only = self._still_scaled(state, self._optimizers_over(call.within(state)))
         prefix = f"{call.function.label}:"
         owners = [name for name in only or () if name.startswith(prefix)]
         text = owners[0].removeprefix(prefix) if len(owners) == 1 else ""
-        details = {"norm": call.name}
+        owner = self._written(next(iter(only)), call) if only and len(only) == 1 else ""
+        details = {"norm": call.name, "owner": owner}
         site = Site(call.node, call.function, optimizer_text=text, details=details)
         known = frozenset(name for name, modules in self.parameters.items() if modules)
         self.transitions.clip(state, site, only, known)
@@ -431,13 +434,56 @@ class ProtocolCalls:
         clipped = call.named.get("parameters") or next(iter(call.positional), None)
         if clipped is None:
             return None
-        modules = self.modules_in(clipped, call.state, call.function)
+        modules = self._clipped_modules(clipped, call)
         owners = {
             key
             for key, owned in self.parameters.items()
             if any(_related(one, two) for one in owned for two in modules)
         }
         return frozenset(owners) or None
+
+    def _clipped_modules(self, clipped: ast.expr, call: Call) -> frozenset[str]:
+        """The modules whose parameters are clipped, by the text or by what its name stands for."""
+        if not isinstance(clipped, ast.Name):
+            return self.modules_in(clipped, call.state, call.function)
+        found = self.reader.program.objects.origins.of(clipped, call.function)
+        running = {call.function, *call.frame.active}
+        if not found.complete or any(item.function not in running for item in found.origins):
+            return frozenset()
+        parts = (
+            self.modules_in(item.expression, call.state, item.function) for item in found.origins
+        )
+        return frozenset().union(*parts)
+
+    def _written(self, location: str, call: Call) -> str:
+        """A place as the innermost running function that has a name for it writes it, or ""."""
+        for function in (call.function, *reversed(call.frame.active)):
+            own = receiver_of(function)
+            whole = self.reader.locate(ast.Name(own), call.state, function) if own else None
+            for prefix, text in ((f"{function.label}:", ""), (f"{whole}.", f"{own}.")):
+                if location.startswith(prefix):
+                    return text + location.removeprefix(prefix)
+        return ""
+
+    def _still_scaled(self, state: State, over: frozenset[str] | None) -> frozenset[str] | None:
+        """Of optimizers over what is clipped those beside the ones that may be unscaled by then.
+
+        All of them where none is beside: what they share with an unscaled one is unscaled, too.
+        """
+        if over is None:
+            return None
+        done = [self.parameters[name] for name in over if _may_be_unscaled(state, name)]
+        beside = {
+            name
+            for name in over
+            if not any(
+                _related(one, two)
+                for owned in done
+                for one in owned
+                for two in self.parameters[name]
+            )
+        }
+        return frozenset(beside) or over
 
     def modules_in(self, node: ast.expr, state: State, function: Function) -> frozenset[str]:
         """Locations of the modules whose `parameters()` an expression mentions."""
@@ -525,6 +571,14 @@ def _loss_of(call: Call) -> ast.expr:
     if isinstance(place, ast.Call) and callee_name(place) == "scale" and place.args:
         return place.args[0]
     return place
+
+
+def _may_be_unscaled(state: State, optimizer: str) -> bool:
+    """Whether some scaler may have unscaled the gradients of an optimizer in this round."""
+    return any(
+        key[0] == "stage" and key[2] == optimizer and value[0] in (Stage.UNSCALED, None)
+        for key, value in state.typestate.items()
+    )
 
 
 def _related(one: str, two: str) -> bool:

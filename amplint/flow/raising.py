@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Iterable
 from itertools import pairwise
 
+from amplint.code.exits import is_exit
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
@@ -20,6 +21,7 @@ def catches(handler: ast.ExceptHandler, raised: ast.Raise) -> bool | None:
     if raised.exc is None:
         return None
     name = last_name(raised.exc.func if isinstance(raised.exc, ast.Call) else raised.exc)
+    name = "SystemExit" if is_exit(raised.exc) else name
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     answers = [_is_kind_of(name, last_name(item)) for item in types]
     return True if True in answers else (None if None in answers else False)

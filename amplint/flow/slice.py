@@ -311,6 +311,8 @@ class _Work:
         self.function = function
         self.calls: set[int] = set()
         self.relevant: set[str] = slicer.tested | slicer.lasting.names | slicer.participants
+        if function.name == "__init__":  # in which attributes an object keeps its modules
+            self.relevant |= slicer.models
         self.guards: set[str] = set()
         self.near: set[str] = set()
         self.assignments: list[tuple[set[str], set[str]]] = []

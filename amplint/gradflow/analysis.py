@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.amp.ownership import trained_modules
+from amplint.amp.ownership import steps, trained_modules
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
@@ -63,9 +63,9 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
     )
     for function in filter(view.is_judged, functions):
         roots = trained_modules(view, function)
-        for steps in (_NEAR, None):
-            made = _made_for(view, function, roots) if steps is None else {}
-            interpreter = Interpreter(view.objects, roots, steps, made)
+        for limit in (_NEAR, None):
+            made = _made_for(view, function, roots) if limit is None else {}
+            interpreter = Interpreter(view.objects, roots, limit, made)
             interpreter.follow(function)
             if interpreter.gave_up or _reach_all(function, interpreter):
                 break
@@ -189,8 +189,10 @@ def _of_function(view: AmpView, function: Function, interpreter: Interpreter) ->
     if reported:
         return
     connected = {root for backward in backwards for root in backward.loss.connected}
+    # A function that is called and steps trains what its own optimizer owns, on features of ours.
+    own = [item for item in backwards if item.function is function or not steps(item.function)]
     for root in interpreter.roots:
-        blocked = (item for item in backwards if root in item.loss.blocked)
+        blocked = (item for item in own if root in item.loss.blocked)
         first = next(blocked, None)
         if first is not None and root not in connected:
             yield CutOff(function, first, first.loss.blocked[root], root)

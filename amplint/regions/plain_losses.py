@@ -75,6 +75,10 @@ class Results:
         self._seeds = [node for node in seeds if node in self._layout]
         self._known: dict[ast.AST, bool] = {}
 
+    def begin_at(self, node: ast.AST) -> bool:
+        """Whether a node is one of the seeds."""
+        return node in self._seeds
+
     def hold(self, expression: ast.expr) -> bool:
         """Whether an expression is computed from a seed, so that gradients go back there."""
         return any(self._comes_from(node) for node in _carriers(expression))
@@ -240,7 +244,10 @@ def is_plain_backward(call: ast.Call) -> bool:
 def _step_behind(
     callers: Callers, backward: ast.Call, function: Function
 ) -> tuple[ast.Call, Function] | None:
-    """The first step behind a backward, if it is an optimizer's own: here, or in a caller."""
+    """The first step behind a backward, if it is an optimizer's own: here, or in a caller.
+
+    Behind the backward of a closure comes the step that is given the closure.
+    """
     step = _first_step(callers, backward, function)
     if step is not None:
         return (step, function) if not step.args else None
@@ -248,11 +255,29 @@ def _step_behind(
         step = _first_step(callers, call, caller) if call in layout_of(caller) else None
         if step is not None:
             return (step, caller) if not step.args else None
+    outer = function.parent
+    step = _step_with(callers, function, outer) if outer is not None else None
+    return (step, outer) if step is not None and outer is not None else None
+
+
+def _step_with(callers: Callers, closure: Function, outer: Function) -> ast.Call | None:
+    """The `optimizer.step(closure)` of the function around a closure."""
+    for node in layout_of(outer).nodes:
+        if not isinstance(node, ast.Call) or last_name(node.func) != "step":
+            continue
+        given = arguments(node)
+        if len(given) != 1 or callers.objects.symbol(given[0], outer) is not closure:
+            continue
+        stepped = stepped_optimizer(callers.regions, Inside(node, outer))
+        if stepped is not None and stepped is not given[0]:
+            return node
     return None
 
 
 def _first_step(callers: Callers, node: ast.Call, function: Function) -> ast.Call | None:
+    """The first step behind a call of a function, on a path that the call's own tests allow."""
     layout = layout_of(function)
+    facts = Assumptions.of(callers.regions.values, conditions_at(node, function))
     return next(
         (
             other
@@ -260,6 +285,7 @@ def _first_step(callers: Callers, node: ast.Call, function: Function) -> ast.Cal
             if isinstance(other, ast.Call)
             and last_name(other.func) == "step"
             and layout.reaches(node, other)
+            and facts.holds(conditions_at(other, function)) is not False
             and stepped_optimizer(callers.regions, Inside(other, function)) is not None
         ),
         None,
@@ -273,7 +299,7 @@ def may_be_scaled(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
     """Whether something may scale the loss before its backward, or in place of it.
 
     Code out of sight that is given the loss and nothing else but a scaler or an optimizer may; so
-    may the other side of a test before the backward, and another caller of a region that can be off.
+    may the other side of a test before the backward, and another call of a region that can be off.
     """
     results = plain.results
     for part in results.way_to(plain.loss):
@@ -285,7 +311,7 @@ def may_be_scaled(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
     return plain.region.conditional and any(
         _scales_one(view, Results(caller, (call,)))
         for call, caller in callers.callers(plain.region.function)
-        if caller is not plain.function
+        if caller is not plain.function or not results.begin_at(call)
     )
 
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from types import EllipsisType
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module, as_function
 from amplint.values.bindings import back_of_name
@@ -28,6 +29,7 @@ from amplint.values.conditions import equality
 from amplint.values.kinds import same_object
 from amplint.values.parts import part_of_origin, part_of_value
 from amplint.values.provenance import (
+    CALL_DEPTH,
     UNKNOWN,
     WIDTH,
     Activation,
@@ -132,8 +134,33 @@ class Origins:
                 seen_from = current.then(place.firmness, place.steps, place.conditions)
                 if place.part is None:
                     pending.append(seen_from.at(place.expression, place.function, place.activation))
-                else:
-                    pending += self._aliases_of_part(place, seen_from)
+                    continue
+                for entry in self._entries(place):
+                    near = seen_from.then(entry.firmness, entry.steps, entry.conditions)
+                    pending.append(near.at(entry.expression, entry.function, entry.activation))
+                pending += self._aliases_of_part(place, seen_from)
+        return found
+
+    def _entries(self, place: Before, depth: int = CALL_DEPTH) -> list[Before]:
+        """Where a part stands in the displays that a value may come from: `model` of `model, loss`."""
+        entry = _entry_of(place.expression, place.part)
+        if entry is not None:
+            return [replace(place, expression=entry, part=None, steps=(), conditions=())]
+        if not depth or isinstance(place.expression, (ast.Tuple, ast.List, ast.Dict)):
+            return []
+        back = self.back(place.expression, place.function, place.activation)
+        found: list[Before] = []
+        for inner in back.places[:WIDTH] if back is not None else ():
+            if inner.part is None:
+                for entry_place in self._entries(replace(inner, part=place.part), depth - 1):
+                    found.append(
+                        replace(
+                            entry_place,
+                            firmness=min(entry_place.firmness, inner.firmness),
+                            steps=entry_place.steps + inner.steps,
+                            conditions=entry_place.conditions + inner.conditions,
+                        )
+                    )
         return found
 
     def _aliases_of_part(self, place: Before, seen_from: Origin) -> list[Origin]:
@@ -229,9 +256,11 @@ class Origins:
         return inner if part is None else self.parts_of(inner, part)
 
     def parts_of(self, found: Found, part: Part) -> Found:
-        """The same part of several origins."""
+        """The same part of several origins; None has no part that a program goes on with."""
+        whole = [item for item in found.origins if not _is_none(item.expression)]
         results = [
-            (part_of_origin(self, item, part), item.firmness, item.steps) for item in found.origins
+            (part_of_origin(self, item, part), item.firmness, item.steps)
+            for item in whole or found.origins
         ]
         return joined(results, found.complete)
 
@@ -356,3 +385,22 @@ def _literal(content: object) -> ast.expr:
 def _is_limit(call: ast.Call) -> bool:
     """`torch.finfo(...)`: its attributes are constants."""
     return last_name(call.func) == "finfo"
+
+
+def _is_none(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Constant) and expression.value is None
+
+
+def _entry_of(display: ast.expr, part: Part | None) -> ast.expr | None:
+    """The expression that stands at a part of a tuple or list, or under a key of a dict."""
+    if part is None or not part.is_item:
+        return None
+    if isinstance(display, (ast.Tuple, ast.List)) and isinstance(part.key, int):
+        is_spread = any(isinstance(item, ast.Starred) for item in display.elts)
+        is_there = -len(display.elts) <= part.key < len(display.elts)
+        return display.elts[part.key] if is_there and not is_spread else None
+    if isinstance(display, ast.Dict) and None not in display.keys:
+        keys = [constant_of(key) for key in display.keys if key is not None]
+        found = [value for key, value in zip(keys, display.values) if key == part.key]
+        return found[-1] if found else None
+    return None

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.arguments import fill, optional, passed
-from amplint.code.dataflow import bindings_of, fills_of, parameters, scopes
-from amplint.code.definitions import plain_annotation
+from amplint.code.dataflow import arguments, bindings_of, fills_of, parameters, scopes
+from amplint.code.definitions import class_fields, plain_annotation
 from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, enclosing_class
-from amplint.code.records import is_named_tuple, record_parameters, tuple_fields
+from amplint.code.records import (
+    is_named_tuple,
+    is_record,
+    is_typed_dict,
+    record_parameters,
+    tuple_fields,
+)
 from amplint.values import datafiles
 from amplint.values.bindings import bound_in_scope
 from amplint.values.conditions import equality
@@ -68,6 +77,9 @@ def part_of_value(
     if rest is None:
         return found
     found = joined(_filled(origins, expression, part, function), True, found)
+    updated = _updated(origins, expression, part, function, activation)
+    if updated:
+        found, rest = joined(updated, True, found), min(rest, Firmness.DEFAULT)
     back = origins.back(expression, function, activation)
     if back is None:
         below = part_of_origin(origins, Origin(expression, function, activation), part)
@@ -118,6 +130,68 @@ def _filled(
                 each = origins.part_of(each_fill.value, Part(..., True), scope)
             found.append((each, Firmness.CHOICE, ()))
     return found
+
+
+def _updated(
+    origins: Origins,
+    expression: ast.expr,
+    part: Part,
+    function: Function,
+    activation: Activation | None,
+) -> list[tuple[Found, Firmness, tuple[Step, ...]]]:
+    """What `settings.update(others)` may put at a key before it is read, if `others` may have it."""
+    path = path_text(expression)
+    if path is None or not part.is_item or not isinstance(part.key, str):
+        return []
+    found: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
+    for scope in _scopes_filling(origins, path, function):
+        inner = activation if scope is function else None
+        for place, others, where in _put_in(origins, path, scope):
+            if scope is function and _is_later(place, expression, scope):
+                continue
+            each = origins.part_of(others, part, where, inner if where is scope else None)
+            if each.origins or not each.complete:
+                found.append((each, Firmness.DEFAULT, ()))
+    return found
+
+
+def _put_in(
+    origins: Origins, path: str, scope: Function
+) -> Iterator[tuple[ast.expr, ast.expr, Function]]:
+    """What a function, or one that it hands the container to, puts into it all at once.
+
+    Yields the place in the function, and what is put in with the function that evaluates it.
+    """
+    for item in fills_of(scope).get(path, ()):
+        if not item.is_element:
+            yield item.value, item.value, scope
+    for call in scope.once(_handing).get(path, ()):
+        callee = origins.objects.symbol(call.func, scope)
+        if not isinstance(callee, Function):
+            continue
+        for name, given in origins.objects.bind(call, scope, callee).given.items():
+            for item in fills_of(callee).get(name, ()) if path_text(given) == path else ():
+                if not item.is_element:
+                    yield call, item.value, callee
+
+
+def _handing(function: Function) -> dict[str, list[ast.Call]]:
+    """The calls of a function, by the names and attributes that each is given."""
+    found: dict[str, list[ast.Call]] = {}
+    for node in function.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        for path in filter(None, map(path_text, arguments(node))):
+            found.setdefault(path, []).append(node)
+    return found
+
+
+def _is_later(node: ast.expr, use: ast.expr, scope: Function) -> bool:
+    """Whether a part of a function has not run yet where another one runs, in any round of a loop."""
+    layout = layout_of(scope)
+    if use not in layout or node not in layout or layout.reaches(node, use):
+        return False
+    return not set(layout.loops(node)) & set(layout.loops(use))
 
 
 def _scopes_filling(origins: Origins, path: str, function: Function) -> list[Function]:
@@ -184,9 +258,24 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
             found = _imported(origins, node, part, origin.function)
             return found if found.origins else _annotated(origins, node, part, origin.function)
         found = declared_field(origins, symbol, str(part.key))
+        if origin.from_command_line and not found.origins:
+            return _filled_record(origins, symbol, origin, str(part.key))
         return filled_by_user(found) if origin.from_command_line else found
     if isinstance(node, ast.Call):
         return _part_of_call(origins, node, origin, part)
+    return UNKNOWN
+
+
+def _filled_record(origins: Origins, owner: Class, origin: Origin, name: str) -> Found:
+    """A record within a record that a parser fills: its annotation says of which class it is."""
+    for item in origins.objects.ancestry(owner):
+        for binding in class_fields(item).get(name, []):
+            if not isinstance(binding.statement, ast.AnnAssign):
+                continue
+            plain = plain_annotation(binding.statement.annotation)
+            inner = origins.objects.symbol(plain, item.module.body)
+            if isinstance(inner, Class) and is_record(inner):
+                return Found((replace(origin, expression=plain, function=item.module.body),))
     return UNKNOWN
 
 
@@ -263,6 +352,9 @@ def _part_of_call(origins: Origins, call: ast.Call, origin: Origin, part: Part) 
     name = last_name(call.func)
     dotted = origin.function.module.resolve(call.func)
     symbol = origins.objects.symbol(call.func, origin.function)
+    if isinstance(symbol, Class) and any(map(is_typed_dict, origins.objects.ancestry(symbol))):
+        value = passed(call).named.get(str(part.key)) if part.is_item else None
+        return origins.of(value, *here) if value is not None else UNKNOWN
     if isinstance(symbol, Class):
         part = _field_at(origins, symbol, part) if part.is_item else part
         found = field_of_new(origins, symbol, origin, str(part.key)) if not part.is_item else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import Binding
@@ -36,10 +36,15 @@ _WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
 
 
 class Unreached:
-    """Answers for the files of one project, each found out once."""
+    """Answers for the files of one project, each found out once.
 
-    def __init__(self, objects: Objects) -> None:
+    Args:
+        refuses: whether a library refuses a call, made by a function, wherever it runs.
+    """
+
+    def __init__(self, objects: Objects, refuses: Callable[[ast.Call, Function], bool]) -> None:
         self.objects = objects
+        self.refuses = refuses
         self._raising: dict[Function, tuple[tuple[ast.AST, Link], ...]] = {}
         self._unentered: dict[Function, Link | None] = {}
 
@@ -193,6 +198,8 @@ class Unreached:
     def _refused(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call of what a name stands for raises: it does not take that, or never ends."""
         found = self.objects.symbol(call.func, function)
+        if found is None and self.refuses(call, function):
+            return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
         if isinstance(found, Class):
             found = self._constructor(found)
         if found is None or _is_decorated(found) or self.objects.is_replaced(found, function):

@@ -66,15 +66,19 @@ of the weights in float32. Groups with learning rates of their own, and schedule
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from amplint.amp import links
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.ownership import Owned, owned_modules
+from amplint.code.arguments import written_argument
 from amplint.code.dataflow import arguments, bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function, enclosing_class
+from amplint.code.module import CallSite, Class, Function, enclosing_class
+from amplint.code.records import is_record, is_typed_dict
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.values.provenance import Step
@@ -122,9 +126,7 @@ def check(view: FileView) -> Iterator[Finding]:
 
 def _number(view: FileView, site: CallSite, name: str, index: int) -> tuple[float, Value] | None:
     """The number that an argument is unless somebody chooses another one."""
-    given = next((item.value for item in site.node.keywords if item.arg == name), None)
-    if given is None and len(site.node.args) > index:
-        given = site.node.args[index]
+    given = written_argument(site.node, name, index)
     if given is None:
         return None
     for value in view.values.of(given, site.function).by_default():
@@ -157,14 +159,29 @@ def _suits_float16(view: FileView, site: CallSite) -> bool:
 
 def _is_plainly_stepped(view: FileView, site: CallSite) -> bool:
     """Whether `step()` of the optimizer is in sight, and nobody unknown is given it."""
-    stepped = any(
-        other.method == "step"
-        and isinstance(other.node.func, ast.Attribute)
-        and not arguments(other.node)
-        and _is_the_one(view, other.node.func.value, other.function, site)
-        for other in view.module.calls
-    )
-    return stepped and not any(_hands_on(view, other, site) for other in view.module.calls)
+    step = _step_of(view, site)
+    if step is None:
+        return False
+    assert isinstance(step.node.func, ast.Attribute)
+    places = {(site.function, name) for name in _names(site)}
+    for alias in view.values.origins.aliases(step.node.func.value, step.function):
+        places.add((alias.function, path_text(alias.expression) or ""))
+    files = dict.fromkeys(function.module for function, _ in places)
+    return not any(_hands_on(view, call, places, site) for file in files for call in file.calls)
+
+
+def _step_of(view: FileView, site: CallSite) -> CallSite | None:
+    """A plain `step()` of the optimizer: in its file, else in one that may be handed it."""
+    for module in itertools.chain((view.module,), view.project.mentioning(view.module, "step")):
+        for other in module.calls:
+            callee = other.node.func
+            if other.method != "step" or arguments(other.node):
+                continue
+            if isinstance(callee, ast.Attribute) and _is_the_one(
+                view, callee.value, other.function, site
+            ):
+                return other
+    return None
 
 
 def _is_the_one(view: FileView, expression: ast.expr, function: Function, site: CallSite) -> bool:
@@ -172,19 +189,31 @@ def _is_the_one(view: FileView, expression: ast.expr, function: Function, site: 
     return any(origin.expression is site.node for origin in found.origins)
 
 
-def _hands_on(view: FileView, call: CallSite, site: CallSite) -> bool:
-    """Whether a call gives the optimizer to code out of sight, or to a schedule that raises it."""
-    given = [item for item in arguments(call.node) if path_text(item) in _names(site)]
-    same = call.function is site.function or (
-        enclosing_class(call.function) is enclosing_class(site.function) is not None
-    )
-    if site.node not in arguments(call.node) and not (given and same):
+def _hands_on(
+    view: FileView, call: CallSite, places: AbstractSet[tuple[Function, str]], site: CallSite
+) -> bool:
+    """Whether a call gives the optimizer to code out of sight, or to a schedule that raises it.
+
+    Args:
+        places: what it is called, and in which functions.
+    """
+    names = {name for function, name in places if _shares(call.function, function)}
+    given = [item for item in arguments(call.node) if path_text(item) in names]
+    if site.node not in arguments(call.node) and not given:
         return False
     dotted = call.dotted or ""
     if dotted.startswith("torch.optim."):
         return dotted.rpartition(".")[2] in _RAISING
-    is_known = view.objects.callee(call.node, call.function) is not None
-    return not is_known and call.method not in _HARMLESS
+    if view.objects.callee(call.node, call.function) is not None or call.method in _HARMLESS:
+        return False
+    owner = view.objects.symbol(call.node.func, call.function)
+    return not (isinstance(owner, Class) and (is_record(owner) or is_typed_dict(owner)))
+
+
+def _shares(function: Function, other: Function) -> bool:
+    """Whether two functions are one, or methods of one class."""
+    owner = enclosing_class(function)
+    return function is other or (owner is not None and owner is enclosing_class(other))
 
 
 def _names(site: CallSite) -> set[str]:

@@ -7,7 +7,8 @@ Flags calls of torch's `autocast` without `device_type`, with a bool, a `torch.d
 device as `device_type`, or a number, with a bool, a string or a number as `dtype`, or with a parameter
 that it does not have; `@autocast` or `with autocast:` without the call; calls of `GradScaler` with a
 parameter that it does not have, or with a string as its initial scale; and calls of a method of a
-scaler that is built in sight, with arguments that the method does not take.
+scaler that is built in sight, with arguments that the method does not take, or of one that scalers
+do not have.
 
 ## Why is this bad?
 Most of these errors appear only when the line runs, and some only on a GPU. `torch.autocast()`
@@ -21,7 +22,8 @@ the same for the decorated function.
 
 The methods of a scaler take little: `scaler.update(scale=1024.0)` raises `TypeError:
 GradScaler.update() got an unexpected keyword argument 'scale'`, also where the scaler is off.
-`update(1024)` with a whole number raises `AttributeError: 'int' object has no attribute 'device'`.
+`scaler.unscale(optimizer)`, without the underscore, raises `AttributeError: 'GradScaler' object has no
+attribute 'unscale'`. `update(1024)` with a whole number raises `AttributeError: 'int' object has no attribute 'device'`.
 
 The two classes name the device differently: `device_type` of `autocast` is `device` of
 `torch.amp.GradScaler`, and `torch.cuda.amp.GradScaler` has neither. Its first parameter is the
@@ -95,9 +97,9 @@ from collections.abc import Iterable, Iterator
 
 from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
+from amplint.amp.refused_calls import RefusedCall, refused_call
 from amplint.amp.scaler_calls import expects_error
-from amplint.amp.signatures import METHODS, refusal
-from amplint.code.arguments import Passed, passed
+from amplint.amp.signatures import METHODS
 from amplint.code.dataflow import constant_of, definitions
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
@@ -124,6 +126,8 @@ CLASSES = names.AUTOCASTS | names.GRAD_SCALERS
 #: No device types, whatever the backend; "npu" and the like come from plug-ins.
 NO_DEVICES = frozenset(("", "gpu", "auto", "meta", "nvidia", "fp16", "bf16", "half"))
 DEVICES = frozenset(("cpu", "cuda", "xpu", "mps"))
+#: What a scaler is for, in the order in which it is called.
+PROTOCOL = ("scale", "unscale_", "step", "update")
 #: What gives the number of a device.
 NUMBERS = frozenset(("torch.cuda.current_device", "torch.distributed.get_rank"))
 DTYPE_WORD = re.compile(r"_*(?:use_)?(?:b?fp?16|half|b?float16)_*", re.IGNORECASE)
@@ -139,6 +143,9 @@ NOT_A_SWITCH = "`{text}` becomes `enabled`: on a GPU `TypeError: … must be boo
 UNKNOWN_PARAMETER = "`{callee}` raises `TypeError: … got an unexpected keyword argument '{name}'`"
 NOT_A_SCALE = "`{text}` becomes `init_scale`: on a GPU the first `scale` raises `TypeError: full()`"
 REFUSED = "`{callee}` raises `TypeError: … {words}`"
+NO_METHOD = (
+    "`{callee}` does not exist: `AttributeError: 'GradScaler' object has no attribute '{name}'`"
+)
 NOT_A_NEW_SCALE = (
     "`{callee}` takes a float: `AttributeError: '{kind}' object has no attribute 'device'`"
 )
@@ -174,54 +181,32 @@ def check(view: FileView) -> Iterator[Finding]:
 
 
 def _refused(view: FileView) -> Iterator[Finding]:
-    """Calls of a scaler's method that do not take what it gets."""
+    """Calls on a scaler that torch refuses."""
     for site in view.module.calls:
-        callee = site.node.func
-        if site.method not in METHODS or not isinstance(callee, ast.Attribute):
+        found = refused_call(view, site)
+        if found is None or not isinstance(site.node.func, ast.Attribute):
             continue
-        arguments = passed(site.node)
-        words, kind = refusal(site.method, arguments), ""
-        if not words and site.method == "update":
-            kind = _kind_of_scale(view, arguments, site.function)
-        if not (words or kind) or not _is_built_scaler(view, callee.value, site.function):
-            continue
-        if expects_error(view, site):
-            continue
-        name, known = view.source_of(callee), METHODS[site.method]
-        parameters = ", ".join(f"`{word}`" for word in (*known.required, *known.optional))
-        message = REFUSED.format(callee=name, words=words)
-        help = f"`{name}` takes {parameters or 'nothing'}"
-        if kind:
-            message, help = NOT_A_NEW_SCALE.format(callee=name, kind=kind), "pass a float"
+        message, help = _told(view, site.node.func, found)
         rests = (
-            links.proved("object", callee.value, "is torch's GradScaler"),
+            links.proved("object", site.node.func.value, "is torch's GradScaler"),
             links.proved("value", site.node, "is what it is given"),
         )
         yield view.finding(RULE, site.node, message, help, links=rests)
 
 
-def _kind_of_scale(view: FileView, arguments: Passed, function: Function) -> str:
-    """The type of a constant that `update` gets and cannot take; "" for all others."""
-    given = [*arguments.positional, *arguments.named.values()]
-    value = view.values.of(given[0], function).only() if len(given) == 1 else ...
-    is_right = value is None or value is ... or isinstance(value, float)
-    return "" if is_right else type(value).__name__
-
-
-def _is_built_scaler(view: FileView, scaler: ast.expr, function: Function) -> bool:
-    """Whether an expression is what torch's own class has built, wherever it comes from."""
-    found = view.objects.origins.of(scaler, function)
-    made = [item for item in found.origins if constant_of(item.expression) is not None]
-    return (
-        found.complete
-        and bool(made)
-        and all(
-            isinstance(item.expression, ast.Call)
-            and item.function.module.resolve(item.expression.func) in names.GRAD_SCALERS
-            and item.function.module.imported_once(item.expression.func)
-            for item in made
-        )
-    )
+def _told(view: FileView, callee: ast.Attribute, found: RefusedCall) -> tuple[str, str]:
+    """The message and the help of a refused call."""
+    name, scaler = view.source_of(callee), view.source_of(callee.value)
+    if found.meant is not None:
+        methods = ", ".join(f"`{scaler}.{item}`" for item in found.meant or PROTOCOL)
+        message = NO_METHOD.format(callee=name, name=callee.attr)
+        return message, f"call {methods}" if found.meant else f"a scaler has {methods}"
+    if found.kind:
+        return NOT_A_NEW_SCALE.format(callee=name, kind=found.kind), "pass a float"
+    known = METHODS[callee.attr]
+    parameters = ", ".join(f"`{word}`" for word in (*known.required, *known.optional))
+    help = f"`{name}` takes {parameters or 'nothing'}"
+    return REFUSED.format(callee=name, words=found.words), help
 
 
 def _of_autocast(view: FileView, site: CallSite) -> Iterator[Complaint]:

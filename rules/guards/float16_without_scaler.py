@@ -85,7 +85,7 @@ from amplint.amp.roles import Role, roles_of
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.uses import uses_of
 from amplint.code.dataflow import bindings_of, parameters
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
 from amplint.expectations import measured
@@ -286,7 +286,7 @@ def _scaling(view: FileView, callers: Callers, plain: PlainLoss) -> Standing | N
         return Standing.CODE
     if may_be_scaled(view, callers, plain):
         return Standing.CODE
-    in_sight = any(module.once(_has_scaler) for module in modules)
+    in_sight = any(module.once(_has_scaler) or _is_handed_one(view, module) for module in modules)
     spoken = any(module.once(_speaks_of_scaling) for module in modules)
     return Standing.GUESS if spoken and not in_sight else None
 
@@ -294,6 +294,18 @@ def _scaling(view: FileView, callers: Callers, plain: PlainLoss) -> Standing | N
 def _has_scaler(module: Module) -> bool:
     """Whether a file builds a scaler, or uses one."""
     return bool(roles_of(module).constructions or module.once(uses_of).scalers)
+
+
+def _is_handed_one(view: FileView, module: Module) -> bool:
+    """Whether a name of a file that speaks of a scaler stands for one that other code builds."""
+    roles = view.roles_of(module)
+    return any(
+        isinstance(node, (ast.Name, ast.Attribute))
+        and SCALES.search(last_name(node)) is not None
+        and roles.standing_of(node, function, Role.SCALER) is Standing.CODE
+        for function in module.functions
+        for node in function.nodes
+    )
 
 
 def _speaks_of_scaling(module: Module) -> bool:

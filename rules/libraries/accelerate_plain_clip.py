@@ -5,8 +5,8 @@ torch's own clipping between `accelerator.backward` and the step sees scaled gra
 ## What it does
 Flags `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_` behind `accelerator.backward(loss)`
 in one function, where nothing has unscaled the gradients in between. It is an error where the
-accelerator is built with `mixed_precision="fp16"`, or with an option that can be `"fp16"`, and
-advice where nothing in sight says what the precision is.
+accelerator is built with `mixed_precision="fp16"`, or with an option that can be `"fp16"`, such as
+an entry of a configuration with a default, and advice where nothing in sight says what the precision is.
 
 ## Why is this bad?
 Under `mixed_precision="fp16"` the accelerator owns a gradient scaler. Its `backward` multiplies the

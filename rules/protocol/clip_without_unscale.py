@@ -69,8 +69,9 @@ clip in front of the line that binds the scaler. There is no fix where a norm th
 move, where the function also steps elsewhere, and where something between reads or drops gradients.
 
 ## Known limits
-With several optimizers a clip is reported only if none of their gradients can be unscaled. A clip
-whose threshold mentions the scale is taken to be right.
+With several optimizers a clip is reported only if none of their gradients can be unscaled, or where
+the code shows that one of them owns other modules than those that are. A clip whose threshold
+mentions the scale is taken to be right.
 
 ## References
 - PyTorch, Automatic Mixed Precision examples: "Gradient clipping"

@@ -109,7 +109,6 @@ RULE = Rule(
 _SHARDS = ("fsdp", "fsdp_cpu_offload")
 #: With these a Fabric scales losses, on CUDA.
 _SCALED = (16, "16", "16-mixed")
-_EXITS = frozenset(("exit", "_exit", "quit", "abort"))
 
 RAISES = "`{clip}` raises at the first overflow, which `{scaler}` would skip"
 ENDS = "the program ends at the first overflow of the gradients, which `{scaler}` would skip"
@@ -212,18 +211,13 @@ def _ending(view: FileView, node: ast.AST, function: Function) -> ast.AST | None
     if not isinstance(node, ast.If):
         return None
     endings = {
-        side: next((each for each in branch if isinstance(each, ast.Raise) or _exits(each)), None)
+        side: next((each for each in branch if isinstance(each, ast.Raise)), None)
         for side, branch in ((True, node.body), (False, node.orelse))
     }
     if not any(endings.values()):
         return None
     outcome = at_overflow(view, node.test, function)
     return None if outcome is None else endings[outcome]
-
-
-def _exits(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and last_name(call.func) in _EXITS
 
 
 def _in_handler(function: Function, node: ast.AST) -> bool:

@@ -111,8 +111,9 @@ def check(view: FileView) -> Iterator[Finding]:
                 yield _not_called(view, scaling, parent)
         elif not scaling.trains:
             continue
-        elif isinstance(parent, ast.Expr) and not is_constant_tensor(view, scaling):
-            yield _unused(view, scaling)
+        elif isinstance(parent, ast.Expr):
+            if not is_constant_tensor(view, scaling) and not _is_apart(scaling):
+                yield _unused(view, scaling)
         elif isinstance(parent, ast.Assign):
             yield from _check_name(view, scaling, parent)
 
@@ -128,6 +129,28 @@ def _check_name(view: FileView, scaling: Scaling, statement: ast.Assign) -> Iter
         yield _not_called(view, scaling, uncalled)
     elif not reads and _plain_backwards(scaling, statement):
         yield _unused(view, scaling)
+
+
+def _is_apart(scaling: Scaling) -> bool:
+    """Whether a loop only looks at its losses, while others of the function are trained by.
+
+    A validation that scales its loss like the training before it harms nobody.
+    """
+    layout = layout_of(scaling.function)
+    loop = next(iter(layout.loops(scaling.node)), None)
+    trained = [
+        node
+        for node in layout.nodes
+        if isinstance(node, ast.Call) and last_name(node.func) in ("backward", "step")
+    ]
+    inside = loop is not None and any(layout.holds(loop, node) for node in trained)
+    return loop is not None and not inside and any(map(_is_scaled_backward, trained))
+
+
+def _is_scaled_backward(node: ast.Call) -> bool:
+    """`scaler.scale(loss).backward()`"""
+    place = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return isinstance(place, ast.Call) and last_name(place.func) == "scale"
 
 
 def _reads(node: ast.AST, name: str) -> bool:

@@ -109,6 +109,8 @@ def _scale_and_step(loss: torch.Tensor, optimizer: Any, parameters: Any) -> None
 
 OTHER, ELSEWHERE = _load("bad_other_loss"), _load("bad_scaler_elsewhere")
 HELPER, DTYPE = _load("bad_helper_for_another"), _load("bad_dtype_option")
+CLOSURE = _load("bad_closure")
+PATH, HANDED = _load("bad_step_of_the_path"), _load("bad_scaler_by_factory/rounds")
 WRONG: dict[str, Callable[[_Watch], object]] = {
     "adversarial": lambda w: OTHER.adversarial(w.layer(3, 3), w.layer(), _loader(), _scaler()),
     "two_phases": lambda w: OTHER.two_phases(w.layer(), _loader(), _scaler()),
@@ -126,10 +128,17 @@ WRONG: dict[str, Callable[[_Watch], object]] = {
     "by_config": lambda w: DTYPE.by_config(w.layer(), _loader(), DTYPE.Config()),
     "learner": lambda w: DTYPE.Learner(w.layer(), DTYPE.Config()).step(*_loader()[0]),
     "by_parameter": lambda w: DTYPE.by_parameter(w.layer(), _loader()),
+    "closure_of_model": lambda w: CLOSURE.by_model(w.layer(), _loader()),
+    "closure": lambda w: CLOSURE.Fitting(w.layer()).step(*_loader()[0]),
+    "path_of_windows": lambda w: PATH.windows(w.layer(), _loader(), None, True),
+    "path_of_stages": lambda w: PATH.stages(w.layer(), _loader(), True),
+    "handed": lambda w: HANDED.adapt(model := w.layer(), _sgd(model), _loader(), _scaler()),
 }
 GOOD_OTHER, GOOD_ELSEWHERE = _load("good_other_loss"), _load("good_scaler_elsewhere")
 GOOD_HELPER, GOOD_DTYPE = _load("good_helper_for_another"), _load("good_dtype_option")
-GOOD_BRANCH = _load("good_other_branch")
+GOOD_BRANCH, GOOD_PATH = _load("good_other_branch"), _load("good_step_of_the_path")
+GOOD_CLOSURE = _load("good_closure")
+GOOD_HANDED = _load("good_scaler_by_factory/rounds")
 RIGHT: dict[str, Callable[[_Watch], object]] = {
     "adversarial": lambda w: GOOD_OTHER.adversarial(w.layer(3, 3), w.layer(), _loader(), _scaler()),
     "two_phases": lambda w: GOOD_OTHER.two_phases(w.layer(), _loader(), _scaler(), True),
@@ -160,6 +169,15 @@ RIGHT: dict[str, Callable[[_Watch], object]] = {
     "two_tests_off": lambda w: GOOD_BRANCH.two_tests(w.layer(), _loader(), False),
     "warmed_up": lambda w: GOOD_BRANCH.warmed_up(w.layer(), _loader(), True),
     "tested": lambda w: GOOD_DTYPE.tested(w.layer(), _loader(), GOOD_DTYPE.Config()),
+    "closure_outside": lambda w: GOOD_CLOSURE.outside(w.layer(), _loader()),
+    "closure_scaled": lambda w: GOOD_CLOSURE.scaled(w.layer(), _loader()),
+    "closure_wide": lambda w: GOOD_CLOSURE.wide(w.layer(), _loader()),
+    "path_of_windows": lambda w: GOOD_PATH.windows(w.layer(), _loader(), _scaler(), True),
+    "path_of_windows_off": lambda w: GOOD_PATH.windows(w.layer(), _loader(), None, True),
+    "path_of_stages": lambda w: GOOD_PATH.stages(w.layer(), _loader(), False),
+    "path_of_warm_stages": lambda w: GOOD_PATH.stages(w.layer(), _loader(), True),
+    "handed": lambda w: GOOD_HANDED.adapt(model := w.layer(), _sgd(model), _loader(), _scaler()),
+    "handed_none": lambda w: GOOD_HANDED.adapt(model := w.layer(), _sgd(model), _loader(), None),
 }
 
 

@@ -11,6 +11,7 @@ from tests.fixtures_runner import FIXTURES
 LEVELS = {
     ("AMP502/bad_context_by_name.py", "AMP502"): {8: "info"},
     ("AMP502/bad_context_of_a_library.py", "AMP502"): {11: "error"},
+    ("AMP206/bad_scaler_by_factory", "AMP206"): {9: "warning"},
     ("AMP402/bad_by_option.py", "AMP402"): {
         11: "info",
         24: "info",

@@ -215,6 +215,69 @@ def test_a_namespace_that_is_written_to(tmp_path: Path) -> None:
     assert firmnesses(judge(tmp_path, {"main.py": source})) == {True: FIXED}
 
 
+UPDATED = """
+    import json
+
+    def read(path):
+        found = {{}}
+        found.update(json.load(open(path)))
+        return found
+
+    def extend(found):
+        found.update({{"lr": 4}})
+
+    def main(path):
+        settings = {start}
+        {change}
+        ask(settings{use})
+        settings.update({{"lr": 3}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "change", "use", "expected", "complete"),
+    [
+        ("{'lr': 1}", "pass", "['lr']", {1: FIXED}, True),
+        ("read(path)", "pass", ".get('lr', 1)", {1: DEFAULT}, False),
+        ("{'lr': 1}", "settings.update(read(path))", "['lr']", {1: DEFAULT}, False),
+        ("{'lr': 1}", "settings.update({'lr': 2})", "['lr']", {1: DEFAULT, 2: DEFAULT}, True),
+        ("{'lr': 1}", "extend(settings)", "['lr']", {1: DEFAULT, 4: DEFAULT}, True),
+        ("{'lr': 1}", "settings.update({'eps': 2})", "['lr']", {1: FIXED}, True),
+        (
+            "{'lr': 1}",
+            "other = read(path)\n        other.update(settings)",
+            "['lr']",
+            {1: FIXED},
+            True,
+        ),
+    ],
+)
+def test_settings_that_are_updated(
+    tmp_path: Path,
+    start: str,
+    change: str,
+    use: str,
+    expected: dict[object, Firmness],
+    complete: bool,
+) -> None:
+    """What comes from a file may be under any key; what is put in later is not read yet."""
+    source = UPDATED.format(start=start, change=change, use=use)
+    possible = judge(tmp_path, {"main.py": source})
+    assert (firmnesses(possible), possible.complete) == (expected, complete)
+
+
+def test_settings_of_an_earlier_round(tmp_path: Path) -> None:
+    source = """
+        def main(rounds):
+            settings = {}
+            for later in rounds:
+                ask(settings.get("lr", 1))
+                settings.update(later)
+    """
+    possible = judge(tmp_path, {"main.py": source})
+    assert (firmnesses(possible), possible.complete) == ({1: DEFAULT}, False)
+
+
 def test_options_of_click(tmp_path: Path) -> None:
     source = """
         import click
@@ -487,3 +550,23 @@ def test_conditions_of_a_value(tmp_path: Path) -> None:
         ("kind == 'fp16'", True),
         ("name == 'b'", True),
     }
+
+
+def test_none_has_no_attribute(tmp_path: Path) -> None:
+    """What is read from an object that may be None is read where it is one."""
+    source = """
+        class Settings:
+            windows = 1
+
+        class Run:
+            def __init__(self, given):
+                self.settings = None
+                if given:
+                    self.settings = Settings()
+
+            def fit(self):
+                ask(self.settings.windows)
+    """
+    possible = judge(tmp_path, {"main.py": source})
+    assert possible.complete
+    assert [value.content for value in possible.values] == [1]
