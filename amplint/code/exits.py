@@ -51,7 +51,17 @@ def is_exit(raised: ast.expr) -> bool:
 
 def _ends_program(callee: ast.expr, scopes: Scopes, renamed: set[str]) -> bool:
     if isinstance(callee, ast.Attribute):
-        return callee.attr in _NAMES and scopes.dotted(callee) in _FUNCTIONS
+        return callee.attr in _NAMES and (
+            scopes.dotted(callee) in _FUNCTIONS or _is_starred(callee, scopes)
+        )
     if not isinstance(callee, ast.Name) or callee.id not in _BUILTINS | renamed:
         return False
     return scopes.resolve(callee).kind == "builtin" or scopes.dotted(callee) in _FUNCTIONS
+
+
+def _is_starred(callee: ast.Attribute, scopes: Scopes) -> bool:
+    """Whether nothing but a star can have bound the module: `from common import *`, `sys.exit()`."""
+    module = callee.value
+    if not isinstance(module, ast.Name) or f"{module.id}.{callee.attr}" not in _FUNCTIONS:
+        return False
+    return bool(scopes.stars) and scopes.resolve(module).kind == "unknown"

@@ -58,10 +58,7 @@ class CutOff:
 
 def cut_off(view: AmpView) -> Iterator[CutOff]:
     """All of them in one file."""
-    functions = dict.fromkeys(
-        site.function for site in view.module.calls if site.method in _BACKWARDS
-    )
-    for function in filter(view.is_judged, functions):
+    for function in filter(view.is_judged, _training(view)):
         roots = trained_modules(view, function)
         for limit in (_NEAR, None):
             made = _made_for(view, function, roots) if limit is None else {}
@@ -72,6 +69,17 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
         else:
             yield from _of_function(view, function, interpreter)
         yield from _of_choices(view, function, roots)
+
+
+def _training(view: AmpView) -> dict[Function, None]:
+    """The functions of a file that run a backward, and those that step and lead to one elsewhere."""
+    calls = view.module.calls
+    found = dict.fromkeys(site.function for site in calls if site.method in _BACKWARDS)
+    stepping = {site.function for site in calls if site.method == "step"} - found.keys()
+    for site in calls if stepping else ():
+        if site.function in stepping and view.may_reach("backward", site.node, site.function):
+            found[site.function] = None
+    return found
 
 
 def _of_choices(view: AmpView, function: Function, roots: list[str]) -> Iterator[CutOff]:

@@ -44,6 +44,7 @@ class PlainLoss:
     Args:
         function: holds the backward.
         results: what of the function comes from the region.
+        through: the function that hands it there; the region's own where it is the same one.
         step: the first step behind the backward, here or where `function` is called.
         stepping: the function that holds the step.
     """
@@ -51,6 +52,7 @@ class PlainLoss:
     region: Region
     function: Function
     results: Results
+    through: Function
     backward: ast.Call
     step: ast.Call
     stepping: Function
@@ -185,19 +187,21 @@ def plain_losses(callers: Callers, region: Region) -> Iterator[PlainLoss]:
     function = region.function
     is_decorator = region.opened in getattr(function.node, "decorator_list", ())
     seeds = () if is_decorator else region.parts
-    pending = [(Results(function, seeds), is_decorator, 0)]
+    pending = [(Results(function, seeds), function, is_decorator, 0)]
     while pending:
-        results, returns_all, depth = pending.pop(0)
-        yield from _plain_in(callers, region, results)
+        results, through, returns_all, depth = pending.pop(0)
+        yield from _plain_in(callers, region, results, through)
         where = results.function
         gives = returns_all or any(map(results.hold, returned(where)))
         if gives and depth < _DEPTH:
             for call, caller in callers.callers(where):
                 if call in layout_of(caller) and not without_gradients(call, caller):
-                    pending.append((Results(caller, (call,)), False, depth + 1))
+                    pending.append((Results(caller, (call,)), where, False, depth + 1))
 
 
-def _plain_in(callers: Callers, region: Region, results: Results) -> Iterator[PlainLoss]:
+def _plain_in(
+    callers: Callers, region: Region, results: Results, through: Function
+) -> Iterator[PlainLoss]:
     function = results.function
     for node in layout_of(function).nodes:
         if not isinstance(node, ast.Call) or not is_plain_backward(node):
@@ -215,7 +219,7 @@ def _plain_in(callers: Callers, region: Region, results: Results) -> Iterator[Pl
             continue
         found = _step_behind(callers, node, function)
         if found is not None:
-            yield PlainLoss(region, function, results, node, *found)
+            yield PlainLoss(region, function, results, through, node, *found)
 
 
 def _may_run(callers: Callers, node: ast.AST, function: Function) -> bool:
@@ -310,7 +314,7 @@ def may_be_scaled(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
         return True
     return plain.region.conditional and any(
         _scales_one(view, Results(caller, (call,)))
-        for call, caller in callers.callers(plain.region.function)
+        for call, caller in callers.callers(plain.through)
         if caller is not plain.function or not results.begin_at(call)
     )
 

@@ -77,14 +77,15 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.amp.roles import Role
 from amplint.amp.scaled_losses import Scaling, is_constant_tensor, scalings
-from amplint.amp.scaling import scale_words
-from amplint.code.dataflow import receiver
-from amplint.code.expressions import last_name
+from amplint.amp.scaling import scale_words, without_gradient
+from amplint.code.dataflow import bindings_of, receiver
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.expectations import NO_GRADIENT, PLAIN, breaks
 from amplint.findings import Finding, Link, Severity
 from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.rule import Rule
+from amplint.values.bindings import reaching
 from amplint.view import FileView
 
 RULE = Rule(
@@ -112,7 +113,7 @@ def check(view: FileView) -> Iterator[Finding]:
         elif not scaling.trains:
             continue
         elif isinstance(parent, ast.Expr):
-            if not is_constant_tensor(view, scaling) and not _is_apart(scaling):
+            if not (is_constant_tensor(view, scaling) or _is_apart(scaling) or _is_cut(scaling)):
                 yield _unused(view, scaling)
         elif isinstance(parent, ast.Assign):
             yield from _check_name(view, scaling, parent)
@@ -145,6 +146,17 @@ def _is_apart(scaling: Scaling) -> bool:
     ]
     inside = loop is not None and any(layout.holds(loop, node) for node in trained)
     return loop is not None and not inside and any(map(_is_scaled_backward, trained))
+
+
+def _is_cut(scaling: Scaling) -> bool:
+    """Whether the loss is computed where gradients are off: nobody can run its backward."""
+    function, loss = scaling.function, path_text(scaling.loss)
+    if without_gradient(scaling.node, function):
+        return True
+    bound = bindings_of(function).get(loss or "", [])
+    groups = reaching(bound, scaling.loss, function)
+    found = [binding for group in groups for binding in group]
+    return bool(found) and all(without_gradient(item.statement, function) for item in found)
 
 
 def _is_scaled_backward(node: ast.Call) -> bool:

@@ -20,6 +20,7 @@ PROGRAMS = (
     ("another name of the module", "import sys as system", "system.exit()", True),
     ("os", "import os", "os._exit(0)", True),
     ("abort", "import os", "os.abort()", True),
+    ("a module from a star", "from site import *", "sys.exit(1)", True),
     ("builtin", "", "exit(2)", True),
     ("the other builtin", "", "quit()", True),
     ("a function of the file", "def exit(code):\n    return code", "exit(1)", False),
