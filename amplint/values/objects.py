@@ -344,10 +344,10 @@ class Objects:
 
     def _bind(self, call: ast.Call, caller: Function, function: Function) -> Bound:
         callee = callee_of(call)
-        place = callee.value if isinstance(callee, ast.Attribute) else None
         on_object = None
-        if place is not None and function.owner is not None and callee.attr == function.name:
-            on_object = not isinstance(self.symbol(place, caller), Class)
+        is_method = function.owner is not None
+        if is_method and isinstance(callee, ast.Attribute) and callee.attr == function.name:
+            on_object = not isinstance(self.symbol(callee.value, caller), Class)
         return bind(call, function, on_object=on_object)
 
     # -- values --------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def _compare(
 ) -> Finding | None:
     ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
     theirs = _enabled(autocast.node, 0 if autocast.dotted in names.DEVICE_AUTOCASTS else 2)
-    rests = (
+    rests: tuple[Link, ...] = (
         links.participant(view, built.call, built.function, Role.SCALER, built.target),
         _float16_link(view, autocast),
     )
@@ -149,7 +149,7 @@ def _compare(
     words = {
         "scaler": view.source_of(ours),
         "autocast": view.source_of(theirs),
-        "row": autocast.node.lineno,
+        "row": str(autocast.node.lineno),
     }
     fix: Repair | None = _same_flag(view, built, autocast, ours, theirs)
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)

@@ -142,7 +142,9 @@ def check(view: FileView) -> Iterator[Finding]:
     callers = Callers(view.regions)
     reported: set[ast.Call] = set()
     for region in view.regions.chosen(view.module):
-        if region.cast.usual != {"float16"} or without_gradients(region.opened, region.function):
+        if region.cast.usual != frozenset({"float16"}):
+            continue
+        if without_gradients(region.opened, region.function):
             continue
         for plain in plain_losses(callers, region):
             scaling = _scaling(view, callers, plain)
@@ -184,7 +186,7 @@ def _condition(region: Region) -> str:
     switch, dtype = " ".join(region.cast.condition.split()), region.cast.chosen_by
     found = [f"where `{switch}`"] if switch else []
     found += [f"`{dtype}` by default"] if dtype else []
-    if not dtype and region.cast.dtypes != {"float16"}:
+    if not dtype and region.cast.dtypes != frozenset({"float16"}):
         found.append("on `cuda`")
     return f" ({', '.join(found)})" if found else ""
 
@@ -199,7 +201,7 @@ def _branches_without(view: FileView) -> Iterator[Finding]:
         for call, inside in _outside(view, region):
             if call not in reported:
                 reported.add(call)
-                words = {"call": view.source_of(call.func), "row": inside.lineno}
+                words = {"call": view.source_of(call.func), "row": str(inside.lineno)}
                 path = (view.step(inside, view.module, "here it runs under autocast"),)
                 damage = Link("damage", Standing.HARMLESS, words["call"], "runs in float32")
                 message = ONE_BRANCH.format_map(words)

@@ -8,7 +8,7 @@ import functools
 import itertools
 import re
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -293,7 +293,8 @@ def _parts_of(holder: Any) -> Iterable[Any]:
         yield from dict.values(holder)
     elif isinstance(holder, PLAIN_CONTAINERS):
         base = next(kind for kind in PLAIN_CONTAINERS if isinstance(holder, kind))
-        yield from base.__iter__(holder)
+        every: Callable[[Any], Iterator[Any]] = base.__iter__
+        yield from every(holder)
     kind = holder if isinstance(holder, type) else type(holder)
     if _is_users(kind):
         yield from (part for part in vars(kind).values() if isinstance(part, types.FunctionType))

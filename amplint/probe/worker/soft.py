@@ -282,7 +282,7 @@ class SoftTensor(torch.Tensor):
         return DIMENSIONS
 
     @property
-    def size(self) -> Any:  # type: ignore[override]
+    def size(self) -> Any:
         """A method of tensors, a tuple of images: this is both."""
         return SIZE
 

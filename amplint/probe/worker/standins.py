@@ -473,7 +473,8 @@ class StandIn:
             return str(value)
         if current().decisions.is_declared(get(self, "_path")):
             return str(self._amp_bind("string"))
-        return get(self, "_path")
+        path: str = get(self, "_path")
+        return path
 
     __repr__ = __str__
 
