@@ -93,7 +93,9 @@ def _settings_of(path: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for body in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
+    bodies: list[ast.Module | ast.ClassDef] = [tree]
+    bodies += (node for node in tree.body if isinstance(node, ast.ClassDef))
+    for body in bodies:
         settings = dict(filter(None, map(_assignment, body.body)))
         if len(settings) >= _SETTINGS:
             yield f"{path}:{getattr(body, 'name', '')}", settings

@@ -282,7 +282,7 @@ class PreparedOptimizer(Optimizer):
         return getattr(self.optimizer, name)
 
     @property
-    def param_groups(self) -> Any:  # type: ignore[override]
+    def param_groups(self) -> Any:
         """Those of the optimizer."""
         return self.optimizer.param_groups
 
