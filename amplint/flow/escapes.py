@@ -16,7 +16,7 @@ from amplint.code.module import Class, Function, Module
 from amplint.flow.call import Call
 from amplint.flow.carriers import ASKS, decorating
 from amplint.flow.conditions import is_under
-from amplint.flow.events import scalers_in
+from amplint.flow.identity import scalers_in
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import KEEPER, Value, kind_of

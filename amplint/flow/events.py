@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from amplint.code.module import Function
+from amplint.flow.identity import has_plain_twin, holds, may_be_one, scalers_in, spoken
 from amplint.flow.state import EVERY, State
-from amplint.flow.values import NONE
 from amplint.protocol import Event, Gradient, Pair, Stage, advance
 from amplint.protocol.states import ABSENT
 from amplint.protocol.table import APPLIED, DEFECTIVE, find_row
@@ -320,7 +320,7 @@ class Transitions:
             other = key[2]
             if stage is not Stage.UNSCALED or key[1] != site.scaler or other == site.optimizer:
                 continue
-            if _holds(state, other, site.optimizer) or _holds(state, site.optimizer, other):
+            if holds(state, other, site.optimizer) or holds(state, site.optimizer, other):
                 return True
         return False
 
@@ -415,7 +415,7 @@ class Transitions:
         self._started(state)
         scaler, stage = self._stage_of_any(state, site.optimizer)
         slug = self._optimizer_step_violation(gradient, stage)
-        if slug and any(_has_plain_twin(other, state) for other in scalers):
+        if slug and any(has_plain_twin(other, state) for other in scalers):
             slug = None  # which of the two the gradients belong to, nobody knows
         if slug:
             named = replace(site, scaler=scaler or site.scaler)
@@ -524,7 +524,7 @@ class Transitions:
         words = {"loop": "yes"} if carried else {}
         _, scalers = self.tag(state, site.optimizer)
         if slug == "foreign-scaler":
-            words["scalers"] = ", ".join(sorted(map(_spoken, scalers)))
+            words["scalers"] = ", ".join(sorted(map(spoken, scalers)))
             for other in scalers:
                 state.typestate.pop(("checked", other), None)
         self.report(slug, site, state, words)
@@ -547,62 +547,6 @@ def _broken_anyway(event: Event, stage: Stage) -> str | None:
     """The slug of what an event breaks in a stage, whatever the gradients hold."""
     violation = advance(Pair(stage, None, checked=True), event).violation
     return violation.slug if violation else None
-
-
-def _holds(state: State, outer: str, inner: str) -> bool:
-    """Whether the object `outer` keeps the optimizer `inner` in one of its attributes."""
-    if inner.startswith(f"{outer}.") and "." not in inner[len(outer) + 1 :]:
-        return True
-    return any(
-        place.startswith(f"{outer}.") and value is not None and value[1:2] == (inner,)
-        for place, value in state.values.items()
-    )
-
-
-def may_be_one(one: str, other: str, state: State) -> bool:
-    """Whether two scalers of different names may be one object.
-
-    Certainly not if both were built on the path, or if they are two names of one scope, two
-    attributes of one object, two constant keys of one container.
-    """
-    if one == other or all(state.values.get(each) == ("scaler", each) for each in (one, other)):
-        return False
-    home, part = _split(one)
-    other_home, other_part = _split(other)
-    return home != other_home or "*" in part + other_part
-
-
-def _has_plain_twin(scaler: str, state: State) -> bool:
-    """Whether another object of the class that has a scaler works without one."""
-    owner, built, rest = scaler.partition("@")
-    attribute = rest.partition(".")[2]
-    return bool(built) and any(
-        value == NONE
-        and place != scaler
-        and place.startswith(f"{owner}@")
-        and place.partition("@")[2].partition(".")[2] == attribute
-        for place, value in state.values.items()
-    )
-
-
-def _split(location: str) -> tuple[str, str]:
-    """What holds a location, and its last name or key: "f:run" and "scaler" of "f:run.scaler"."""
-    start = max(map(location.rfind, ".[:"))
-    return location[:start], location[start:]
-
-
-def _spoken(location: str) -> str:
-    """A location as a reader would say it: "Step.scaler" of "parts.Step@12+4.scaler"."""
-    text = location.rpartition(":")[2]
-    owner, built, part = text.partition("@")
-    return owner.rpartition(".")[2] + part.lstrip("+0123456789") if built else text
-
-
-def scalers_in(state: State) -> set[str]:
-    """Every scaler that took part in an event of the path."""
-    found = {key[1] for key in state.typestate if key[0] in ("stage", "checked")}
-    found.update(*(tag[1] for key, tag in state.typestate.items() if key[0] == "gradient"))
-    return found - {EVERY}
 
 
 def _stages(state: State) -> list[tuple[tuple, tuple[Stage | None, bool]]]:

@@ -322,8 +322,7 @@ class Interpreter(Assignments):
         for state in ends:
             last = self.loops.is_last(node, state, frame)
             if last is not True:
-                following = state.copy()
-                again.append(self._entered(node, following, frame, self.loops.advance))
+                again.append(self._entered(node, state.copy(), frame, self.loops.advance))
             if last is not False:
                 done.append(state)
         return again, done
