@@ -482,8 +482,10 @@ ROUNDS = (
     ("raises in its first round only", "arrive()\n        turn or print(base_rate)", ""),
     (
         "raises where it is expected",
-        "arrive()\n        try:\n            print(base_rate)\n        except NameError:\n"
-        "            pass",
+        (
+            "arrive()\n        try:\n            print(base_rate)\n        except NameError:\n"
+            "            pass"
+        ),
         "",
     ),
 )
