@@ -236,7 +236,7 @@ class Objects:
     # -- calls ---------------------------------------------------------------------------------
 
     def calls_of(self, function: Function) -> list[CallSite]:
-        """Calls of a function in its own file and in those that import it."""
+        """Calls of a function in its own file, in those that import it, and in its bases' files."""
         known = self._calls.get(function)
         if known is None:
             self._calls[function] = []  # recursion through a parameter's class ends here
@@ -250,6 +250,8 @@ class Objects:
             heirs = self.subclasses(function.owner)
             names |= {item.name for item in (function.owner, *heirs)}
             modules += [item.module for item in heirs]
+        elif function.owner is not None:  # the loop of a base class calls what completes it
+            modules += [item.module for item in self.ancestry(function.owner)]
         for module in dict.fromkeys(modules):
             for site in module.calls:
                 if site.method not in names:
