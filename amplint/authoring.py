@@ -170,8 +170,9 @@ def _matches(view: FileView, rule: Rule, patterns: Iterable[Pattern]) -> Iterato
             told.add(place)
             words = {**saved.words, **found.words}
             message, help = pattern.message.format_map(words), pattern.help.format_map(words)
-            rests = {"path": found.path, "links": found.links, "fix": saved.fix}
-            yield view.finding(rule, place, message, help, **rests)
+            yield view.finding(
+                rule, place, message, help, path=found.path, links=found.links, fix=saved.fix
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +221,9 @@ def _misuses(view: FileView, rule: Rule, order: Order) -> Iterator[Finding]:
             if misuse.violation is not None and misuse.violation.slug == order.violation:
                 words = {"scaler": misuse.scaler or "scaler"}
                 message, help = order.message.format_map(words), order.help.format_map(words)
-                rests = {"path": misuse.path, "links": misuse.links}
-                yield view.finding(rule, misuse.node, message, help, **rests)
+                yield view.finding(
+                    rule, misuse.node, message, help, path=misuse.path, links=misuse.links
+                )
         return
     for last in scaler_calls(view, order.methods[-1]):
         if _follows(view, order, last.node):

@@ -212,7 +212,8 @@ class Cache:
                 root, *rest = words
                 stamp = result.lookups[lookups.FILES, root]
                 if isinstance(stamp, str) and stamp:
-                    found.setdefault((root, stamp), {})[(kind, *rest)] = paths
+                    search = (kind, *rest)
+                    found.setdefault((root, stamp), {})[search] = paths
         for (root, stamp), searches in found.items():
             known = index.searches_below(root, self.indexes)
             if known.files.stamp == stamp:
@@ -388,7 +389,8 @@ def _dumped(value: object) -> bytes:
 
 def _plain(value: object) -> str:
     if isinstance(value, (Severity, Standing)):
-        return value.value
+        word: str = value.value
+        return word
     if isinstance(value, Event):
         return value.name
     raise TypeError(f"no JSON value: {value!r}")

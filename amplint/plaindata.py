@@ -57,7 +57,8 @@ def from_toml(text: str) -> dict[str, Any]:
             value that is.
     """
     try:
-        return _toml().loads(text)
+        table: dict[str, Any] = _toml().loads(text)
+        return table
     except (ValueError, RecursionError) as error:
         raise NoData(_words(error) + _place_in(text, error)) from error
 
@@ -67,7 +68,8 @@ def _toml() -> ModuleType:
         import tomllib
     else:
         import tomli as tomllib
-    return tomllib
+    module: ModuleType = tomllib
+    return module
 
 
 def _place_in(text: str, error: Exception) -> str:
@@ -131,7 +133,7 @@ def from_yaml(text: str) -> Any:
     Raises:
         NoData: it is no YAML, or more data than anybody writes.
     """
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:

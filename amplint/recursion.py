@@ -57,4 +57,5 @@ def with_frames_at_hand(function: Callable[[], T]) -> T:
         return function()
 
     code = call.__code__.replace(co_stacksize=_WORDS)
-    return FunctionType(code, globals(), closure=call.__closure__)()
+    with_room: Callable[[], T] = FunctionType(code, globals(), closure=call.__closure__)
+    return with_room()

@@ -259,7 +259,8 @@ class InPlaceView(FileView):
         place = self._written_in(node)
         if place is None or place.module is self._here:
             return None
-        return FileView(place.module, self._view.project), place.node.lineno
+        row: int = place.node.lineno  # type: ignore[attr-defined]  # of a finding: it has a row
+        return FileView(place.module, self._view.project), row
 
     def _way_to(self, node: ast.AST) -> Iterator[PathStep]:
         """From the function of the file to what was written into it."""
@@ -274,16 +275,26 @@ class InPlaceView(FileView):
             words = f"`{self._view.source_of(place.node)}`"
             yield self._view.step(place.node, place.module, words)
 
-    def finding(self, rule: Rule, node: ast.AST, *args: object, **words: object) -> Finding:
+    def finding(
+        self,
+        rule: Rule,
+        node: ast.AST,
+        message: str,
+        help: str,
+        *,
+        path: tuple[PathStep, ...] = (),
+        fix: Repair | None = None,
+        links: Iterable[Link] = (),
+    ) -> Finding:
         """As in any file; which of them are told is decided where both forms are known."""
-        words["path"] = (*self._way_to(node), *words.get("path", ()))
-        found = super().finding(rule, node, *args, **words)
+        whole = (*self._way_to(node), *path)
+        found = super().finding(rule, node, message, help, path=whole, fix=fix, links=links)
         self.nodes[found] = node
         return found
 
     def _written_in(self, node: ast.AST) -> Place | None:
         known = self._changed.places.get(node)
-        if known is None and hasattr(node, "lineno"):
+        if known is None and hasattr(node, "lineno") and hasattr(node, "col_offset"):
             known = self._changed.by_position.get((node.lineno, node.col_offset))
         return known
 

@@ -30,7 +30,8 @@ ORDER = (
     ("amp",),
     ("rule", "config"),
     ("selection", "source.discovery"),
-    ("regions", "gradflow", "flow"),
+    ("gradflow",),
+    ("regions", "flow"),
     ("fixing.verbs", "fixing.arguments", "fixing.transformer", "fixing.codemods"),
     ("view",),
     (

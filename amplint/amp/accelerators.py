@@ -95,7 +95,7 @@ def path_of(view: AmpView, setting: Setting, value: Value) -> tuple[PathStep, ..
     return tuple(dict.fromkeys(view.step(item.node, item.module, item.words) for item in steps))
 
 
-def set_to(value: Value, given: ast.expr, compared: ast.cmpop, content: object) -> Link:
+def set_to(value: Value, given: ast.expr, compared: ast.cmpop, content: str | int) -> Link:
     """That a setting is what a finding says: by a test in sight, or by what an option is."""
     test: ast.expr = given
     if value.origin.conditions:

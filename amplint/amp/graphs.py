@@ -178,7 +178,8 @@ class Graphs:
         if isinstance(target, ast.Attribute):
             held = self._value(target.value, scene)
             if isinstance(held, Object) and held.place:
-                scene.values[(*held.place, target.attr)] = value
+                place = (*held.place, target.attr)
+                scene.values[place] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
             for item, part in zip(target.elts, _unpacked(value, len(target.elts))):
                 self._store(item, part, scene)
@@ -385,7 +386,9 @@ class Graphs:
     ) -> Value:
         step = Call(call, scene.function)
         active = {item.function for item in scene.trace} | {scene.function}
-        stored = {key: value for key, value in scene.values.items() if isinstance(key, tuple)}
+        stored: dict[Key, Value] = {
+            key: value for key, value in scene.values.items() if isinstance(key, tuple)
+        }
         if len(scene.trace) >= _DEPTH or function in active or _is_generator(function):
             scene.values.update(dict.fromkeys(stored))
             return None
@@ -413,7 +416,12 @@ class Graphs:
         return value
 
     def _outside(
-        self, call: ast.Call, receiver: Value, given: list[Value], passed: frozenset, scene: _Scene
+        self,
+        call: ast.Call,
+        receiver: Value,
+        given: list[Value],
+        passed: frozenset[Node],
+        scene: _Scene,
     ) -> Value:
         """A call of torch, of a tensor's method, or of something unknown."""
         name = last_name(call.func)

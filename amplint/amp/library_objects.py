@@ -14,13 +14,11 @@ from amplint.values.objects import Objects
 def library_class_of(
     expression: ast.expr, function: Function, objects: Objects
 ) -> LibraryClass | None:
-    """The library's class of an object: by its constructor, else by its usual name.
+    """The library's class of an object: by its constructor, in whatever file, else by its usual name.
 
     A name alone counts only in a file that imports the library.
     """
-    found = objects.bindings(expression, function) or []
-    rows = [_constructed(item.value, item.function.module) for item in found if item.value]
-    known = next((row for row in rows if row is not None), None)
+    known = constructed_class(expression, function, objects)
     if known is not None:
         return known
     name = last_name(expression)
@@ -30,6 +28,20 @@ def library_class_of(
         if imports_library(function.module, row):
             return row
     return None
+
+
+def constructed_class(
+    expression: ast.expr, function: Function, objects: Objects
+) -> LibraryClass | None:
+    """The library's class whose constructor makes an object, here or in a function that passes it on."""
+    bound = objects.bindings(expression, function) or ()
+    made = [(item.value, item.function) for item in bound if item.value is not None]
+    made += [
+        (item.expression, item.function)
+        for item in (() if made else objects.origins.of(expression, function).origins)
+    ]
+    rows = (_constructed(value, where.module) for value, where in made)
+    return next((row for row in rows if row is not None), None)
 
 
 def _constructed(value: ast.expr, module: Module) -> LibraryClass | None:

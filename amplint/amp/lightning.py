@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from amplint.amp.libraries import class_row
 from amplint.amp.view import AmpView
@@ -14,6 +15,8 @@ MODULE = "lightning.pytorch.LightningModule"
 TRAINER = "lightning.pytorch.Trainer"
 #: With these a Trainer scales losses, on CUDA.
 _SCALED = (16, "16", "16-mixed")
+#: Arguments of a Trainer that bring a precision of their own, and those that are not in sight.
+_OTHER_PRECISION = frozenset(("plugins", "amp_backend", "amp_level", None))
 
 
 def is_lightning_module(view: AmpView, owner: Class) -> bool:
@@ -32,32 +35,76 @@ def scaling_trainer(view: AmpView, owner: Class) -> tuple[CallSite, Value] | Non
 
 
 def _scaling_trainers(view: AmpView, owner: Class) -> list[tuple[CallSite, Value]]:
+    return [(site, value) for site in _trainers(view, owner) for value in _precisions(view, site)]
+
+
+def _trainers(view: AmpView, owner: Class) -> list[CallSite]:
+    """The Trainers that may run a Lightning module."""
     constructor = owner.methods.get("__init__")
     modules: list[Module] = [owner.module]
     if constructor is not None:
         modules += view.project.users(constructor)
     return [
-        (site, value)
+        site
         for module in dict.fromkeys(modules)
         for site in module.calls
         if (row := class_row(site.dotted)) is not None and row.name == TRAINER
         if _may_run(view, site, owner)
-        for value in _precisions(view, site)
     ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainTrainer:
+    """A Trainer that scales no loss.
+
+    Args:
+        site: its constructor call.
+        fits: whether it is seen to fit the module in question.
+    """
+
+    site: CallSite
+    fits: bool
+
+
+def plain_trainer(view: AmpView, owner: Class) -> PlainTrainer | None:
+    """A Trainer that runs a Lightning module, where none in sight scales its losses."""
+    sites = _trainers(view, owner)
+    if not all(_is_plain(view, site) for site in sites):
+        return None
+    found = (PlainTrainer(site, any(_fitted(view, site, owner))) for site in sites)
+    return max(found, key=lambda item: item.fits, default=None)
+
+
+def _is_plain(view: AmpView, trainer: CallSite) -> bool:
+    """Whether a Trainer surely has no scaler: a precision of 32 bits, bfloat16, or none at all."""
+    given = {word.arg: word.value for word in trainer.node.keywords}
+    if trainer.node.args or not given.keys().isdisjoint(_OTHER_PRECISION):
+        return False
+    if "precision" not in given:
+        return True
+    possible = view.values.of(given["precision"], trainer.function)
+    return possible.always(lambda content: content not in _SCALED)
 
 
 def _may_run(view: AmpView, trainer: CallSite, owner: Class) -> bool:
     """Whether a Trainer may fit a module of a class: not where it is seen to fit only others."""
-    fitted = [
-        view.objects.class_of(site.node.args[0], site.function)
-        for site in trainer.function.module.calls
-        if site.method == "fit" and site.node.args and isinstance(site.node.func, ast.Attribute)
-        if _comes_from(view, site.node.func.value, site, trainer)
-    ]
-    return not fitted or any(
-        one is None or owner in view.objects.ancestry(one) or one in view.objects.ancestry(owner)
-        for one in fitted
-    )
+    fitted = list(_fitted(view, trainer, owner))
+    return not fitted or any(one is not False for one in fitted)
+
+
+def _fitted(view: AmpView, trainer: CallSite, owner: Class) -> Iterator[bool | None]:
+    """Of each module that a Trainer fits whether it is of a class; None where nobody knows."""
+    for site in trainer.function.module.calls:
+        if site.method != "fit" or not site.node.args:
+            continue
+        callee = site.node.func
+        if isinstance(callee, ast.Attribute) and _comes_from(view, callee.value, site, trainer):
+            one = view.objects.class_of(site.node.args[0], site.function)
+            yield None if one is None else _are_kin(view, one, owner)
+
+
+def _are_kin(view: AmpView, one: Class, other: Class) -> bool:
+    return other in view.objects.ancestry(one) or one in view.objects.ancestry(other)
 
 
 def _comes_from(view: AmpView, receiver: ast.expr, site: CallSite, trainer: CallSite) -> bool:

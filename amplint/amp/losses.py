@@ -33,6 +33,20 @@ CUTS = frozenset(
     )
     + ("zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones")
 )
+#: Of them, those that cut whatever they are used for.
+_TAKES_OUT = frozenset(
+    (
+        "detach",
+        "detach_",
+        "data",
+        "item",
+        "numpy",
+        "no_grad",
+        "inference_mode",
+        "tensor",
+        "as_tensor",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +109,7 @@ def _outputs_of(view: AmpView, layout: Layout, name: str, depth: int) -> frozens
     found: set[str] = set()
     for node in layout.inside(value):
         path = path_text(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
-        if path is None or not _is_whole(layout, node):
+        if path is None or not _is_whole(layout, node) or _is_cut_inside(view, layout, node):
             continue
         if _is_output(view, layout, path.partition(".")[0]):
             found.add(path)
@@ -113,6 +127,26 @@ def _is_whole(layout: Layout, node: ast.AST) -> bool:
         call = layout.parents[parent]
         return isinstance(call, ast.Call) and call.func is parent
     return not isinstance(parent, ast.Subscript)
+
+
+def _is_cut_inside(view: AmpView, layout: Layout, node: ast.AST) -> bool:
+    """Whether a function of the project that gets a value may take it out of the graph."""
+    inner = node
+    while not isinstance(inner, ast.stmt):
+        outer = layout.parents[inner]
+        if isinstance(outer, ast.Call) and inner is not outer.func:
+            callee = view.objects.callee(outer, layout.function)
+            if callee is not None and callee.once(_takes_out):
+                return True
+        inner = outer
+    return False
+
+
+def _takes_out(function: Function) -> bool:
+    """Whether something in a function, or a decorator of it, cuts a graph."""
+    decorators = getattr(function.node, "decorator_list", ())
+    nodes = (*function.nodes, *(part for item in decorators for part in walk(item)))
+    return any(getattr(node, "attr", getattr(node, "id", "")) in _TAKES_OUT for node in nodes)
 
 
 def _is_cut(layout: Layout, value: ast.expr) -> bool:

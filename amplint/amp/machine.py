@@ -44,7 +44,10 @@ def needs_cuda(function: Function, place: ast.AST | None = None) -> bool:
     """
     layout = layout_of(function)
     return any(
-        all(place in layout and layout.holds(loop, place) for loop in layout.loops(call))
+        all(
+            place is not None and place in layout and layout.holds(loop, place)
+            for loop in layout.loops(call)
+        )
         for call in function.once(_calls_that_need)
     )
 

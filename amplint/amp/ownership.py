@@ -266,6 +266,8 @@ def _inside(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
         for key, value in zip(node.keys, node.values):
             if constant_of(key) == "params":
                 yield value, False
+    elif isinstance(node, ast.Call) and last_name(node.func) == "dict":
+        yield from ((item.value, False) for item in node.keywords if item.arg == "params")
     elif isinstance(node, ast.BinOp):
         yield node.left, False
         yield node.right, False

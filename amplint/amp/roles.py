@@ -410,9 +410,9 @@ def _bindings(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
             written = written_by_name(node)
             if written is not None:
                 yield written
-    for item in parameters(function).values():
-        if item.annotation is not None and item.kind not in (Kind.REST, Kind.WORDS):
-            yield ast.Name(item.name, ast.Store()), item.annotation
+    for taken in parameters(function).values():
+        if taken.annotation is not None and taken.kind not in (Kind.REST, Kind.WORDS):
+            yield ast.Name(taken.name, ast.Store()), taken.annotation
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -193,8 +193,11 @@ def _whole(part: ast.expr | None) -> str | None:
     return path_text(part.value) if isinstance(part, (ast.Subscript, ast.Attribute)) else None
 
 
-def _key(part: ast.Subscript | ast.Attribute) -> Key:
-    key = constant_of(part.slice) if isinstance(part, ast.Subscript) else part.attr
+def _key(part: ast.expr | None) -> Key:
+    """Which attribute or entry it is; "" where nobody knows."""
+    if isinstance(part, ast.Attribute):
+        return part.attr
+    key = constant_of(part.slice) if isinstance(part, ast.Subscript) else None
     return key if isinstance(key, (int, str)) else ""
 
 
@@ -207,7 +210,9 @@ def _part(view: AmpView, value: ast.expr, key: Key, function: Function) -> ast.e
     if isinstance(value, ast.Dict):
         known = zip(value.keys, value.values)
         return next((part for name, part in known if constant_of(name) == key), None)
-    owner = view.objects.symbol(value.func, function) if isinstance(value, ast.Call) else None
+    if not isinstance(value, ast.Call) or not isinstance(key, str):
+        return None
+    owner = view.objects.symbol(value.func, function)
     if not isinstance(owner, Class) or not is_record(owner):
         return None
     return fill(record_parameters(view.objects.ancestry(owner)), passed(value)).given.get(key)

@@ -41,9 +41,10 @@ def _switches(module: Module) -> frozenset[str]:
     roles, found = roles_of(module), set[str]()
     for site in module.calls:
         callee = site.node.func
-        scales = site.method == "scale" and isinstance(callee, ast.Attribute)
         if site.dotted not in _ENABLED and not (
-            scales and roles.is_scaler(callee.value, site.function)
+            isinstance(callee, ast.Attribute)
+            and site.method == "scale"
+            and roles.is_scaler(callee.value, site.function)
         ):
             continue
         tests = [item.test for item in conditions_at(site.node, site.function)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _STDIN = "-"
 
 
-def _list_option(name: str, metavar: str, help_text: str) -> Any:
+def _list_option(
+    name: str, metavar: str, help_text: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(name, metavar=metavar, multiple=True, help=help_text)
 
 
@@ -96,7 +98,7 @@ def _list_option(name: str, metavar: str, help_text: str) -> Any:
 @click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell on stderr what was read.")
 @click.pass_context
-def check(ctx: click.Context, paths: tuple[str, ...], **options: Any) -> None:
+def check(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """Check files and folders (default: the working directory; `-` for stdin).
 
     Exit status: 0 clean; 1 findings; 2 wrong usage or configuration, or a file that could

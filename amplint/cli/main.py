@@ -43,7 +43,7 @@ class Terminated(KeyboardInterrupt):
 class _Cli(click.Group):
     """A group that prints errors as `error:` and `hint:` lines and never a traceback."""
 
-    def main(  # type: ignore[override]
+    def main(
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,

@@ -145,6 +145,7 @@ def _limits(options: dict[str, Any]) -> Limits:
 @click.pass_context
 def probe(
     ctx: click.Context,
+    /,
     target: str | None,
     command: str | None,
     steps: int,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 
-def read_by_name(node: ast.expr) -> tuple[ast.expr, str] | None:
+def read_by_name(node: ast.AST) -> tuple[ast.expr, str] | None:
     """Object and attribute of a `getattr` call, with or without a default; else None.
 
     What an f-string fills in becomes `*`, and so does a name that is not known.

@@ -208,8 +208,8 @@ def _find_changes(function: Function) -> dict[str, bool]:
     if owner is not None:
         fields = module.once(_fields_changed)
         for item in (*ancestry_in_file(owner), *subclasses_in(module, owner)):
-            others = fields.get(item, {}).items()
-            found.update((field, True) for field, changing in others if changing - {function})
+            changed = fields.get(item, {}).items()
+            found.update((field, True) for field, changing in changed if changing - {function})
     found.pop("self", None)
     return found
 

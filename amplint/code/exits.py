@@ -35,7 +35,9 @@ def write_exits_as_raises(tree: ast.Module, source: str, scopes: Scopes) -> None
     for node in walk(tree):
         for name in _BLOCKS:
             block = getattr(node, name, None)
-            for index, statement in enumerate(block if isinstance(block, list) else ()):
+            if not isinstance(block, list):
+                continue
+            for index, statement in enumerate(block):
                 call = statement.value if isinstance(statement, ast.Expr) else None
                 if isinstance(call, ast.Call) and _ends_program(call.func, scopes, renamed):
                     raised = ast.Raise(exc=call, cause=None)

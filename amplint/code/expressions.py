@@ -23,8 +23,9 @@ def last_name(expression: ast.expr) -> str:
 
 def binder_of(callee: ast.expr) -> ast.Call | None:
     """The callee `partial(f, x)` of `partial(f, x)(y)`, called on the spot; None for others."""
-    is_call = isinstance(callee, ast.Call) and callee.args and last_name(callee.func) == "partial"
-    return callee if is_call and not isinstance(callee.args[0], ast.Starred) else None
+    if not isinstance(callee, ast.Call) or not callee.args or last_name(callee.func) != "partial":
+        return None
+    return None if isinstance(callee.args[0], ast.Starred) else callee
 
 
 def callee_of(call: ast.Call) -> ast.expr:
@@ -35,7 +36,7 @@ def callee_of(call: ast.Call) -> ast.expr:
     return callee
 
 
-def path_text(expression: ast.expr) -> str | None:
+def path_text(expression: ast.AST) -> str | None:
     """Canonical text of a name, attribute or subscript chain; None for anything else.
 
     Constant subscripts are kept (`scalers['G']`), all others become `[*]`.

@@ -13,6 +13,7 @@ from amplint.code.module import Function
 from amplint.code.tree import LEAVES, MARKS, TRIES
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 #: Nodes that a layout does not look into.
@@ -227,8 +228,8 @@ class Layout:
         found: list[ast.expr] = []
         inner = node
         for outer in self.ancestors(node):
-            branches = isinstance(outer, (ast.If, ast.IfExp))
-            if (branches or isinstance(outer, ast.While)) and inner is not outer.test:
+            if isinstance(outer, (ast.If, ast.IfExp, ast.While)) and inner is not outer.test:
+                branches = not isinstance(outer, ast.While)
                 found += [] if branches and isinstance(outer.test, ast.Constant) else [outer.test]
             inner = outer
         return found

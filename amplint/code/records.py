@@ -83,7 +83,8 @@ def _typed_fields(fields: ast.expr) -> list[str]:
     """The names in `[("model", nn.Module), ("scaler", GradScaler)]`."""
     pairs = fields.elts if isinstance(fields, (ast.List, ast.Tuple)) else []
     names = [item.elts[0] for item in pairs if isinstance(item, ast.Tuple) and item.elts]
-    return [item.value for item in names if isinstance(item, ast.Constant)]
+    values = [item.value for item in names if isinstance(item, ast.Constant)]
+    return [value for value in values if isinstance(value, str)]
 
 
 def keeps_values(owner: Class) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from amplint.code.arguments import Bound, Kind, parameters
 from amplint.code.module import Function
@@ -31,7 +31,9 @@ _BOUND_TO_THEIR_FUNCTION = (
 #: Builtins that ask which function they stand in.
 _ASK_WHERE = frozenset(("super", "__class__", "locals", "vars", "eval", "exec"))
 #: Fields of a statement that hold statements.
-BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+BLOCKS = ("body", "orelse", "finalbody")
+#: Fields of a statement that hold parts which hold statements.
+BRANCHES = ("handlers", "cases")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +108,8 @@ def bound_by(statements: Iterable[ast.stmt]) -> set[str]:
         for node in nodes
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
     }
-    return names | {node.name for node in nodes if isinstance(node, ast.ExceptHandler)} - {None}
+    caught = (node.name for node in nodes if isinstance(node, ast.ExceptHandler))
+    return names | {name for name in caught if name is not None}
 
 
 def bound_inside(statements: Iterable[ast.stmt]) -> set[str]:
@@ -316,7 +319,7 @@ class _Writer:
 
     def _statement(self, statement: ast.stmt, last: bool) -> ast.stmt:
         inner = last and isinstance(statement, (ast.If, ast.With))
-        fields = {}
+        fields: dict[str, Any] = {}
         for name in statement._fields:
             value = getattr(statement, name, None)
             if name in BLOCKS and isinstance(value, list):
@@ -327,10 +330,14 @@ class _Writer:
                 fields[name] = self._part(value)
         return self._made(type(statement)(**fields), statement)
 
-    def _branch(self, items: list[ast.AST], last: bool) -> list[ast.AST]:
-        if items and not isinstance(items[0], ast.stmt):
-            return [self._part(item) for item in items]
-        return self.block(items, last=last) or ([self._made(ast.Pass(), items[0])] if items else [])
+    def _branch(self, items: list[ast.stmt], last: bool) -> list[ast.stmt]:
+        return self.block(items, last=last) or [self._made(ast.Pass(), item) for item in items[:1]]
+
+    @overload
+    def _part(self, value: ast.expr) -> ast.expr: ...
+
+    @overload
+    def _part(self, value: object) -> object: ...
 
     def _part(self, value: object) -> object:
         """An expression or another part of a statement, with what stands for its names."""

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -137,7 +137,7 @@ class Texts:
         kind, *words = search
         if kind == "mentioning":
             return self.holding(words)
-        searches = {
+        searches: dict[str, Callable[..., list[str]]] = {
             "importing": self.importing,
             "deriving": self.deriving,
             "storing": self.storing,

@@ -221,7 +221,7 @@ def _merged(regions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _first_row(statement: ast.stmt) -> int:
-    decorators = getattr(statement, "decorator_list", ())
+    decorators: Iterable[ast.expr] = getattr(statement, "decorator_list", ())
     return min([statement.lineno, *(item.lineno for item in decorators)])
 
 

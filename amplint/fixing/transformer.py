@@ -81,7 +81,8 @@ class Plan(cst.CSTTransformer):
             CannotFix: LibCST has no such node there.
         """
         nodes, plan = _by_place(tree), cls()
-        lines = {_key(line): line for line in m.findall(tree, m.SimpleStatementLine())}
+        every = m.findall(tree, m.SimpleStatementLine())
+        lines = {_key(line): cst.ensure_type(line, cst.SimpleStatementLine) for line in every}
 
         def found(node: ast.AST) -> Any:
             start, end = place(node)
@@ -219,9 +220,7 @@ def _written(node: Any, code: str) -> Any:
         return parse_template_expression(code.replace("{}", "{node}"), node=node)
     if has_comment(node):
         raise CannotFix
-    return cst.ensure_type(cst.parse_expression(code), cst.BaseExpression).with_changes(
-        lpar=node.lpar, rpar=node.rpar
-    )
+    return cst.parse_expression(code).with_changes(lpar=node.lpar, rpar=node.rpar)
 
 
 def _renamed(verb: Rename, node: Any) -> Any:

@@ -135,9 +135,9 @@ class _Place:
             return f"{header}\n    {code}" if is_again and not one.orelse else None
         tests: list[str] = []
         for node in [*self.layout.ancestors(self.step)]:
-            plain = isinstance(node, ast.If) and all(
-                isinstance(each, PLAIN) for each in ast.walk(node.test)
-            )
+            if not isinstance(node, ast.If):
+                return None
+            plain = all(isinstance(each, PLAIN) for each in ast.walk(node.test))
             if not plain or not any(self.layout.holds(each, self.step) for each in node.body):
                 return None
             tests.append(ast.unparse(node.test))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from amplint.amp.switches import is_switch
 from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, enclosing_class
 from amplint.flow.call import given_to
@@ -73,7 +73,7 @@ def unproved(
     """
     if ("flag", "after") in state.typestate and (counts := _counted_apart(steps)):
         return counts
-    if computed := _computed_counts(steps):
+    if computed := _computed_counts(steps) or _told_by_elements(steps):
         return computed
     question = _Absence(program, reader, state)
     tests: dict[str, Condition] = {}
@@ -131,6 +131,41 @@ def _computed_counts(steps: list[Step]) -> tuple[str, ...]:
         for count in _counts_in(test) if kind == "assume" else ():
             asked.setdefault(count, {})[_text(test)] = None
     return next((tuple(tests) for tests in asked.values() if len(tests) > 1), ())
+
+
+def _told_by_elements(steps: list[Step]) -> tuple[str, ...]:
+    """The tests of a path that ask two things of what a loop goes over: `if part.first`, `if part.last`.
+
+    What the data says here and there, in one round or in two, goes together as its maker wants it.
+    """
+    asked = (step for step in steps if step[0] == "assume")
+    found = dict.fromkeys(
+        _text(test) for _, test, function, _ in asked if _asks_an_element(test, function)
+    )
+    return tuple(found) if len(found) > 1 else ()
+
+
+def _asks_an_element(test: ast.expr, function: Function) -> bool:
+    """Whether a test is what an element of a loop holds, by itself; its number is counted by others."""
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    root = test
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    if not isinstance(root, ast.Name) or test not in layout_of(function):
+        return False
+    loops = (loop for loop in layout_of(function).loops(test) if isinstance(loop, ast.For))
+    return any(root.id in _given_names(loop) for loop in loops)
+
+
+def _given_names(loop: ast.For) -> set[str]:
+    """The names that a loop fills, without the number that `enumerate` or `range` gives."""
+    target = loop.target
+    name = last_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
+    if name == "range":
+        return set()
+    parts = target.elts[1:] if name == "enumerate" and isinstance(target, ast.Tuple) else [target]
+    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
 def _counts_in(test: ast.expr) -> Iterator[str]:

@@ -20,6 +20,10 @@ class BudgetExceeded(Exception):
     """What was begun is too large to be followed to its end."""
 
 
+class BesideBudgetExceeded(Exception):
+    """The functions without events that an entry calls are too large."""
+
+
 class Cost(NamedTuple):
     """What has been spent on an entry, or on a part of it.
 

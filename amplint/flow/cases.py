@@ -47,7 +47,9 @@ def table_read(node: ast.expr, function: Function, program: Program) -> Table | 
     key, whole, default = None, None, None
     if isinstance(node, ast.Subscript):
         key, whole = node.slice, node.value
-    elif _is_get(node):
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr != "get" or node.keywords or not 1 <= len(node.args) <= 2:
+            return None
         key, whole = node.args[0], node.func.value
         default = node.args[1] if len(node.args) == 2 else ast.Constant(None)
     if key is None or whole is None or isinstance(key, (ast.Constant, ast.Slice)):
@@ -64,16 +66,6 @@ def table_read(node: ast.expr, function: Function, program: Program) -> Table | 
     if not all(isinstance(name, ast.Constant) for name, _ in entries):
         return None
     return Table(key, entries, home, default)  # type: ignore[arg-type]
-
-
-def _is_get(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "get"
-        and 1 <= len(node.args) <= 2
-        and not node.keywords
-    )
 
 
 def dtype_named(node: ast.expr, function: Function) -> ast.expr | None:

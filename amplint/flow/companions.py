@@ -24,7 +24,7 @@ class _Counter:
         index: the name that the loop counts its rounds by.
     """
 
-    move: ast.stmt
+    move: ast.AST
     loop: _Loop
     index: str
 

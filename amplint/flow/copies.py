@@ -32,7 +32,7 @@ _FUNCTIONS = frozenset(
 _METHODS = frozenset({"copy", "clone", "_replace", "model_copy"})
 
 #: What is copied, and the fields that get another value.
-Copied = tuple[ast.expr, dict[str, "ast.expr | None"]]
+Copied = tuple[ast.expr, dict[str, ast.expr]]
 
 
 def copied_by(node: ast.expr, resolve: Callable[[ast.expr], str | None]) -> Copied | None:
@@ -41,7 +41,7 @@ def copied_by(node: ast.expr, resolve: Callable[[ast.expr], str | None]) -> Copi
         return _display(node)
     if not isinstance(node, ast.Call):
         return None
-    fields: dict[str, ast.expr | None] = {}
+    fields: dict[str, ast.expr] = {}
     spread = [word.value for word in node.keywords if word.arg is None]
     words = {word.arg: word.value for word in node.keywords if word.arg is not None}
     originals = [*node.args, *spread]
@@ -60,7 +60,7 @@ def copied_by(node: ast.expr, resolve: Callable[[ast.expr], str | None]) -> Copi
     return (originals[0], {**fields, **words}) if originals else None
 
 
-def displayed(node: ast.expr) -> dict[str, ast.expr | None]:
+def displayed(node: ast.expr) -> dict[str, ast.expr]:
     """The fields of a dict display; none where not all of its keys are in sight."""
     return _display_fields(node) or {}
 
@@ -73,11 +73,11 @@ def _display(node: ast.Dict) -> Copied | None:
     return (node.values[0], fields) if fields is not None else None
 
 
-def _display_fields(node: ast.expr) -> dict[str, ast.expr | None] | None:
+def _display_fields(node: ast.expr) -> dict[str, ast.expr] | None:
     """What a dict display with constant keys holds."""
     if not isinstance(node, ast.Dict):
         return None
-    fields: dict[str, ast.expr | None] = {}
+    fields: dict[str, ast.expr] = {}
     for key, value in zip(node.keys, node.values, strict=True):
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
             return None

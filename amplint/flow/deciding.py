@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from amplint.flow.state import State
 from amplint.flow.values import UNBOUND, Value, is_not_none, is_truthy
@@ -212,7 +213,7 @@ def _beyond(number: float, excluded: Collection[object], step: int) -> float:
     return number
 
 
-def _is_number(literal: object) -> bool:
+def _is_number(literal: object) -> TypeGuard[float]:
     return isinstance(literal, (int, float)) and not isinstance(literal, bool)
 
 

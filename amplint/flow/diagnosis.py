@@ -365,7 +365,7 @@ def _is_scaling(node: ast.expr, function: Function, roles: Roles) -> bool:
     return protocol_word(node, callee_name(node), function, roles) == SCALE
 
 
-def _last_event(state: State, wanted: Event):
+def _last_event(state: State, wanted: Event) -> Step | None:
     for step in reversed(steps_of(state.trail)):
         if step[0] == "event" and step[3][0] is wanted:
             return step

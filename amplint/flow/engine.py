@@ -217,9 +217,9 @@ class _Engine:
                 self._give_arguments(function, states)
             found = self._judge(function, states)
             return [item for item in found if not self._subclasses_refute(item)]
-        found = [self._judge(function, self.entries.states(function, heir)) for heir in heirs]
-        shared = set.intersection(*({item.site.node for item in items} for items in found))
-        return [item for item in found[0] if item.site.node in shared and self._decided_here(item)]
+        each = [self._judge(function, self.entries.states(function, heir)) for heir in heirs]
+        shared = set.intersection(*({item.site.node for item in items} for items in each))
+        return [item for item in each[0] if item.site.node in shared and self._decided_here(item)]
 
     def _give_arguments(self, function: Function, states: list[State]) -> None:
         """Fill, in place, the parameters for which all calls pass one and the same constant."""

@@ -270,6 +270,8 @@ class Entries:
         """`_stores`, and the calls of methods that build the scalers beside what they assign."""
         found = self._stores(constructor)
         for node in constructor.nodes:
+            if not isinstance(node, ast.Expr):
+                continue
             called = _own_method_called(node, first_parameter(constructor))
             helper = self.program.find_method(owner, called) if called is not None else None
             inside = self._stores(helper) if helper is not None else {}
@@ -290,8 +292,9 @@ class Entries:
             if not isinstance(node, ast.Assign):
                 continue
             for target in (part for each in node.targets for part in walk(each)):
-                is_own = isinstance(target, ast.Attribute) and path_text(target.value) == own
-                if is_own and id(node) in kept:
+                if not isinstance(target, ast.Attribute) or path_text(target.value) != own:
+                    continue
+                if id(node) in kept:
                     found.setdefault(target.attr, []).append(node)
         return found
 
@@ -402,8 +405,9 @@ def _own_method_called(node: ast.AST, own: str) -> str | None:
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return None
     callee = node.value.func
-    is_own = isinstance(callee, ast.Attribute) and path_text(callee.value) == own
-    return callee.attr if is_own else None  # type: ignore[union-attr]
+    if not isinstance(callee, ast.Attribute) or path_text(callee.value) != own:
+        return None
+    return callee.attr
 
 
 def _deleted(function: Function) -> Iterator[str]:

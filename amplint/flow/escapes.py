@@ -16,7 +16,7 @@ from amplint.code.module import Class, Function, Module
 from amplint.flow.call import Call
 from amplint.flow.carriers import ASKS, decorating
 from amplint.flow.conditions import is_under
-from amplint.flow.events import scalers_in
+from amplint.flow.identity import scalers_in
 from amplint.flow.reader import Reader
 from amplint.flow.state import State
 from amplint.flow.values import KEEPER, Value, kind_of
@@ -59,12 +59,14 @@ class Escapes:
 
     def _lends(self, call: Call) -> bool:
         """Whether a scaler of the function is one that the object has: `scaler = learner.scaler`."""
-        if kind_of(call.receiver) != "path" or not isinstance(call.node.func, ast.Attribute):
+        known = call.receiver
+        if known is None or known[0] != "path" or not isinstance(call.node.func, ast.Attribute):
             return False
-        prefix, whole = f"{call.function.label}:", call.receiver[1]
+        prefix, whole = f"{call.function.label}:", known[1]
         roles = self.program.roles(call.function)
         return any(
-            kind_of(value) == "path"
+            value is not None
+            and value[0] == "path"
             and value[1] != whole
             and is_under(value[1], whole)
             and place.startswith(prefix)
@@ -77,7 +79,7 @@ class Escapes:
         """Whether a function that reaches the protocol is decorated by the object, by name."""
         if last_name(call.place) in self._listeners(call.function.module):
             return True
-        if kind_of(call.receiver) != "path":
+        if call.receiver is None or call.receiver[0] != "path":
             return False
         given = re.split(r"[.:]", call.receiver[1])[-1]
         return given in self._listeners(call.frame.entry)

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from amplint.code.module import Function
+from amplint.flow.identity import has_plain_twin, holds, may_be_one, scalers_in, spoken
 from amplint.flow.state import EVERY, State
-from amplint.flow.values import NONE
 from amplint.protocol import Event, Gradient, Pair, Stage, advance
 from amplint.protocol.states import ABSENT
 from amplint.protocol.table import APPLIED, DEFECTIVE, find_row
 
-Tag = tuple["Gradient | None", frozenset]
+Scalers = frozenset[str]
+Tag = tuple["Gradient | None", Scalers]
 UNKNOWN: Tag = (None, frozenset())
 
 #: (event, tag) -> tag where following the strict tags would raise false alarms.
@@ -134,9 +135,9 @@ class Transitions:
         return [key[1] for key in state.typestate if key[0] == "gradient" and key[1] != EVERY]
 
     def _set_tag(
-        self, state: State, optimizer: str, gradient: Gradient | None, scalers=frozenset()
+        self, state: State, optimizer: str, gradient: Gradient | None, by: Scalers = frozenset()
     ) -> None:
-        state.typestate[("gradient", optimizer)] = (gradient, scalers)
+        state.typestate[("gradient", optimizer)] = (gradient, by)
 
     def _quiet(self, state: State, site: Site) -> None:
         """After a report the pair is unknown: one defect, one finding."""
@@ -154,11 +155,10 @@ class Transitions:
         state.note("event", site.node, site.function, (Event.SCALED_BACKWARD, site))
         self._started(state)
         for optimizer in (*self.named(state), EVERY):
-            gradient, scalers = self.tag(state, optimizer)
-            self._feed_scaled(state, site, optimizer, gradient, scalers)
+            self._feed_scaled(state, site, optimizer, self.tag(state, optimizer))
 
-    def _feed_scaled(self, state, site, optimizer, gradient, scalers) -> None:
-        ours = frozenset({site.scaler})
+    def _feed_scaled(self, state: State, site: Site, optimizer: str, tag: Tag) -> None:
+        (gradient, scalers), ours = tag, frozenset({site.scaler})
         if gradient is None:  # of several optimizers, others may have scaled what this one holds
             by = ours | {EVERY} if self.several else ours
             self._set_tag(state, optimizer, Gradient.SCALED, by)
@@ -166,7 +166,7 @@ class Transitions:
         if gradient is Gradient.SCALED:
             self._set_tag(state, optimizer, Gradient.SCALED, scalers | ours)
             return
-        following = _after(Event.SCALED_BACKWARD, gradient)
+        following: Gradient | None = _after(Event.SCALED_BACKWARD, gradient)
         if following is Gradient.PILED and (not self.clears or self.several):
             following = Gradient.SCALED
         if following is Gradient.RESCALED:
@@ -226,8 +226,8 @@ class Transitions:
             (Event.UNSCALE, site, self.tag(state, site.optimizer)[0]),
         )
         self._started(state)
-        gradient, scalers = self.tag(state, site.optimizer)
-        slug = self._unscale_violation(state, site, stage, gradient, scalers)
+        gradient, scalers = tag = self.tag(state, site.optimizer)
+        slug = self._unscale_violation(state, site, stage, tag)
         if slug in VOID and ("flag", "after") in state.typestate:
             return  # nothing happens here: it is the flush's step that fails
         if slug == "step-on-spent":
@@ -245,32 +245,31 @@ class Transitions:
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.UNSCALED, False)
         state.typestate[("checked", site.scaler)] = True
 
-    def _unscale_violation(self, state, site, stage, gradient, scalers) -> str | None:
+    def _unscale_violation(
+        self, state: State, site: Site, stage: Stage | None, tag: Tag
+    ) -> str | None:
         if stage is None:
             return None
         certain = _broken_anyway(Event.UNSCALE, stage)
         if certain:
             return certain
-        if self._foreign(state, site, gradient, scalers):
+        if self._foreign(state, site, tag):
             return "foreign-scaler"
-        if gradient is None:
-            return None
-        return find_row(Event.UNSCALE, stage, gradient).violation
+        return None if tag[0] is None else find_row(Event.UNSCALE, stage, tag[0]).violation
 
     def step(self, state: State, site: Site) -> None:
         """`scaler.step(optimizer)`."""
         self._meet(state, site.scaler)
         stage, carried = self.stage(state, site.scaler, site.optimizer)
-        gradient, scalers = self.tag(state, site.optimizer)
+        gradient, _ = tag = self.tag(state, site.optimizer)
         state.note("event", site.node, site.function, (Event.STEP, site))
-        slug = self._step_violation(state, site, stage, gradient, scalers)
+        slug = self._step_violation(state, site, stage, tag)
         self._started(state)
         if slug:
             self._report(slug, site, state, carried)
             if slug != "step-on-spent":
                 return
-        is_known = gradient is not None and stage is not None
-        following = _after(Event.STEP, gradient, stage) if is_known else Gradient.SPENT
+        following = _after(Event.STEP, gradient, stage) if gradient and stage else Gradient.SPENT
         self._set_tag(state, site.optimizer, following)
         state.typestate[("stage", site.scaler, site.optimizer)] = (Stage.STEPPED, False)
         state.typestate[("checked", site.scaler)] = True
@@ -280,7 +279,9 @@ class Transitions:
         self._started(state)
         self._set_tag(state, site.optimizer, Gradient.SPENT)
 
-    def _step_violation(self, state, site, stage, gradient, scalers) -> str | None:
+    def _step_violation(
+        self, state: State, site: Site, stage: Stage | None, tag: Tag
+    ) -> str | None:
         if ("renewed", site.optimizer) in state.typestate:
             return "optimizer-recreated"
         if stage is None:
@@ -288,24 +289,23 @@ class Transitions:
         certain = _broken_anyway(Event.STEP, stage)
         if certain:
             return certain
-        if self._foreign(state, site, gradient, scalers):
+        if self._foreign(state, site, tag):
             return "foreign-scaler"
         if stage is Stage.READY and self._wrapped(state, site):
             return "other-object-unscaled"
-        if gradient is None:
+        if tag[0] is None:
             return None
-        slug = find_row(Event.STEP, stage, gradient).violation
+        slug = find_row(Event.STEP, stage, tag[0]).violation
         if slug == "step-on-rescaled" and self.several:
             return None
         return slug
 
-    def _foreign(
-        self, state: State, site: Site, gradient: Gradient | None, scalers: frozenset
-    ) -> bool:
+    def _foreign(self, state: State, site: Site, tag: Tag) -> bool:
         """Scaled by other scalers only: this one will divide by a scale of its own.
 
         Of several optimizers, one that such a scaler has in hand may be what it scaled for.
         """
+        gradient, scalers = tag
         if gradient is not Gradient.SCALED or not scalers or EVERY in scalers:
             return False
         in_hand = (
@@ -320,7 +320,7 @@ class Transitions:
             other = key[2]
             if stage is not Stage.UNSCALED or key[1] != site.scaler or other == site.optimizer:
                 continue
-            if _holds(state, other, site.optimizer) or _holds(state, site.optimizer, other):
+            if holds(state, other, site.optimizer) or holds(state, site.optimizer, other):
                 return True
         return False
 
@@ -415,7 +415,7 @@ class Transitions:
         self._started(state)
         scaler, stage = self._stage_of_any(state, site.optimizer)
         slug = self._optimizer_step_violation(gradient, stage)
-        if slug and any(_has_plain_twin(other, state) for other in scalers):
+        if slug and any(has_plain_twin(other, state) for other in scalers):
             slug = None  # which of the two the gradients belong to, nobody knows
         if slug:
             named = replace(site, scaler=scaler or site.scaler)
@@ -524,7 +524,7 @@ class Transitions:
         words = {"loop": "yes"} if carried else {}
         _, scalers = self.tag(state, site.optimizer)
         if slug == "foreign-scaler":
-            words["scalers"] = ", ".join(sorted(map(_spoken, scalers)))
+            words["scalers"] = ", ".join(sorted(map(spoken, scalers)))
             for other in scalers:
                 state.typestate.pop(("checked", other), None)
         self.report(slug, site, state, words)
@@ -547,62 +547,6 @@ def _broken_anyway(event: Event, stage: Stage) -> str | None:
     """The slug of what an event breaks in a stage, whatever the gradients hold."""
     violation = advance(Pair(stage, None, checked=True), event).violation
     return violation.slug if violation else None
-
-
-def _holds(state: State, outer: str, inner: str) -> bool:
-    """Whether the object `outer` keeps the optimizer `inner` in one of its attributes."""
-    if inner.startswith(f"{outer}.") and "." not in inner[len(outer) + 1 :]:
-        return True
-    return any(
-        place.startswith(f"{outer}.") and value is not None and value[1:2] == (inner,)
-        for place, value in state.values.items()
-    )
-
-
-def may_be_one(one: str, other: str, state: State) -> bool:
-    """Whether two scalers of different names may be one object.
-
-    Certainly not if both were built on the path, or if they are two names of one scope, two
-    attributes of one object, two constant keys of one container.
-    """
-    if one == other or all(state.values.get(each) == ("scaler", each) for each in (one, other)):
-        return False
-    home, part = _split(one)
-    other_home, other_part = _split(other)
-    return home != other_home or "*" in part + other_part
-
-
-def _has_plain_twin(scaler: str, state: State) -> bool:
-    """Whether another object of the class that has a scaler works without one."""
-    owner, built, rest = scaler.partition("@")
-    attribute = rest.partition(".")[2]
-    return bool(built) and any(
-        value == NONE
-        and place != scaler
-        and place.startswith(f"{owner}@")
-        and place.partition("@")[2].partition(".")[2] == attribute
-        for place, value in state.values.items()
-    )
-
-
-def _split(location: str) -> tuple[str, str]:
-    """What holds a location, and its last name or key: "f:run" and "scaler" of "f:run.scaler"."""
-    start = max(map(location.rfind, ".[:"))
-    return location[:start], location[start:]
-
-
-def _spoken(location: str) -> str:
-    """A location as a reader would say it: "Step.scaler" of "parts.Step@12+4.scaler"."""
-    text = location.rpartition(":")[2]
-    owner, built, part = text.partition("@")
-    return owner.rpartition(".")[2] + part.lstrip("+0123456789") if built else text
-
-
-def scalers_in(state: State) -> set[str]:
-    """Every scaler that took part in an event of the path."""
-    found = {key[1] for key in state.typestate if key[0] in ("stage", "checked")}
-    found.update(*(tag[1] for key, tag in state.typestate.items() if key[0] == "gradient"))
-    return found - {EVERY}
 
 
 def _stages(state: State) -> list[tuple[tuple, tuple[Stage | None, bool]]]:

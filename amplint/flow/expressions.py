@@ -355,8 +355,9 @@ class Expressions:
         tests = self.reader.key_tests(table, state, frame.function)
         found = disjoin(tests)
         if known is not None:
-            sure = table.default is None and isinstance(found, tuple) and not is_volatile(found)
-            return [(remembered(found, True, state) if sure else state, known)]
+            if table.default is None and isinstance(found, tuple) and not is_volatile(found):
+                state = remembered(found, True, state)
+            return [(state, known)]
         results: Valued = []
         for test, (_, item) in zip(tests, table.entries, strict=True):
             for after in assume(test, True, state):
@@ -390,7 +391,12 @@ class Expressions:
             results.append((after, value))
         return results
 
-    def _comprehension(self, node, state: State, frame: Frame) -> Valued:
+    def _comprehension(
+        self,
+        node: ast.ListComp | ast.SetComp | ast.GeneratorExp,
+        state: State,
+        frame: Frame,
+    ) -> Valued:
         """`[scaler.step(opt) for opt in opts]`: one round stands for all elements."""
         running = [state]
         for generator in node.generators:

@@ -216,8 +216,15 @@ def _told_by(function: Function) -> _Told:
                 words.add(ZERO_GRAD)
     own_names = frozenset(names - outer)
     asks = asks_for_gradients(function.nodes)
-    sets = (own_names, *map(frozenset, (words, stores, inner, settles | stores)))
-    return _Told(*sets, generator, asks)
+    return _Told(
+        own_names,
+        frozenset(words),
+        frozenset(stores),
+        frozenset(inner),
+        frozenset(settles | stores),
+        generator,
+        asks,
+    )
 
 
 def _root_name(place: ast.expr) -> str:
@@ -364,7 +371,7 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
     return None
 
 
-def is_gradient(place: ast.expr) -> bool:
+def is_gradient(place: ast.AST) -> bool:
     """`p.grad`, `p.grad.data`: to assign it, or to change it in place, needs no protocol call."""
     if isinstance(place, ast.Attribute) and place.attr == "data":
         place = place.value

@@ -478,8 +478,9 @@ def _itself(function: Function, instance: Value) -> Value:
     owner = function.owner
     assert owner is not None
     if is_decorated(function, "classmethod"):
-        known = instance is not None and instance[0] == "instance"
-        return ("class", instance[1]) if known else instance or ("class", owner)
+        if instance is not None and instance[0] == "instance":
+            return ("class", instance[1])
+        return instance or ("class", owner)
     return instance or ("instance", owner, owner.label)
 
 

@@ -10,7 +10,9 @@ from amplint.code.module import Function, walk
 from amplint.flow.program import Program
 
 
-def works_between_rounds(program: Program, node: ast.For, function: Function) -> bool:
+def works_between_rounds(
+    program: Program, node: ast.For | ast.AsyncFor, function: Function
+) -> bool:
     """Whether what a loop asks for its next element runs code of the protocol.
 
     `for losses in backwards(model, loader, scaler):`, also behind `enumerate` or a progress bar, and

@@ -16,21 +16,21 @@ from amplint.code.module import Function
 from amplint.code.statements import catches_all, test_of_case
 from amplint.code.tree import TRIES
 from amplint.flow.assignments import Assignments
-from amplint.flow.budget import BudgetExceeded, Cost
+from amplint.flow.budget import BesideBudgetExceeded, BudgetExceeded, Cost
 from amplint.flow.call import Frame
 from amplint.flow.conditions import assume, evaluate, forget
 from amplint.flow.events import Report, Transitions
 from amplint.flow.expressions import Valued
 from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
-from amplint.flow.loops import inner_iterable
+from amplint.flow.loops import Enter, Loop, Shape, inner_iterable
 from amplint.flow.merging import FINE, Limits, merge
 from amplint.flow.places import ROUND
 from amplint.flow.program import Program
 from amplint.flow.raising import catches
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
-from amplint.flow.state import EVERY, Guards, State
+from amplint.flow.state import EVERY, Guards, State, Turn
 from amplint.flow.values import NONE, kind_of
 from amplint.flow.witness import steps_of
 
@@ -46,10 +46,6 @@ COARSE = Limits(8, 8)
 WITHOUT_EVENTS = Limits(4, 16)
 #: Rounds of a loop: two find every protocol bug, the third removes order effects.
 ROUNDS = 3
-
-
-class BesideBudgetExceeded(Exception):
-    """The functions without events that an entry calls are too large."""
 
 
 @dataclass(slots=True)
@@ -240,7 +236,7 @@ class Interpreter(Assignments):
         entered, skipped = self.branch(node.test, states, frame)
         outcome = Outcome(normal=[] if shape.trains and entered else skipped)
         exits = self._rounds(
-            node, shape, entered, frame, outcome, lambda ends: self.branch(node.test, ends, frame)
+            node, entered, frame, outcome, lambda ends: self.branch(node.test, ends, frame)
         )
         return self._leave_loop(node, shape, exits, frame, outcome)
 
@@ -270,7 +266,7 @@ class Interpreter(Assignments):
             heads.append(self._entered(node, state, frame, self.loops.start))
         before = self.transitions.havocs
         exits = self._rounds(
-            node, shape, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
+            node, heads, frame, outcome, lambda ends: self._next_item(node, ends, frame)
         )
         if self.transitions.havocs > before:
             # Hooks that nobody can see: whether there are none is not known either.
@@ -326,21 +322,23 @@ class Interpreter(Assignments):
         for state in ends:
             last = self.loops.is_last(node, state, frame)
             if last is not True:
-                following = state.copy()
-                again.append(self._entered(node, following, frame, self.loops.advance))
+                again.append(self._entered(node, state.copy(), frame, self.loops.advance))
             if last is not False:
                 done.append(state)
         return again, done
 
-    def _entered(self, node: ast.For, state: State, frame: Frame, enter) -> State:
+    def _entered(self, node: ast.For, state: State, frame: Frame, enter: Enter) -> State:
         """Enter a round, in place: a generator has worked since the round before."""
         enter(node, state, frame)
         if self.loops.shape(node, frame.function).works:
             self.transitions.havoc(state)
         return state
 
-    def _rounds(self, node, shape, heads, frame, outcome, turn) -> list[State]:
+    def _rounds(
+        self, node: Loop, heads: list[State], frame: Frame, outcome: Outcome, turn: Turn
+    ) -> list[State]:
         """Iterate the body until nothing new appears; returns the states that leave."""
+        shape = self.loops.shape(node, frame.function)
         if shape.trains:
             heads = [self._enter_training(state, shape) for state in heads]
         outer = self.scope
@@ -350,7 +348,9 @@ class Interpreter(Assignments):
         self._enter_scope(outer)
         return exits
 
-    def _iterate(self, node, heads, frame, outcome, turn) -> list[State]:
+    def _iterate(
+        self, node: Loop, heads: list[State], frame: Frame, outcome: Outcome, turn: Turn
+    ) -> list[State]:
         exits: list[State] = []
         guards = self.program.slice(frame.function).guards
         seen: set[tuple] = set()
@@ -370,7 +370,7 @@ class Interpreter(Assignments):
             heads = [self._back_edge(state, node, frame) for state in again]
         return exits
 
-    def _enter_training(self, state: State, shape) -> State:
+    def _enter_training(self, state: State, shape: Shape) -> State:
         state = state.copy()
         state.typestate.pop(("flag", "after"), None)
         state.typestate.pop(("flag", "fed"), None)
@@ -385,7 +385,7 @@ class Interpreter(Assignments):
         return state
 
     def _leave_loop(
-        self, node, shape, exits: list[State], frame: Frame, outcome: Outcome
+        self, node: Loop, shape: Shape, exits: list[State], frame: Frame, outcome: Outcome
     ) -> Outcome:
         broken, outcome.breaks = outcome.breaks, []
         if shape.trains:
@@ -402,7 +402,7 @@ class Interpreter(Assignments):
         outcome.normal += exits
         return self._or_else(node, broken, frame, outcome)
 
-    def _or_else(self, node, broken: list[State], frame: Frame, outcome: Outcome) -> Outcome:
+    def _or_else(self, node: Loop, broken: list[State], frame: Frame, outcome: Outcome) -> Outcome:
         """Run the `else` of a loop in the states that no `break` has led out of it."""
         if node.orelse:
             guards = self.program.slice(frame.function).guards

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from amplint.amp.names import GRAD_SCALERS
 from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
-from amplint.flow.conditions import Formula
 from amplint.flow.heirs import unknown_bases
 from amplint.flow.program import Program
 from amplint.flow.values import Value, kind_of
@@ -69,6 +69,6 @@ def _makes_attributes(owner: Class) -> bool:
     )
 
 
-def is_torch_scaler(place: str) -> Formula:
+def is_torch_scaler(place: str) -> tuple[Any, ...]:
     """The condition that an unknown object is one of torch's scalers."""
     return ("other", f"scaler {place}", frozenset({place}))

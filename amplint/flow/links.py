@@ -168,23 +168,25 @@ def _participants(program: Program, site: Site) -> Iterator[tuple[Role, str, ast
 
     Of a backward the scaler that its loss comes from, in the same function.
     """
-    callee = site.node.func if isinstance(site.node, ast.Call) else None
-    if not isinstance(callee, ast.Attribute):
+    call = site.node
+    callee = call.func if isinstance(call, ast.Call) else None
+    if not isinstance(call, ast.Call) or not isinstance(callee, ast.Attribute):
         return
     receiver = callee.value
     if callee.attr == "backward":
         origins = program.objects.origins.of(receiver, site.function).origins if site.scaler else ()
         scaled = [item.expression for item in origins if item.function is site.function]
         for made in (receiver, *scaled):
-            is_scaled = isinstance(made, ast.Call) and callee_name(made) == "scale"
-            if is_scaled and site.scaler and isinstance(made.func, ast.Attribute):
+            if not isinstance(made, ast.Call) or callee_name(made) != "scale":
+                continue
+            if site.scaler and isinstance(made.func, ast.Attribute):
                 yield Role.SCALER, site.scaler, made.func.value
         return
     if site.scaler and site.scaler_text == ast.unparse(receiver):
         yield Role.SCALER, site.scaler, receiver
     if site.optimizer in ("", EVERY) or not site.optimizer_text:
         return
-    for expression in (receiver, *site.node.args):
+    for expression in (receiver, *call.args):
         if ast.unparse(expression) == site.optimizer_text:
             yield Role.OPTIMIZER, site.optimizer, expression
 

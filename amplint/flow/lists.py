@@ -17,7 +17,7 @@ def fixed_list(program: Program, node: ast.expr, function: Function) -> Value:
         node: a place outside of all functions, read in `function`.
     """
     origin = fixed_display(program.objects.origins.of(node, function))
-    if origin is None or isinstance(origin.expression, ast.Dict):
+    if origin is None or not isinstance(origin.expression, (ast.List, ast.Tuple)):
         return None
     items = tuple(_item(program, item, origin.function) for item in origin.expression.elts)
     return ("tuple", items) if items and None not in items else None

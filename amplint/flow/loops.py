@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.code.arguments import bind, parameters, passed
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import path_text
+from amplint.code.layout import Loop
 from amplint.code.looking import only_looks
 from amplint.code.module import Function, walk
 from amplint.code.statements import blocks_of
-from amplint.flow.call import argument_expressions, callee_name, given_to
+from amplint.flow.call import Frame, argument_expressions, callee_name, given_to
 from amplint.flow.conditions import forget
 from amplint.flow.facts import (
     BACKWARD,
@@ -36,6 +37,8 @@ from amplint.flow.state import State
 from amplint.flow.values import CALLABLE_KINDS, KEEPER, ZERO, Value
 from amplint.values.displays import keys_held
 
+#: Enters a round of a loop, in place.
+Enter = Callable[[ast.For, State, Frame], None]
 #: Calls whose result yields the same elements.
 TRANSPARENT = frozenset(
     ("tqdm", "trange", "iter", "list", "tuple", "sorted", "reversed")
@@ -75,24 +78,25 @@ class LoopReader:
         self._choices: dict[int, list[tuple[ast.If, bool]]] = {}
         self._keys: dict[ast.expr, tuple[int | str, ...]] = {}
 
-    def shape(self, node: ast.For | ast.While, function: Function) -> Shape:
+    def shape(self, node: Loop, function: Function) -> Shape:
         """The shape of a loop statement of `function`."""
         found = self._shapes.get(id(node))
         if found is None:
             found = self._shapes[id(node)] = self._shape(node, function)
         return found
 
-    def _shape(self, node: ast.For | ast.While, function: Function) -> Shape:
+    def _shape(self, node: Loop, function: Function) -> Shape:
         words: set[str] = set()
         targets: set[str] = set()
+        works = False
         if isinstance(node, (ast.For, ast.AsyncFor)):
             targets = _target_names(node.target)
+            works = bool(targets) and works_between_rounds(self.program, node, function)
         for call in _calls_in(node.body):
             words |= self._reach(call, function) | self._words(call, function)
         trains = BACKWARD in words
         container = bool(targets) and self._concerns(node.body, targets, function, CALLS)
         steps = trains and bool(words & {STEP, PLAIN_STEP, UNSCALE})
-        works = bool(targets) and works_between_rounds(self.program, node, function)
         return Shape(trains, steps, container, works)
 
     def _reach(self, call: ast.Call, function: Function) -> frozenset[str]:
@@ -154,14 +158,14 @@ class LoopReader:
 
     # -- data loops --------------------------------------------------------------------
 
-    def start(self, node: ast.For, state: State, frame) -> None:
+    def start(self, node: ast.For, state: State, frame: Frame) -> None:
         """Enter the first iteration, in place."""
         counter = self._counter(node, state, frame)
         self._forget_targets(node, state, frame)
         if counter is not None:
             state.facts[("first", counter)] = True
 
-    def advance(self, node: ast.For, state: State, frame) -> None:
+    def advance(self, node: ast.For, state: State, frame: Frame) -> None:
         """Enter the next iteration, in place: a closed window makes the next one start."""
         counter = self._counter(node, state, frame)
         closed = {
@@ -190,12 +194,12 @@ class LoopReader:
             if text is not None and atom[3] is True:
                 state.facts[("boundary", f"len({text})", atom[2], True)] = truth
 
-    def is_last(self, node: ast.For, state: State, frame) -> bool | None:
+    def is_last(self, node: ast.For, state: State, frame: Frame) -> bool | None:
         """Whether the path has decided that this iteration is the last one."""
         counter = self._counter(node, state, frame)
         return state.facts.get(("last", counter)) if counter is not None else None
 
-    def _forget_targets(self, node: ast.For, state: State, frame) -> None:
+    def _forget_targets(self, node: ast.For, state: State, frame: Frame) -> None:
         for name in _target_names(node.target):
             location = self.reader.name_location(name, frame.function)
             forget(location, state)
@@ -208,7 +212,7 @@ class LoopReader:
             if item is not None:
                 state.values[self.reader.name_location(node.target.id, frame.function)] = item
 
-    def _item(self, iterable: ast.expr, state: State, frame) -> Value:
+    def _item(self, iterable: ast.expr, state: State, frame: Frame) -> Value:
         """What a loop over scaled losses, or over what was given a scaler, takes out."""
         value = self.reader.value(iterable, state, frame.function)
         if value == KEEPER:
@@ -217,7 +221,7 @@ class LoopReader:
         scaled = [item for item in items if item is not None and item[0] in ("scaled", "opaque")]
         return scaled[0] if scaled else None
 
-    def _counter(self, node: ast.For, state: State, frame) -> str | None:
+    def _counter(self, node: ast.For, state: State, frame: Frame) -> str | None:
         """The location of the loop's index, registered with its first value."""
         found = _index_of(node, frame.function)
         if found is None:
@@ -230,7 +234,7 @@ class LoopReader:
             self.reader.windows[location] = text
         return location
 
-    def passed_over(self, node: ast.For, state: State, frame) -> State:
+    def passed_over(self, node: ast.For, state: State, frame: Frame) -> State:
         """The state behind a loop without a round: lists of optimizers are filled elsewhere, then.
 
         Whoever trains has some, and that a list of settings is empty is no way to have none. A list
@@ -262,7 +266,7 @@ class LoopReader:
     # -- container loops ---------------------------------------------------------------
 
     def mark_round(
-        self, node: ast.For, state: State, frame, *, first: bool | None, last: bool
+        self, node: ast.For, state: State, frame: Frame, *, first: bool | None, last: bool
     ) -> None:
         """Enter a round of a container loop, in place.
 
@@ -320,7 +324,7 @@ class LoopReader:
             for inner in blocks_of(statement):
                 yield from self._deciding(inner, after, function)
 
-    def runs_through(self, node: ast.For, state: State, frame) -> bool:
+    def runs_through(self, node: ast.For, state: State, frame: Frame) -> bool:
         """Whether a loop takes functions, or objects, out of a list in a known order."""
         value = self.reader.value(inner_iterable(node.iter), state, frame.function)
         if value is None or value[0] != "tuple" or node.orelse:
@@ -329,14 +333,14 @@ class LoopReader:
             item is not None and item[0] in CALLABLE_KINDS for item in value[1]
         )
 
-    def elements(self, node: ast.For, state: State, frame) -> list[Value]:
+    def elements(self, node: ast.For, state: State, frame: Frame) -> list[Value]:
         """The values the target takes: each one where they are known, else one for all."""
         found = self._members(node.iter, state, frame)
         if found and len(found) <= HOOKS and all(map(_is_place, found)):
             return list(found)
         return [self.element(node.iter, state, frame)]
 
-    def _members(self, iterable: ast.expr, state: State, frame) -> tuple[Value, ...]:
+    def _members(self, iterable: ast.expr, state: State, frame: Frame) -> tuple[Value, ...]:
         """What an expression yields, one after the other; nothing if that is not known."""
         if not isinstance(iterable, ast.Call):
             return self._listed(iterable, state, frame)
@@ -358,7 +362,7 @@ class LoopReader:
             )
         return found[::-1] if name == "reversed" else found
 
-    def _zipped(self, parts: list[ast.expr], state: State, frame) -> tuple[Value, ...]:
+    def _zipped(self, parts: list[ast.expr], state: State, frame: Frame) -> tuple[Value, ...]:
         """The tuples that `zip` yields, as many as the shortest of those that are known."""
         members = [self._members(part, state, frame) for part in parts]
         rounds = min(map(len, filter(None, members)), default=0)
@@ -368,14 +372,14 @@ class LoopReader:
             for place in range(rounds)
         )
 
-    def _listed(self, node: ast.expr, state: State, frame) -> tuple[Value, ...]:
+    def _listed(self, node: ast.expr, state: State, frame: Frame) -> tuple[Value, ...]:
         """What a list holds, one after the other."""
         value = self.reader.value(node, state, frame.function)
         if value is not None and value[0] == "tuple":
             return value[1]
         return tuple(self._held(node, int, state, frame).values())
 
-    def _held(self, node: ast.expr, kind: type, state: State, frame) -> dict[object, Value]:
+    def _held(self, node: ast.expr, kind: type, state: State, frame: Frame) -> dict[object, Value]:
         """What a list (int), or a dict (str), holds at its indices or keys."""
         location = self.reader.locate(node, state, frame.function)
         if location is None:
@@ -390,7 +394,7 @@ class LoopReader:
             if isinstance(key, kind)
         }
 
-    def element(self, iterable: ast.expr, state: State, frame) -> Value:
+    def element(self, iterable: ast.expr, state: State, frame: Frame) -> Value:
         """One element that stands for all: the location `iterable[*]`."""
         if isinstance(iterable, ast.Call):
             name = callee_name(iterable)

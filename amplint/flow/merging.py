@@ -231,7 +231,7 @@ def _of_aliases(known: _Knowledge, others: Mapping[str, Value]) -> Iterator[tupl
     """
     values, facts = known
     for location, value in values.items():
-        if kind_of(value) != "path" or others.get(location) == value:
+        if value is None or value[0] != "path" or others.get(location) == value:
             continue
         yield from told_of(location, value[1], facts)
 
@@ -240,7 +240,7 @@ def _known(atom: tuple[Any, ...], known: _Knowledge) -> bool | None:
     """The truth of a simple test, by what the place holds, is another name of, or was tested for."""
     values, facts = known
     value = values.get(atom[1])
-    if kind_of(value) == "path":
+    if value is not None and value[0] == "path":
         atom = (atom[0], value[1], *atom[2:])
     truth = _by_value(atom, values)
     return facts.get(atom) if truth is None else truth

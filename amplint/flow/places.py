@@ -151,9 +151,9 @@ class Places:
             whole = self._place(node.value, state, function, own=own)
             if whole is None:
                 return None
-            base = self._follow(whole, state, own=own)
+            held = self._follow(whole, state, own=own)
             location = (
-                base if node.attr == "__dict__" else f"{base}.{self._field(node, whole, state)}"
+                held if node.attr == "__dict__" else f"{held}.{self._field(node, whole, state)}"
             )
         elif isinstance(node, ast.Subscript):
             base = self.locate(node.value, state, function, own=own)

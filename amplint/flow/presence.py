@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from amplint.amp.roles import Role, Roles, ScalerConstruction
 from amplint.code.expressions import last_name, path_text
-from amplint.code.module import CallSite, Module
+from amplint.code.module import CallSite, Function, Module
 from amplint.flow.calls import HARMLESS
 from amplint.flow.facts import (
     BACKWARD,
@@ -144,5 +144,5 @@ def _stored_values(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _mentions_scaler(value: ast.expr, function, roles: Roles) -> bool:
+def _mentions_scaler(value: ast.expr, function: Function, roles: Roles) -> bool:
     return path_text(value) is not None and roles.is_scaler(value, function)

@@ -275,7 +275,7 @@ class Program:
     def _find_imported(self, node: ast.Name | ast.Attribute, function: Function) -> str | None:
         dotted = function.module.resolve(node)
         found = self.objects.bindings(node, function) if dotted is not None else None
-        if not found or found[0].function.module is function.module:
+        if dotted is None or not found or found[0].function.module is function.module:
             return None
         if any(isinstance(item.statement, NESTED) for item in found):
             return None

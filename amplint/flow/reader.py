@@ -241,7 +241,7 @@ class Reader(Truths):
             known = state.values.get(location) if location else None
             if known is None and isinstance(node.args[1], ast.Constant):
                 known = self.program.find_callable(node, function)
-            elif known is None and may_look_up(self.program, *node.args[:2], function):
+            elif known is None and may_look_up(self.program, node.args[0], node.args[1], function):
                 known = HOOK  # that it is there is what asking for it is for
             return known or (("path", location) if location else None)
         if isinstance(callee, ast.Attribute):
@@ -288,10 +288,9 @@ class Reader(Truths):
         if not isinstance(only_return(callee), ast.IfExp):
             return None
         chosen = self._answered(callee, inside, self.value, spoken_of)
-        is_flag = kind_of(chosen) == "cases" and all(
-            isinstance(item[1], bool) for _, item in chosen[2]
-        )
-        return None if is_flag else chosen
+        if chosen is None or chosen[0] != "cases":
+            return chosen
+        return None if all(isinstance(item[1], bool) for _, item in chosen[2]) else chosen
 
     def _moved(self, node: ast.Call, state: State, function: Function) -> Value:
         """The model of `model.to(device)`: what parameters are asked of gives back itself."""
@@ -309,16 +308,16 @@ class Reader(Truths):
         if found is None or location is None:
             return None
         held = self.raw(found[0], state, function)
-        if kind_of(held) not in ("path", "instance"):
+        if held is None or held[0] not in ("path", "instance"):
             return None
         fields = tuple(
             (item_location("", ast.Constant(name)), self.binding(item, state, function))
             for name, item in found[1].items()
         )
-        return ("copy", location, fields, held[1] if kind_of(held) == "instance" else None)
+        return ("copy", location, fields, held[1] if held[0] == "instance" else None)
 
     def display(
-        self, node: ast.Dict, known: Mapping[ast.expr, Value], state: State, function: Function
+        self, node: ast.Dict, known: Mapping[ast.Call, Value], state: State, function: Function
     ) -> Value:
         """What a dict display with constant keys holds.
 
@@ -326,9 +325,13 @@ class Reader(Truths):
             known: the values of calls in it, which were evaluated.
         """
         found = (
-            (name, known[item] if item in known else self.binding(item, state, function))
+            (
+                name,
+                known[item]
+                if isinstance(item, ast.Call) and item in known
+                else self.binding(item, state, function),
+            )
             for name, item in displayed(node).items()
-            if item is not None
         )
         fields = tuple(
             (item_location("", ast.Constant(name)), value)

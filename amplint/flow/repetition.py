@@ -29,8 +29,7 @@ def is_called_per_batch(function: Function, unit: Unit, interpreter: Interpreter
         unit: the module under analysis, which may only inherit the function.
     """
     program = interpreter.program
-    reach = program.facts(function).reach
-    if function is unit.module.body or not reach >= SELF_CONTAINED:
+    if function is unit.module.body or not program.facts(function).reach >= SELF_CONTAINED:
         return False
     reach = program.reach_of(function)
     if not reach >= SELF_CONTAINED:

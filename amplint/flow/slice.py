@@ -210,7 +210,7 @@ class Slicer:
         A model is what parameters are asked of anywhere in the program.
         """
         given = argument_expressions(call)
-        found = [
+        found: list[ast.expr] = [
             part
             for part in given
             if isinstance(part, (ast.Name, ast.Attribute)) and last_name(part) in self.models
@@ -553,17 +553,19 @@ def _parts_read(node: ast.AST) -> Iterator[str]:
         elif isinstance(child, ast.Subscript) and isinstance(child.slice, ast.Constant):
             yield str(child.slice.value)
         elif isinstance(child, ast.Call) and callee_name(child) in _BY_KEY:
-            yield from (item.value for item in child.args[:2] if _is_key(item))
-        elif isinstance(child, ast.Compare) and _is_key(child.left):
-            yield child.left.value
+            yield from _keys(child.args[:2])
+        elif isinstance(child, ast.Compare):
+            yield from _keys([child.left])
 
 
 #: Calls that read a part of an object by its name, as an argument says it.
 _BY_KEY = frozenset({"get", "getattr", "hasattr", "getenv"})
 
 
-def _is_key(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _keys(nodes: list[ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def _handed_back(value: ast.expr) -> set[str]:

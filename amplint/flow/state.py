@@ -7,6 +7,7 @@ typestate (a scaled loss, a scaler that is None) belong to the key; line numbers
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -182,3 +183,7 @@ def last_part(location: str) -> str:
 def parts_of(location: str) -> list[str]:
     """All names of a location: "self", "cfg" and "amp" for "Trainer.fit:self.cfg.amp"."""
     return location.rpartition(":")[2].replace("[", ".").split(".")
+
+
+#: What leads from the ends of a loop's round to the states of the next one, and those that leave.
+Turn = Callable[[list[State]], tuple[list[State], list[State]]]

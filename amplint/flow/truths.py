@@ -137,11 +137,11 @@ class Truths(Windows):
             is_open = location is None or value == UNBOUND  # then it is the default
             return None if is_open else ("true", location)
         if name == "isinstance" and len(node.args) == 2 and is_place(node.args[0]):
-            known = self._is_instance(*node.args, state, function)
-            if known is not None:
-                return known
+            kin = self._is_instance(node.args[0], node.args[1], state, function)
+            if kin is not None:
+                return kin
         if name == "hasattr" and len(node.args) == 2:
-            if may_look_up(self.program, *node.args, function):
+            if may_look_up(self.program, node.args[0], node.args[1], function):
                 return True  # see `amplint.flow.values.HOOK`
             return self._has(node.args[0], literal_of(node.args[1]), state, function)
         if name == "len" and len(node.args) == 1:
@@ -396,7 +396,7 @@ class Truths(Windows):
             if text is not None and text[0] == "text":
                 return text[1] if literal == "True" else negate(text[1])
         known = self.raw(left, state, function) if is_place(left) else None
-        if literal is not None and kind_of(known) == "const":
+        if literal is not None and known is not None and known[0] == "const":
             return known[1] == literal
         if literal is not None and kind_of(known) == "cases":
             return is_case(known, ("const", literal))
@@ -408,7 +408,7 @@ class Truths(Windows):
                 truth = self.formula(left, state, function)
                 return truth if literal else negate(truth)
             if literal == 0:
-                if kind_of(known) == "formula":
+                if known is not None and known[0] == "formula":
                     return negate(known[1])
                 return negate(("positive", location))
             if literal == 1 and _COUNT_NAME.search(last_name(left)):
@@ -434,7 +434,7 @@ class Truths(Windows):
         if literal is not None or not isinstance(node, ast.Name):
             return literal
         known = self.raw(node, state, function)
-        return known[1] if kind_of(known) == "const" else None
+        return known[1] if known is not None and known[0] == "const" else None
 
     def _membership(
         self, left: ast.expr, right: ast.expr, state: State, function: Function
@@ -450,7 +450,14 @@ class Truths(Windows):
             return self._has(right, part, state, function)
         return self._generic("in", left, right, state, function)
 
-    def _order(self, left, operator, right, state: State, function: Function) -> Formula:
+    def _order(
+        self,
+        left: ast.expr,
+        operator: ast.cmpop,
+        right: ast.expr,
+        state: State,
+        function: Function,
+    ) -> Formula:
         number = right.value if isinstance(right, ast.Constant) else None
         known = self._number(left, state, function)
         if known is not None and isinstance(number, (int, float)):
@@ -479,7 +486,9 @@ class Truths(Windows):
         number = value[1] if value is not None and value[0] == "const" else None
         return number if isinstance(number, (int, float)) else None
 
-    def _generic(self, operator: str, left, right, state: State, function: Function) -> Formula:
+    def _generic(
+        self, operator: str, left: ast.expr, right: ast.expr, state: State, function: Function
+    ) -> Formula:
         one, two = self.text(left, state, function), self.text(right, state, function)
         if one is None or two is None:
             return None

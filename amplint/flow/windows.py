@@ -13,7 +13,6 @@ from amplint.flow.companions import companion
 from amplint.flow.conditions import Formula, negate
 from amplint.flow.places import Places
 from amplint.flow.state import State
-from amplint.flow.values import kind_of
 from amplint.values.assumptions import definition_of
 
 #: What comparisons of numbers ask.
@@ -34,7 +33,14 @@ class Windows(Places):
     windows: dict[str, str] = field(default_factory=dict)
     counters: dict[str, int | None] = field(default_factory=dict)
 
-    def _window_test(self, left, operator, right, state: State, function: Function) -> Formula:
+    def _window_test(
+        self,
+        left: ast.expr,
+        operator: ast.cmpop,
+        right: ast.expr,
+        state: State,
+        function: Function,
+    ) -> Formula:
         """`i % k == 0` and its relatives; `i == 0`; `i == len(loader) - 1`."""
         if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
             return self._modulo(left, operator, right, state, function)
@@ -58,7 +64,12 @@ class Windows(Places):
         return None
 
     def _modulo(
-        self, left: ast.BinOp, operator, right, state: State, function: Function
+        self,
+        left: ast.BinOp,
+        operator: ast.cmpop,
+        right: ast.expr,
+        state: State,
+        function: Function,
     ) -> Formula:
         period = self._period(left.right, state, function)
         if period is None:
@@ -97,7 +108,7 @@ class Windows(Places):
     def _period(self, node: ast.expr, state: State, function: Function) -> str | None:
         """The length of a window: its number where a path knows it, under whatever name."""
         known = self.raw(node, state, function)
-        if kind_of(known) == "const":
+        if known is not None and known[0] == "const":
             return repr(known[1])
         return self.text(node, state, function)
 

@@ -10,10 +10,11 @@ from amplint.amp.ownership import steps, trained_modules
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
-from amplint.code.expressions import path_text
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
 from amplint.findings import Link, Standing
+from amplint.gradflow.copies import copies_handed_over
 from amplint.gradflow.frame import Backward
 from amplint.gradflow.interpreter import Interpreter
 from amplint.gradflow.modes import ON, chosen, switched
@@ -58,17 +59,51 @@ class CutOff:
 
 def cut_off(view: AmpView) -> Iterator[CutOff]:
     """All of them in one file."""
-    for function in filter(view.is_judged, _training(view)):
+    entries = _entries(view)
+    for function in filter(view.is_judged, entries):
         roots = trained_modules(view, function)
-        for limit in (_NEAR, None):
+        handed = entries[function]
+        for limit in (None,) if handed else (_NEAR, None):
             made = _made_for(view, function, roots) if limit is None else {}
-            interpreter = Interpreter(view.objects, roots, limit, made)
-            interpreter.follow(function)
-            if interpreter.gave_up or _reach_all(function, interpreter):
+            values = view.values if limit is None else None
+            interpreter = Interpreter(view.objects, roots, limit, made, values=values)
+            interpreter.follow(function, handed)
+            if interpreter.gave_up:
+                break
+            yield from _of_handed(view, function, interpreter) if handed else ()
+            if _reach_all(function, interpreter):
                 break
         else:
             yield from _of_function(view, function, interpreter)
         yield from _of_choices(view, function, roots)
+
+
+def _entries(view: AmpView) -> dict[Function, frozenset[ast.stmt]]:
+    """The functions of the file that run a backward, or hand copies to one that does.
+
+    Returns:
+        the statements of each that hand them over.
+    """
+    training = _training(view)
+    entries = {}
+    for function in view.module.functions:
+        handed = [
+            call for call in copies_handed_over(function) if _runs_backward(view, call, function)
+        ]
+        if handed or function in training:
+            statement = layout_of(function).statement
+            entries[function] = frozenset(statement(call) for call in handed)
+    return entries
+
+
+def _runs_backward(view: AmpView, call: ast.Call, function: Function) -> bool:
+    """Whether a call runs a function of the project that holds a backward."""
+    if not view.may_reach("backward", call, function):
+        return False
+    callee = view.objects.callee(call, function)
+    return callee is not None and any(
+        isinstance(node, ast.Call) and last_name(node.func) in _BACKWARDS for node in callee.nodes
+    )
 
 
 def _training(view: AmpView) -> dict[Function, None]:
@@ -178,10 +213,17 @@ def _aliases(view: AmpView, path: str, function: Function) -> Iterator[Origin]:
 
 def _reach_all(function: Function, interpreter: Interpreter) -> bool:
     """Whether each loss of a function reaches something, and together they reach all roots."""
-    reached = [item.loss.connected for item in interpreter.backwards if item.function is function]
-    return all(item - {LEAF} for item in reached) and {*interpreter.roots} <= {
-        root for item in reached for root in item
+    losses = [item.loss for item in interpreter.backwards if item.function is function]
+    return not any(map(_may_be_cut, losses)) and {*interpreter.roots} <= {
+        root for item in losses for root in item.connected
     }
+
+
+def _may_be_cut(loss: Flow) -> bool:
+    """Whether a loss reaches nothing, or what it reaches may be the number that it is divided by."""
+    reached = loss.connected - {LEAF}
+    block = loss.blocked.get(ANYTHING)
+    return not reached or (reached == {ANYTHING} and block is not None and bool(block.kind))
 
 
 def _of_function(view: AmpView, function: Function, interpreter: Interpreter) -> Iterator[CutOff]:
@@ -204,6 +246,17 @@ def _of_function(view: AmpView, function: Function, interpreter: Interpreter) ->
         first = next(blocked, None)
         if first is not None and root not in connected:
             yield CutOff(function, first, first.loss.blocked[root], root)
+
+
+def _of_handed(view: AmpView, function: Function, interpreter: Interpreter) -> Iterator[CutOff]:
+    """Copies that a function makes, and a function that it calls runs a backward on."""
+    for backward in interpreter.backwards:
+        block = backward.loss.blocked.get(ANYTHING)
+        if block is None or block.by_mode or block.function is not function:
+            continue
+        is_direct = len(backward.calls) == 1 and not backward.loss.connected - {LEAF}
+        if is_direct and _may_run(view, backward):
+            yield CutOff(function, backward, block)
 
 
 def _may_run(view: AmpView, backward: Backward) -> bool:

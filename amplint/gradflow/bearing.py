@@ -94,26 +94,36 @@ class Bearing:
         return _meet((place,), self.unknown)
 
 
-def bearing_of_callee(function: Function, owned: Places, wanted: Places) -> Bearing:
+def bearing_of_callee(
+    function: Function, owned: Places, wanted: Places, *, backwards: bool = False
+) -> Bearing:
     """The statements of a called function that count for what it returns, and what runs in it.
 
     Args:
         owned: places that hold what an optimizer owns, or was computed by it.
         wanted: places of `self` that count behind the call.
+        backwards: whether its own backwards count.
     """
     parts = function.once(_parts_of)
-    returns = {part for part in parts if isinstance(part.statement, ast.Return)}
+    returns = {
+        part
+        for part in parts
+        if isinstance(part.statement, ast.Return) or (backwards and part.backward)
+    }
     return _grown(parts, returns, wanted, _handed(owned, parts))
 
 
-def bearing_of_entry(function: Function, owned: Places) -> Bearing:
+def bearing_of_entry(
+    function: Function, owned: Places, handed: frozenset[ast.stmt] = frozenset()
+) -> Bearing:
     """The statements of a function that count for the losses of its backwards, and what runs in it.
 
     Args:
         owned: places that hold what an optimizer owns.
+        handed: statements that hand something to a function that runs a backward.
     """
     parts = function.once(_parts_of)
-    backwards = {part for part in parts if part.backward}
+    backwards = {part for part in parts if part.backward or part.statement in handed}
     return _grown(parts, backwards, NOWHERE, _handed(owned, parts))
 
 

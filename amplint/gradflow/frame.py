@@ -39,6 +39,7 @@ class Frame:
         calls: the calls that lead here.
         returned: the joined values of the return statements so far.
         written: paths of the tensors that a call has written into.
+        left: what places hold where branches leave the innermost loop's round, or the function.
     """
 
     function: Function
@@ -48,6 +49,7 @@ class Frame:
     calls: tuple[tuple[ast.Call, Function], ...] = ()
     returned: Value | None = None
     written: set[str] = field(default_factory=set)
+    left: list[dict[str, Value]] = field(default_factory=list)
 
 
 def write(path: str, value: Value, frame: Frame) -> None:
@@ -79,8 +81,15 @@ def renamed(values: dict[str, Value], path: str, word: str) -> dict[str, Value]:
 
 
 def base_cut(source: Flow, kind: str, node: ast.expr, frame: Frame) -> Flow:
-    """A value behind a detaching operation."""
-    return source.cut(Block(kind, node, frame.function, frame.calls))
+    """A value behind a detaching operation.
+
+    What is a number already, as a log needs it, becomes a tensor without a graph here.
+    """
+    block = Block(kind, node, frame.function, frame.calls)
+    if kind != "tensor" or source.connected:
+        return source.cut(block)
+    blocked = {root: old if old.by_mode else block for root, old in source.blocked.items()}
+    return Flow(frozenset(), blocked)
 
 
 def own(values: dict[str, Value]) -> dict[str, Value]:

@@ -10,10 +10,13 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from amplint.amp.libraries import Effect, call_row
+from amplint.amp.library_objects import library_class_of
 from amplint.code.arguments import Bound, Kind, parameters
 from amplint.code.dataflow import arguments
 from amplint.code.definitions import is_stub
 from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import EXITS
 from amplint.code.module import Class, Function, walk
 from amplint.gradflow.bearing import (
     BACKWARDS,
@@ -29,6 +32,7 @@ from amplint.gradflow.bearing import (
     place_of,
     written_to,
 )
+from amplint.gradflow.copies import COPYING, DETACHING
 from amplint.gradflow.frame import Backward, Frame, base_cut, hold, own, renamed, running, write
 from amplint.gradflow.modes import (
     ON,
@@ -39,10 +43,12 @@ from amplint.gradflow.modes import (
     switched,
     taken,
 )
+from amplint.gradflow.numbers import counts, is_number
 from amplint.gradflow.values import (
     ANYTHING,
     COMPUTED,
     GIVEN,
+    GROWN,
     LEAF,
     NOTHING,
     Block,
@@ -58,29 +64,13 @@ from amplint.gradflow.values import (
     union,
 )
 from amplint.values.objects import Objects
+from amplint.values.values import Values
 
 #: Calls deeper than this connect everything they are given.
 CALL_DEPTH = 5
 #: Expressions that one analysis may evaluate; beyond it everything is connected.
 BUDGET = 20_000
 
-#: Methods and attributes whose result has no graph (`torch/_tensor.py`; amp-semantics B01 to B06).
-DETACHING = {
-    "detach": "detach",
-    "detach_": "detach",
-    "item": "item",
-    "tolist": "item",
-    "numpy": "numpy",
-    "data": "data",
-}
-#: Functions that copy values and drop the graph.
-COPYING = {
-    "torch.tensor": "tensor",
-    "numpy.array": "numpy",
-    "numpy.asarray": "numpy",
-    "float": "float",
-    "int": "float",
-}
 #: Modules of functions that have no parameters of their own.
 _PURE = ("torch.", "math.", "numpy.", "builtins.", "einops.")
 _BUILTINS = frozenset(
@@ -90,7 +80,8 @@ _BUILTINS = frozenset(
 #: Callables that iterate over their arguments.
 _ITERATES = frozenset(("enumerate", "zip", "tqdm", "iter", "islice", "chain", "list", "trange"))
 #: A value that nobody has looked at: as if it reached nothing.
-_LEFT_OUT = Flow(frozenset(), {ANYTHING: Block("", ast.Constant(None), None)})
+_NOWHERE = Block("", ast.Constant(None), None)  # type: ignore[arg-type]  # it is in no function
+_LEFT_OUT = Flow(frozenset(), {ANYTHING: _NOWHERE})
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +95,7 @@ class Interpreter:
             them counts as cut off. None evaluates all that counts.
         made: what parameters of the entry are connected to that a caller made of roots.
         assumed: how tests of the entry come out that `with` statements choose by.
+        values: says which factors are numbers; without it any may have a graph.
 
     Attributes:
         backwards: every backward, in the order in which they run.
@@ -114,21 +106,35 @@ class Interpreter:
     steps: int | None = None
     made: Mapping[str, Flow] = field(default_factory=dict)
     assumed: Assumed = field(default_factory=dict)
+    values: Values | None = None
     backwards: list[Backward] = field(default_factory=list)
     _left: int = BUDGET
+    _hands_over: bool = False
     _bearings: dict[tuple[Function, Places, Places], Bearing] = field(default_factory=dict)
 
-    def follow(self, function: Function) -> None:
-        """Run the function from an unknown caller: its parameters may be connected to anything."""
+    def follow(self, function: Function, handed: frozenset[ast.stmt] = frozenset()) -> None:
+        """Run the function from an unknown caller: its parameters may be connected to anything.
+
+        Args:
+            handed: statements that count as those with a backward do: what they call runs one.
+        """
+        self._hands_over = bool(handed)
         values: dict[str, Value] = dict.fromkeys(parameters(function), GIVEN)
         values.update(self.made)
         values.update({root: Root(root) for root in self.roots})
         if self.steps is None:
-            counts = bearing_of_entry(function, self._owned_among(values))
+            counts = bearing_of_entry(function, self._owned_among(values), handed)
         else:
             counts = bearing_near(function, self.steps)
         frame = Frame(function, values, counts, self._mode_of(function, None, ()))
         self._block(function.body, frame)
+
+    def result_of(self, function: Function) -> Flow:
+        """What a call of the function returns, its parameters being what `made` says."""
+        counts = bearing_of_callee(function, NOWHERE, NOWHERE)
+        frame = Frame(function, dict(self.made), counts, self._mode_of(function, None, ()))
+        self._block(function.body, frame)
+        return flow_of(frame.returned if frame.returned is not None else NOTHING)
 
     @property
     def gave_up(self) -> bool:
@@ -147,7 +153,7 @@ class Interpreter:
     def _bearing_of(self, callee: Function, values: dict[str, Value], wanted: Places) -> Bearing:
         key = (callee, self._owned_among(values), wanted)
         if key not in self._bearings:
-            self._bearings[key] = bearing_of_callee(*key)
+            self._bearings[key] = bearing_of_callee(*key, backwards=self._hands_over)
         return self._bearings[key]
 
     def _owned_among(self, values: dict[str, Value]) -> Places:
@@ -172,7 +178,7 @@ class Interpreter:
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self._bind(node.target, self._value(node.value, frame), frame)
         elif isinstance(node, ast.AugAssign):
-            parts = (self._value(node.target, frame), self._value(node.value, frame))
+            parts = (self._value(node.target, frame), self._factor(node.value, frame))
             self._bind(node.target, self._operation(parts, frame), frame)
         elif isinstance(node, ast.Return):
             value = self._value(node.value, frame) if node.value is not None else NOTHING
@@ -199,14 +205,18 @@ class Interpreter:
         for block in blocks:
             frame.values = dict(before)
             self._block(block, frame)
-            after = frame.values if after is None else join_places(after, frame.values)
+            if any(isinstance(statement, EXITS) for statement in block):
+                frame.left.append(frame.values)
+            else:
+                after = frame.values if after is None else join_places(after, frame.values)
         frame.values = after if after is not None else before
         if isinstance(node, ast.Try):
             self._block(node.finalbody, frame)
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> None:
-        before = dict(frame.values)
+        before, outer = dict(frame.values), frame.left
         for _ in range(2):  # what one round leaves behind is read in the next
+            frame.left = []
             entered = dict(frame.values)
             if node not in frame.bearing.run:
                 pass
@@ -215,9 +225,11 @@ class Interpreter:
             else:
                 self._bind(node.target, self._elements(node.iter, frame), frame)
             self._block(node.body, frame)
+            for values in frame.left:
+                frame.values = join_places(frame.values, values)
             if frame.values == entered:  # nested loops would cost twice as much at each level
                 break
-        frame.values = join_places(before, frame.values)
+        frame.values, frame.left = join_places(before, frame.values), outer
         self._block(node.orelse, frame)
 
     def _elements(self, iterable: ast.expr, frame: Frame) -> Value:
@@ -304,13 +316,23 @@ class Interpreter:
             return self._comprehension(node, frame)
         if isinstance(node, ast.Compare):
             return NOTHING
+        if isinstance(node, ast.BinOp):
+            sides = (node.left, node.right)
+            return self._operation([self._factor(side, frame) for side in sides], frame)
         parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
         return self._operation([self._value(part, frame) for part in parts], frame)
+
+    def _factor(self, node: ast.expr, frame: Frame) -> Value:
+        """A side of some arithmetic; a setting that is a number has no graph."""
+        value = self._value(node, frame)
+        if value is not GIVEN or self.values is None:
+            return value
+        return NOTHING if is_number(self.values, node, frame.function) else value
 
     def _operation(self, parts: Iterable[Value], frame: Frame) -> Flow:
         found = union(parts)
         if LEAF in found.connected:
-            found = Flow((found.connected - {LEAF}) | {ANYTHING}, found.blocked)
+            found = Flow((found.connected - {LEAF}) | {GROWN}, found.blocked)
         return found.cut(frame.mode) if frame.mode is not None else found
 
     def _comprehension(
@@ -334,12 +356,12 @@ class Interpreter:
             return GIVEN
         base = self._value(node.value, frame)
         if isinstance(node, ast.Attribute):
+            if node.attr in ("shape", "dtype", "device", "requires_grad", "ndim", "is_cuda"):
+                return NOTHING
             if isinstance(base, Root):
                 return base  # a part of it
             if node.attr in DETACHING:
                 return base_cut(flow_of(base), DETACHING[node.attr], node, frame)
-            if node.attr in ("shape", "dtype", "device", "requires_grad", "ndim", "is_cuda"):
-                return NOTHING
             return flow_of(base)
         if isinstance(base, tuple) and isinstance(node.slice, ast.Constant):
             index = node.slice.value
@@ -355,6 +377,8 @@ class Interpreter:
         given = [self._value(argument, frame) for argument in arguments(node)]
         if name in BACKWARDS:
             return self._backward(node, receiver, given, frame)
+        if counts(node, frame.function) and not isinstance(receiver, Root):
+            return NOTHING
         dotted = frame.function.module.resolve(node.func)
         kind = DETACHING.get(name) if receiver is not None else COPYING.get(dotted or name)
         if kind is not None and not isinstance(receiver, Root):
@@ -413,6 +437,8 @@ class Interpreter:
         self, node: ast.Call, receiver: Value | None, given: list[Value], frame: Frame
     ) -> Value:
         is_own = last_name(node.func) == "backward" and isinstance(receiver, Flow)
+        if is_own and given and self._is_of_library(node, frame):
+            is_own = False
         # `accelerator.backward(loss)`: the receiver is no tensor, the first argument is.
         scaled = given[0] if given and not node.keywords else NOTHING
         loss = flow_of(receiver) if is_own and receiver is not None else flow_of(scaled)
@@ -420,6 +446,13 @@ class Interpreter:
             loss = union((loss, *given))
         self.backwards.append(Backward(loss, node, frame.function, frame.calls))
         return NOTHING
+
+    def _is_of_library(self, node: ast.Call, frame: Frame) -> bool:
+        """Whether a backward is that of an object of a training library, which gets the loss."""
+        assert isinstance(node.func, ast.Attribute)
+        row = library_class_of(node.func.value, frame.function, self.objects)
+        call = call_row(f"{row.name}.{node.func.attr}") if row is not None else None
+        return call is not None and Effect.BACKWARD in call.effects
 
     def _module_call(self, node: ast.Call, root: Root, given: list[Value], frame: Frame) -> Value:
         """A call of a module, or of one of its methods."""

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from amplint.code.module import Function
 
 ANYTHING = "*"
-#: The root of a tensor that was made to require a gradient; whatever is computed from it is
-#: connected to something.
+#: The root of a tensor that was made to require a gradient.
 LEAF = "leaf"
+#: The root of what was computed from such a tensor: it is connected to something.
+GROWN = "grown"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +95,7 @@ def is_owned(value: Value) -> bool:
     if isinstance(value, tuple):
         return any(map(is_owned, value))
     names = {value.name} if isinstance(value, Root) else {*value.connected, *value.blocked}
-    return bool(names - {ANYTHING, LEAF})
+    return bool(names - {ANYTHING, LEAF, GROWN})
 
 
 def is_callable(value: Value) -> bool:

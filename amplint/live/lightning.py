@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 try:
     from lightning.pytorch import Callback
 except ImportError:  # the package under its older name
-    from pytorch_lightning import Callback
+    from pytorch_lightning import Callback  # type: ignore[assignment]
 
 
-class Watching(Callback):  # type: ignore[misc]
+class Watching(Callback):
     """Watches each `fit`, unless somebody watches this process already.
 
     Args:

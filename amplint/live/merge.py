@@ -222,7 +222,9 @@ def _merged(processes: Iterable[Process]) -> Iterator[Seen]:
         )
 
 
-def _order(item: tuple[tuple[str, str, int], list[tuple[Process, dict[str, Any]]]]) -> tuple:
+def _order(
+    item: tuple[tuple[str, str, int], list[tuple[Process, dict[str, Any]]]],
+) -> tuple[int, float, str, int, str]:
     (slug, file, row), seen = item
     level = catalogue.LEVELS.index(catalogue.ENTRIES[slug].level)
     return -level, min(line["first"] for _, line in seen), file, row, slug

@@ -44,7 +44,8 @@ def verdict(run: Run) -> str:
 
 def levels(run: Run) -> list[str]:
     """The levels of all that was found, and of what ranks disagree about."""
-    return [each.level for each in (*run.findings, *disagreements(run.processes))]
+    found = [each.level for each in run.findings]
+    return found + [each.level for each in disagreements(run.processes)]
 
 
 def finding_lines(found: Seen, processes: int) -> Iterator[str]:

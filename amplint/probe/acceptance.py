@@ -24,7 +24,7 @@ from amplint.probe.inputs import (
 from amplint.probe.messages import Asked, Decision, Note
 from amplint.probe.modules import is_observer, is_of_data, reads_files
 from amplint.probe.planning import Planned
-from amplint.probe.search import Trial, is_default
+from amplint.probe.search import Trial, is_default, same
 
 
 def doubts_about(needed: Iterable[Need], trial: Trial, planned: Planned) -> Iterator[Note]:
@@ -153,7 +153,28 @@ def is_round_count(need: Need, planned: Planned) -> bool:
     known = parameters(planned.function).get(need.decision.path)
     if known is not None and isinstance(known.default, ast.Constant) and not known.default.value:
         return False  # by default it does not run
-    return all((option > 0) is (option in need.holding) for option in options) and any(
+    holds = all((option > 0) is (option in need.holding) for option in options)
+    return holds and _bounds_a_loop(name, planned)
+
+
+def is_so_by_default(need: Need, planned: Planned) -> bool:
+    """Whether a need is what an option is by default, or that a loop over `range(epochs)` runs
+    often enough, which it does by default."""
+    name = need.decision.path.rpartition(".")[2]
+    option = planned.options.get(name)
+    default = option.default if option is not None else None
+    if default is not None and same(need.decision.choice, default):
+        return True
+    numbers = [value for value in need.decision.options if type(value) is int]
+    if not need.tried or type(default) is not int or len(numbers) < len(need.decision.options):
+        return False
+    least = min(need.holding)
+    every = all((value >= least) is (value in need.holding) for value in numbers)
+    return every and len(need.holding) > 1 and default >= least and _bounds_a_loop(name, planned)
+
+
+def _bounds_a_loop(name: str, planned: Planned) -> bool:
+    return any(
         isinstance(node, (ast.For, ast.AsyncFor)) and _counts_to(node.iter, name)
         for function in planned.function.module.functions
         for node in function.nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -62,6 +63,40 @@ class Passed:
     file: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An attribute or, if `is_key`, an entry of something."""
+
+    name: str
+    is_key: bool = False
+
+
+_STEP = re.compile(r"\.([^\W\d]\w*)|\['(\w+)'\]")
+
+
+def _parts(path: str) -> tuple[str, list[Part]]:
+    """`cfg.train['lr']` as "cfg" and its parts; "" for what is no such path."""
+    root = re.match(r"[^\W\d]\w*", path)
+    if root is None:
+        return "", []
+    parts: list[Part] = []
+    place = root.end()
+    while place < len(path):
+        step = _STEP.match(path, place)
+        if step is None:
+            return "", []
+        parts.append(Part(step[1] or step[2], is_key=step[1] is None))
+        place = step.end()
+    return root[0], parts
+
+
+def _part(whole: ast.expr, part: Part) -> ast.expr:
+    if part.is_key:
+        key = ast.copy_location(ast.Constant(part.name), whole)
+        return ast.Subscript(whole, key, ast.Load())
+    return ast.Attribute(whole, part.name, ast.Load())
+
+
 class ArgumentReader:
     """Reads what one way into a function passes for its inputs."""
 
@@ -81,8 +116,8 @@ class ArgumentReader:
 
     def passed(self, path: str) -> tuple[list[Passed], bool]:
         """What an input may be, and whether it can be nothing else."""
-        root, *attributes = path.split(".")
-        if not all(part.isidentifier() for part in (root, *attributes)):
+        root, attributes = _parts(path)
+        if not root:
             return [], False
         function, activation = self._way.function, self._way.activation
         if root == "self" or root not in parameters(function):
@@ -90,7 +125,7 @@ class ArgumentReader:
                 return [], False
             function, activation = self._constructor, self._construction
             if root == "self" and attributes:
-                root = self._kept.get(attributes.pop(0), "")
+                root = self._kept.get(attributes.pop(0).name, "")
         if root not in parameters(function):
             return [], False
         if activation is None:
@@ -103,21 +138,19 @@ class ArgumentReader:
                 return [], False
             expression = place.expression
             for attribute in attributes:
-                expression = ast.copy_location(
-                    ast.Attribute(expression, attribute, ast.Load()), expression
-                )
+                expression = ast.copy_location(_part(expression, attribute), expression)
             more, known = self._trace(expression, place.function, place.activation)
             found += more
             complete = complete and known
         return (found, complete) if back.places else self._from_file(function, attributes)
 
-    def _from_file(self, function: Function, keys: list[str]) -> tuple[list[Passed], bool]:
+    def _from_file(self, function: Function, keys: list[Part]) -> tuple[list[Passed], bool]:
         """What the configuration files say of a decorated function's settings: who decorates
         a function may pass what it has read."""
         decorators = getattr(function.node, "decorator_list", ())
         if self._files is None or not keys or not decorators:
             return [], False
-        entries = self._files.entries(".".join(keys))
+        entries = self._files.entries(".".join(key.name for key in keys))
         return [Passed(value, file=file) for value, file in entries], bool(entries)
 
     @cached_property

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 
 from amplint.findings import Evidence, Finding
-from amplint.probe.acceptance import is_own
+from amplint.probe.acceptance import is_own, is_so_by_default
 from amplint.probe.doubts import OWNERS, SECOND_CALL
 from amplint.probe.inputs import Need, is_about, root_of
 from amplint.probe.messages import Note, Omission
@@ -158,7 +158,9 @@ def set_by_hand(case: Case) -> list[Need]:
     return [
         need
         for need in case.needed
-        if is_own(need.decision, case.planned) and not is_default(need.decision)
+        if is_own(need.decision, case.planned)
+        and not is_default(need.decision)
+        and not is_so_by_default(need, case.planned)
     ]
 
 

@@ -6,8 +6,10 @@ be said about. What can be said is what the files of the project call `clip_max_
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -19,10 +21,12 @@ from amplint.plaindata import NoData, from_json, from_yaml
 #: Folders and files that are looked into.
 _FOLDERS, _FILES = 2000, 400
 _SUFFIXES = (".yaml", ".yml", ".json")
+#: A class or module of Python is a file of settings if it assigns that many constants.
+_SETTINGS = 5
 
 
 class ConfigFiles:
-    """The YAML and JSON files of a project.
+    """The YAML and JSON files of a project, and the settings in its Python files.
 
     Args:
         root: the folder of the project.
@@ -49,16 +53,33 @@ class ConfigFiles:
                 for section in _sections(sections, _parsed(path, text))
                 for value in _values_of(last, section)
             ]
+            found = found or list(self._assigned(last))
             alike = len({repr(value) for value, _ in found}) == 1
             known = self._entries[key] = [(found[0][0], "")] if alike else found
         return known
 
+    def _assigned(self, name: str) -> Iterator[tuple[Any, str]]:
+        """What classes and modules of Python that hold settings call by a name."""
+        writes = re.compile(rf"^\s*{re.escape(name)}\s*[=:]", re.MULTILINE)
+        for path, text in self._sources.items():
+            if writes.search(text):
+                for place, settings in _settings_of(path, text):
+                    if name in settings:
+                        yield settings[name], place
+
     @cached_property
     def _texts(self) -> dict[str, str]:
+        return self._read(_SUFFIXES, files.YAML)
+
+    @cached_property
+    def _sources(self) -> dict[str, str]:
+        return self._read((".py",), files.DATA)
+
+    def _read(self, suffixes: tuple[str, ...], kind: Any) -> dict[str, str]:
         found: dict[str, str] = {}
-        for path in _paths(self._root):
+        for path in _paths(self._root, suffixes):
             try:
-                found[path] = files.read(path, files.YAML).decode("utf-8", "replace")
+                found[path] = files.read(path, kind).decode("utf-8", "replace")
             except UnreadableFile:
                 continue
             if len(found) >= _FILES:
@@ -66,12 +87,33 @@ class ConfigFiles:
         return found
 
 
-def _paths(root: str) -> Iterator[str]:
+def _settings_of(path: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The constants that a module of Python assigns, and each of its classes, with a name for it."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    bodies: list[ast.Module | ast.ClassDef] = [tree]
+    bodies += (node for node in tree.body if isinstance(node, ast.ClassDef))
+    for body in bodies:
+        settings = dict(filter(None, map(_assignment, body.body)))
+        if len(settings) >= _SETTINGS:
+            yield f"{path}:{getattr(body, 'name', '')}", settings
+
+
+def _assignment(statement: ast.stmt) -> tuple[str, Any] | None:
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    target = statement.target if isinstance(statement, ast.AnnAssign) else target
+    value = getattr(statement, "value", None)
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.Constant):
+        return None
+    return (target.id, value.value) if isinstance(value.value, (bool, int, float, str)) else None
+
+
+def _paths(root: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     for folder, inner, names in itertools.islice(os.walk(root), _FOLDERS):
         inner[:] = sorted(name for name in inner if not name.startswith((".", "node_modules")))
-        yield from (
-            os.path.join(folder, name) for name in sorted(names) if name.endswith(_SUFFIXES)
-        )
+        yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(suffixes))
 
 
 def _parsed(path: str, text: str) -> object:

@@ -29,6 +29,12 @@ VANISHING = 2.0**-25
 #: What a loss is multiplied by so that its gradients, which are about one in the small models of
 #: the probe, are below the smallest number of float16, 6e-8.
 FAINT = 2.0**-30
+#: The share of weights that a step leaves alone at least if it is rounded away, and at most if not.
+MOST, FEW = 0.5, 0.05
+#: What a loss is multiplied by so that its gradients are above every ordinary limit.
+LOUD = 2.0**20
+#: The share of the gradients' norm that a clip leaves at most where it has an effect.
+SHORTENED = 0.9
 #: Relative difference of gradients with and without a scaler in bfloat16, which is only
 #: multiplied by powers of two.
 SCALED = 1e-3
@@ -261,6 +267,46 @@ def idle_clip(trial: Trial, expected: Expectation, place: Place) -> Measured | N
     return Measured(words, row)
 
 
+def shortened(trial: Trial, expected: Expectation, place: Place) -> Measured | None:
+    """A clip of the gradients so far, to which further micro-batches are added before the step."""
+    found, larger = next(_shortening(trial.result, place), None), ""
+    if found is None and any(e.kind == "clip" and place.holds(e) for e in trial.result.events):
+        loud = place.budget.run(replace(trial.request, loss_weight=LOUD))
+        found, larger = (
+            next(_shortening(loud, place), None),
+            f"with a loss {LOUD:.0e} times as large, ",
+        )
+    if found is None:
+        return None
+    clip, backward, step = found
+    words = (
+        f"{larger}the clip in line {_row(clip)} leaves {clip.facts['left']:.2g} of the gradients so far, and "
+        f"the backward in line {_row(backward)} then adds those of the next micro-batch whole, "
+        f"before the step in line {_row(step)}: the early ones count less"
+    )
+    return Measured(words, _row(clip), step=clip.facts["steps"])
+
+
+def _shortening(result: RunResult, place: Place) -> Iterator[tuple[Event, Event, Event]]:
+    """Clips that made gradients smaller, the backward that added to them, and the step."""
+    events = protocol_events(result.events)
+    for index, clip in enumerate(events):
+        # What is not finite is no share at all.
+        shortens = clip.kind == "clip" and 0.0 < clip.facts["left"] <= SHORTENED
+        if not shortens or not place.holds(clip):
+            continue
+        added = None
+        for event in events[index + 1 :]:
+            if event.kind == "zero_grad" and event.optimizer == clip.optimizer:
+                break
+            if event.kind == "backward" and clip.optimizer in event.facts.get("optimizers", ()):
+                added = added or event
+            if event.kind in ("step", "plain-step") and event.optimizer == clip.optimizer:
+                if added is not None and not event.facts.get("raised"):
+                    yield clip, added, event
+                break
+
+
 def _feeds(events: tuple[Event, ...], optimizer: int) -> bool:
     """Whether a backward adds to gradients of this optimizer before they are cleared."""
     for event in events:
@@ -366,6 +412,24 @@ def half_weights(trial: Trial, expected: Expectation, place: Place) -> Measured 
         "are float32"
     )
     return Measured(words, min(place.rows))
+
+
+def swallowed(trial: Trial, expected: Expectation, place: Place) -> Measured | None:
+    """An optimizer that the rows build, whose step half-precision weights round away."""
+    for event in trial.result.events:
+        if event.kind != "optimizer" or not place.holds(event) or "unmoved" not in event.facts:
+            continue
+        half, whole = event.facts["unmoved"]
+        if half < MOST or whole > FEW:
+            continue
+        dtype, row = event.facts["dtype"], _row(event)
+        words = (
+            f"a step of the {event.facts['class']} of line {row} with its learning rate of "
+            f"{event.facts['rate']:g} leaves {half:.0%} of {dtype} weights of the usual size (0.02) as "
+            f"they were, and {whole:.0%} of float32 ones: the weights that it steps are {dtype}"
+        )
+        return Measured(words, row, step=0)
+    return None
 
 
 def _half_step(result: RunResult) -> Event | None:
@@ -526,7 +590,9 @@ MEASURES: dict[str, Measure] = {
     "leaking-region": leaking_region,
     "no-gradient": no_gradient,
     "rebuilt": rebuilt,
+    "shortened": shortened,
     "stale-weights": stale_weights,
+    "swallowed": swallowed,
     "unscaled": unscaled,
     "vanishing": vanishing,
 }

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from amplint.amp.accelerators import ACCELERATOR
+from amplint.amp.library_objects import calls_on
 from amplint.amp.roles import roles_of
 from amplint.code.dataflow import names_in, parameters
 from amplint.code.expressions import path_text
@@ -21,13 +23,21 @@ from amplint.code.layout import LOOPS
 from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.code.statements import blocks_of, expressions_of
 from amplint.findings import Finding
+from amplint.flow.program import Program
 from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.derived import replaced_below
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
 from amplint.probe.messages import Domain, Event, Plan, Role, Source
-from amplint.probe.predictions import is_about_calls, is_about_place, needs_data, predict, rows_of
+from amplint.probe.predictions import (
+    expectations,
+    is_about_calls,
+    is_about_place,
+    needs_data,
+    predict,
+    rows_of,
+)
 from amplint.probe.preferences import Compared, Truth, demands, fits
 from amplint.probe.repetition import Repetition
 from amplint.probe.roles import roles_in, with_nested
@@ -137,10 +147,12 @@ class PlanBuilder:
     @cached_property
     def rows_by_hand(self) -> frozenset[int]:
         """Rows of the checked file on which gradients are made, read or changed by hand."""
+        view = self.view
+        library = {id(c.node) for c in calls_on(view.objects, view.module, ACCELERATOR, "backward")}
         return frozenset(
             row
-            for node in ast.walk(self.view.module.tree)
-            if is_by_hand(node)
+            for node in ast.walk(view.module.tree)
+            if is_by_hand(node) and id(node) not in library
             for row in range(node.lineno, (node.end_lineno or node.lineno) + 1)
         )
 
@@ -437,12 +449,19 @@ class PlanBuilder:
     # -- rows and preferences ----------------------------------------------------------------
 
     @cached_property
+    def _program(self) -> Program:
+        """The modules as the flow analysis has them before it follows any path."""
+        program = Program(self.view.project, self.view.objects, self.view.values)
+        program.add(self.view.module, self.view.roles)
+        return program
+
+    @cached_property
     def slice_rows(self) -> tuple[int, ...]:
         """Rows of the checked file whose statements matter to the protocol."""
         rows: set[int] = set()
         for function in self.view.module.functions:
             if not isinstance(function.node, ast.Lambda):
-                kept = self.view.program.slice(function).kept
+                kept = self._program.slice(function).kept
                 rows.update(_rows_of_kept(function.body, kept))
         return tuple(sorted(rows))
 
@@ -453,7 +472,7 @@ class PlanBuilder:
         for function in self.view.module.functions:
             if isinstance(function.node, ast.Lambda):
                 continue
-            found = self.view.program.slice(function)
+            found = self._program.slice(function)
             acting = found.calls - found.wanted
             for node in function.nodes:
                 if isinstance(node, ast.stmt) and any(
@@ -464,15 +483,15 @@ class PlanBuilder:
 
     def _statements_that_matter(self, function: Function) -> list[ast.AST] | None:
         """The statements of the slice; None for a function that was never sliced."""
-        if not self.view.program.knows(function) or isinstance(function.node, ast.Lambda):
+        if not self._program.knows(function) or isinstance(function.node, ast.Lambda):
             return None
-        kept = self.view.program.slice(function).kept
+        kept = self._program.slice(function).kept
         return [node for node in function.nodes if id(node) in kept]
 
     def _preferences(self, finding: Finding, domains: Iterable[Domain]) -> dict[str, Any]:
         """Values under which the path of the finding is taken, as far as its tests say so."""
         wanted: dict[str, Truth | Compared] = {}
-        tests = (*self._assumptions(finding), *self._guards(finding), *self._switches())
+        tests = (*self._assumptions(finding), *self._guards(finding), *self._switches(finding))
         for test, holds in tests:
             for path, value in demands(test, holds):
                 wanted.setdefault(path, value)
@@ -481,11 +500,13 @@ class PlanBuilder:
             for path, value in wanted.items()
             if path.endswith(")") and isinstance(value, Truth)
         }
-        for domain in domains:
-            if domain.path in wanted:
-                fitting = [v for v in domain.values if fits(v, wanted[domain.path])]
-                if fitting:
-                    chosen[domain.path] = fitting[0]
+        known = {domain.path: domain.values for domain in domains}
+        for path, value in wanted.items():
+            # An option of a command line is an attribute of whatever holds the options.
+            option = f"*.{path.rpartition('.')[2]}" if "." in path else path
+            fitting = [v for v in known.get(path, known.get(option, ())) if fits(v, value)]
+            if fitting:
+                chosen[path] = fitting[0]
         return chosen
 
     def _assumptions(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
@@ -496,12 +517,20 @@ class PlanBuilder:
             with contextlib.suppress(SyntaxError):  # Python does not read all that it unparses
                 yield ast.parse(step.subject, mode="eval").body, step.holds
 
-    def _switches(self) -> Iterator[tuple[ast.expr, bool]]:
-        """What enables the regions and scalers of the file: where they are off, little is wrong."""
+    def _switches(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
+        """What enables the regions and scalers of the file: where they are off, little is wrong.
+
+        What is about micro-batches needs windows that have more than one.
+        """
+        windows = any(expected.kind == "shortened" for expected in expectations(finding.code))
         for site in self.view.module.calls:
             for keyword in site.node.keywords:
                 if keyword.arg == "enabled":
                     yield keyword.value, True
+                elif keyword.arg == "mixed_precision":
+                    yield ast.Compare(keyword.value, [ast.Eq()], [ast.Constant("fp16")]), True
+                elif keyword.arg == "gradient_accumulation_steps" and windows:
+                    yield ast.Compare(keyword.value, [ast.Gt()], [ast.Constant(1)]), True
 
     def _guards(self, finding: Finding) -> Iterator[tuple[ast.expr, bool]]:
         """The tests of the `if` statements around the finding."""

@@ -254,7 +254,11 @@ class Prober:
         if silent is not None and not silent.complete:
             passed = self._as_passed(case, holds, budget)
         trial, settled = passed or (trial, Settled({}))
-        case = replace(case, shown=replace(case.shown, trial=trial))
+        shown = replace(case.shown, trial=trial)
+        if passed is not None:
+            with contextlib.suppress(BudgetSpent):  # then the words are those of the run before
+                shown = judge.look(trial) or shown
+        case = replace(case, shown=shown)
 
         def rank(decision: Decision) -> int:
             if decision.path in settled.values:

@@ -80,7 +80,9 @@ class Repetition:
         )
 
 
-def _passed(site: CallSite, function: Function, optimizers: Collection[str]) -> set[str] | None:
+def _passed(
+    site: CallSite, function: Function, optimizers: Collection[str]
+) -> frozenset[str] | None:
     """The plain names under which a call passes what the optimizers are part of; None where
     anything else is passed."""
     given = bind(site.node, function).given
@@ -92,10 +94,10 @@ def _passed(site: CallSite, function: Function, optimizers: Collection[str]) -> 
         if not isinstance(value, ast.Name):
             return None
         found.add(value.id)
-    return found
+    return frozenset(found)
 
 
-def _repeats(site: CallSite, layout: Layout, loop: ast.AST, passed: set[str]) -> bool:
+def _repeats(site: CallSite, layout: Layout, loop: ast.AST, passed: frozenset[str]) -> bool:
     """Whether each pass of a loop comes to a call in it, with the same objects, and there is a
     second pass."""
     bound = bound_in(site.function, loop)

@@ -31,7 +31,7 @@ _LOST = frozenset({"timeout", "killed", "failed"})
 #: Lost runs after which an entry is given up.
 _LOST_LIMIT = 3
 #: Processor seconds of a run from which smaller layers are worth a try.
-_SLOW = 0.6
+_SLOW = 0.3
 #: Runs that come no farther, or end as others did, before the entry is given up.
 BLIND_RUNS = 12
 

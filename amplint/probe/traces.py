@@ -22,6 +22,13 @@ def has_model_of_ours(result: RunResult) -> bool:
     return any(event.facts.get("model") == "TinyModel" for event in result.events)
 
 
+def has_half_weights_only(result: RunResult) -> bool:
+    """Whether all that the last optimizer of the run owns is float16: whichever of it a loss
+    reaches, its gradient is."""
+    events = protocol_events(result.events)
+    return bool(events) and events[-1].facts.get("dtypes") == ["torch.float16"]
+
+
 def is_never_fed(trial: Trial) -> bool:
     """Whether the last optimizer never had a gradient, and the probe chose its parameters, or
     what the loss depends on."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from amplint.expectations import SCALE_DEPENDENT, Expectation
+from amplint.expectations import HALF_GRADIENTS, SCALE_DEPENDENT, Expectation
 from amplint.findings import Finding
 from amplint.probe.doubts import OWNERS, REPEATED, SECOND_CALL, UNSTEADY, About, kinds_about
 from amplint.probe.explanation import Broken, broken_rules, protocol_events
@@ -34,6 +34,7 @@ from amplint.probe.scales import SMALL_SCALE, Scales
 from amplint.probe.search import Budget, Trial
 from amplint.probe.traces import (
     clears,
+    has_half_weights_only,
     has_model_of_ours,
     is_never_fed,
     is_second_call,
@@ -50,6 +51,8 @@ from amplint.probe.traces import (
 _ABOUT_ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
 #: What is measured of events only: who is built, and in which region something runs.
 _ABOUT_EVENTS = frozenset({"rebuilt", "in-region"})
+#: What is the same whatever a loss hangs on, if it reaches what an optimizer owns.
+_ABOUT_ANY_LOSS = frozenset({"unscaled", "shortened", "swallowed"})
 #: Codes about a value that is missing: they show at the first use of a scaler, before any
 #: backward could have run.
 _WITHOUT_BACKWARD = frozenset({"AMP202"})
@@ -84,6 +87,8 @@ _CAN_CALL = frozenset({"scaler"})
 _ACTS = re.compile(r"backward|optimi[sz]|train|update|step|scale", re.IGNORECASE)
 #: Codes about which parameters are trained: of a stand-in for a model, all are.
 _ABOUT_PARAMETERS = frozenset({"AMP124", "AMP301", "AMP305", "AMP401", "AMP403", "AMP405"})
+#: Codes about the dtype of weights, which whoever gets a model of a library may change.
+_ABOUT_DTYPES = frozenset({"AMP401", "AMP403", "AMP405", "AMP406"})
 #: What a counterfactual run leaves out of the way from the loss to what is trained.
 _CUTS = frozenset({"grad-modes", "copies"})
 #: Codes about which losses share a graph: a stand-in for the model cannot tell.
@@ -405,23 +410,29 @@ class Judge:
             return
         own = by_order and keeps_its_scalers(result)
         for call in result.opaque:
+            if call.kinds == ("weights",) and self._finding.code not in _ABOUT_DTYPES:
+                continue
             if by_order and (own or not _may_call_a_scaler(call)):
                 continue
             schedules = call.kinds == ("optimizer",) and makes_schedules(call.name)
             if not schedules and not is_observer(call.name):
                 yield Note("untouched", call.name, call.row)
         any_gradient = by_order or self._takes_any_gradient(trial, expected)
+        all_half = expected.pattern == HALF_GRADIENTS[1] and has_half_weights_only(result)
         for note in result.notes:
             # Something unknown that scales may be a scaler.
             scales = note.subject.endswith(".scale")
             if any_gradient and note.kind in _ABOUT_GRADIENTS and not scales:
                 continue
+            if note.kind == "small-layers" and _ignores_sizes(expected):
+                continue
             if note.kind == "optimizer-class" and self._is_known(note.subject, trial):
                 continue
             if expected.kind == "gradients" and note.kind in _ABOUT_SIZES:
                 continue
-            # Whatever a loss hangs on: nothing has scaled it.
-            if expected.kind == "unscaled" and note.kind in _ABOUT_WAYS | _ABOUT_SIZES | _INSIDE:
+            # Whatever a loss hangs on: nothing has scaled it, and a clip shortens what comes of it.
+            any_loss = expected.kind in _ABOUT_ANY_LOSS or all_half
+            if any_loss and note.kind in _ABOUT_WAYS | _ABOUT_SIZES | _INSIDE:
                 continue
             # Whatever else a loss hangs on: what an optimizer owns is not among it.
             if expected.kind == "no-gradient" and note.subject == OTHER_SOURCES:
@@ -512,13 +523,15 @@ class Judge:
             return True
         if any(self._passes(trial.result, shown) for trial in trials):
             return True
-        disabled: Request = replace(shown.trial.request, enabled=False)
+        # Past the line is far enough: in the round after the one that failed.
+        rounds = len(shown.trial.result.steps) + 2
+        disabled: Request = replace(shown.trial.request, enabled=False, most_steps=rounds)
         return self._passes(self._budget.run(disabled), shown)
 
     @property
     def ignores_sizes(self) -> bool:
-        """Whether what is looked for depends on where a line runs only, and on no size."""
-        return all(e.relies_on == "place" and not e.shapes for e in self._expectations)
+        """Whether what is looked for depends on no size of a layer."""
+        return all(map(_ignores_sizes, self._expectations))
 
     def is_about_form(self, shown: Shown) -> bool:
         """Whether it is the names and the number of a call's arguments that torch refuses: then
@@ -546,6 +559,12 @@ class Judge:
         if shown.row not in result.rows or result.status not in ("returned", "raised", "stopped"):
             return False
         return result.raised is None or shown.row not in _rows_on_the_way(result, shown)
+
+
+def _ignores_sizes(expected: Expectation) -> bool:
+    """Whether something depends on no size of a layer: a place, or what torch refuses whatever the
+    shapes are."""
+    return not expected.shapes and (expected.relies_on == "place" or expected.kind == "raises")
 
 
 def _rows_on_the_way(result: RunResult, shown: Shown) -> tuple[int, ...]:

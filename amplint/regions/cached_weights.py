@@ -36,7 +36,7 @@ def clears_cache(regions: Regions, region: Region) -> bool:
     return any(
         last_name(item.call.func) in CLEARS_CACHE
         or (
-            region.cast.devices != {"cpu"}
+            region.cast.devices != frozenset({"cpu"})
             and _clears_in_backward(regions, item.call, item.function)
         )
         for item in regions.inside(region)
@@ -111,16 +111,18 @@ def _find_kept(regions: Regions, owner: Class, depth: int) -> bool | None:
     weights: set[str] = set()
     for item in known:
         init = item.methods.get("__init__")
-        for path, bindings in bindings_of(init).items() if init is not None else ():
+        if init is None:
+            continue
+        for path, bindings in bindings_of(init).items():
             for value in (binding.value for binding in bindings):
                 if not path.startswith("self.") or not isinstance(value, ast.Call):
                     continue
-                if init.module.resolve(value.func) in _PARAMETERS:  # type: ignore[union-attr]
+                if init.module.resolve(value.func) in _PARAMETERS:
                     weights.add(path)
                 else:
-                    answers.append(_built(regions, value, init, depth))  # type: ignore[arg-type]
-        for call in _base_calls(init) if init is not None else ():
-            answers += (_built(regions, part, init, depth) for part in call.args)  # type: ignore[arg-type]
+                    answers.append(_built(regions, value, init, depth))
+        for call in _base_calls(init):
+            answers += (_built(regions, part, init, depth) for part in call.args)
     methods = [method for item in known for method in item.methods.values()]
     if any(_multiplies_by(method, weights) for method in methods):
         return True

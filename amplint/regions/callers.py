@@ -52,7 +52,7 @@ class Callers:
         if around is not None:
             yield around, ()
             return
-        seen = set()
+        seen: set[tuple[Function, tuple[Function, frozenset[str]]]] = set()
         pending: list[tuple[Function, Trail]] = [(function, ())]
         while pending and len(seen) < FUNCTION_LIMIT:
             inner, trail = pending.pop(0)
@@ -93,7 +93,7 @@ class Callers:
         for _, found in reversed(self.regions.spans_around(node, function)):
             if not is_off(found):
                 return False
-            if any(cast is not None and cast.devices != {"cpu"} for cast in found):
+            if any(cast is not None and cast.devices != frozenset({"cpu"}) for cast in found):
                 return True
         return False
 

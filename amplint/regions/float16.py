@@ -109,8 +109,8 @@ def _half(
     for region, trail in around:
         if is_float16_autocast(view, region.cast.call, region.cast.function):
             return HalfTensor(source.node, region, trail)
-    region = may_run(view, callers, source.node, source.function)
-    return HalfTensor(source.node, region, sure=False) if region is not None else None
+    possible = may_run(view, callers, source.node, source.function)
+    return HalfTensor(source.node, possible, sure=False) if possible is not None else None
 
 
 def may_run(view: AmpView, callers: Callers, node: ast.expr, function: Function) -> Region | None:

@@ -21,6 +21,7 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
 from amplint.findings import Standing
+from amplint.gradflow.handing import hands_on
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import is_backward, stepped_optimizer
@@ -68,11 +69,13 @@ class Results:
     """What a function computes, with gradients, from some of its nodes.
 
     Args:
+        view: asked what called functions hand on.
         seeds: nodes of the function that lie in a region, or calls that return what one computes.
     """
 
-    def __init__(self, function: Function, seeds: Iterable[ast.AST]) -> None:
+    def __init__(self, view: AmpView, function: Function, seeds: Iterable[ast.AST]) -> None:
         self.function = function
+        self._view = view
         self._layout = layout_of(function)
         self._seeds = [node for node in seeds if node in self._layout]
         self._known: dict[ast.AST, bool] = {}
@@ -83,7 +86,10 @@ class Results:
 
     def hold(self, expression: ast.expr) -> bool:
         """Whether an expression is computed from a seed, so that gradients go back there."""
-        return any(self._comes_from(node) for node in _carriers(expression))
+        return any(
+            self._comes_from(node) and self._is_handed_on(node, expression)
+            for node in _carriers(expression)
+        )
 
     def lead_to(self, node: ast.AST, values: Values) -> bool:
         """Whether a node may run behind a seed, in the same round, as the tests of both allow."""
@@ -124,6 +130,19 @@ class Results:
         self._known[node] = False  # a value that needs itself ends here
         self._known[node] = self._is_seed(node) or any(map(self._leaves, self._bindings(node)))
         return self._known[node]
+
+    def _is_handed_on(self, part: ast.expr, expression: ast.expr) -> bool:
+        """Whether the calls around a part of an expression hand gradients on to it."""
+        if part is expression or part not in self._layout:
+            return True
+        for around in self._layout.ancestors(part):
+            if isinstance(around, ast.Call) and not hands_on(
+                self._view, around, part, self.function
+            ):
+                return False
+            if around is expression:
+                break
+        return True
 
     def _leaves(self, binding: Binding) -> bool:
         """Whether what a binding leaves is computed from a seed."""
@@ -182,21 +201,29 @@ def _names_of(expression: ast.expr) -> set[str]:
 # -- which loss goes backward ----------------------------------------------------------------
 
 
-def plain_losses(callers: Callers, region: Region) -> Iterator[PlainLoss]:
+def plain_losses(view: AmpView, callers: Callers, region: Region) -> Iterator[PlainLoss]:
     """The plain backwards of what a region computes, each with the step that follows it."""
+    for results, through in results_of(view, callers, region):
+        yield from _plain_in(callers, region, results, through)
+
+
+def results_of(
+    view: AmpView, callers: Callers, region: Region
+) -> Iterator[tuple[Results, Function]]:
+    """What a region computes, in its function and in those that get it returned, with who returns it."""
     function = region.function
     is_decorator = region.opened in getattr(function.node, "decorator_list", ())
     seeds = () if is_decorator else region.parts
-    pending = [(Results(function, seeds), function, is_decorator, 0)]
+    pending = [(Results(view, function, seeds), function, is_decorator, 0)]
     while pending:
         results, through, returns_all, depth = pending.pop(0)
-        yield from _plain_in(callers, region, results, through)
+        yield results, through
         where = results.function
         gives = returns_all or any(map(results.hold, returned(where)))
         if gives and depth < _DEPTH:
             for call, caller in callers.callers(where):
                 if call in layout_of(caller) and not without_gradients(call, caller):
-                    pending.append((Results(caller, (call,)), where, False, depth + 1))
+                    pending.append((Results(view, caller, (call,)), where, False, depth + 1))
 
 
 def _plain_in(
@@ -306,16 +333,24 @@ def may_be_scaled(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
     may the other side of a test before the backward, and another call of a region that can be off.
     """
     results = plain.results
-    for part in results.way_to(plain.loss):
-        calls = (node for node in walk(part) if isinstance(node, ast.Call))
-        if any(_scales(view, results, call) or _converts(view, results, call) for call in calls):
-            return True
+    if scaled_on_the_way(view, results, plain.loss):
+        return True
     if _is_tested(plain) and _is_scaled_instead(view, callers, plain):
         return True
     return plain.region.conditional and any(
-        _scales_one(view, Results(caller, (call,)))
+        _scales_one(view, Results(view, caller, (call,)))
         for call, caller in callers.callers(plain.through)
         if caller is not plain.function or not results.begin_at(call)
+    )
+
+
+def scaled_on_the_way(view: AmpView, results: Results, loss: ast.expr) -> bool:
+    """Whether a call by which a loss is computed may scale it."""
+    return any(
+        isinstance(node, ast.Call)
+        and (_scales(view, results, node) or _converts(view, results, node))
+        for part in results.way_to(loss)
+        for node in walk(part)
     )
 
 
@@ -383,7 +418,7 @@ def _is_scaled_instead(view: AmpView, callers: Callers, plain: PlainLoss) -> boo
         return False
     getting = list(callers.callers(function))
     return not getting or any(
-        _scales_one(view, Results(caller, (call,))) for call, caller in getting
+        _scales_one(view, Results(view, caller, (call,))) for call, caller in getting
     )
 
 

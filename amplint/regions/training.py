@@ -119,7 +119,7 @@ def stale_steps(regions: Regions, module: Module) -> Iterator[Stale]:
 
 def _may_clear(regions: Regions, region: Region) -> bool:
     """Whether a loss is computed by a library whose backward may empty the cache, on a GPU."""
-    return region.cast.devices != {"cpu"} and any(
+    return region.cast.devices != frozenset({"cpu"}) and any(
         (dotted := item.function.module.resolve(item.call.func)) is not None
         and dotted.partition(".")[0] not in _PLAIN
         and not regions.objects.targets(item.call, item.function).functions

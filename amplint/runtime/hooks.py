@@ -177,7 +177,8 @@ class Hooks:
 
         def scaled(token: Any, result: Any, raised: BaseException | None) -> None:
             if raised is None:
-                observer.scaled(*token, _tensors(result))
+                scaler, inputs = token
+                observer.scaled(scaler, inputs, _tensors(result))
 
         def handed(args: Arguments, kwargs: Keywords) -> Any:
             optimizer = _argument(args, kwargs, 1, "optimizer")
@@ -194,7 +195,8 @@ class Hooks:
             return args[0], _argument(args, kwargs, 1, "new_scale")
 
         def updated(token: Any, _result: Any, raised: BaseException | None) -> None:
-            observer.updated(*token, raised is not None)
+            scaler, new_scale = token
+            observer.updated(scaler, new_scale, raised is not None)
 
         def asked(token: Any, result: Any, raised: BaseException | None) -> None:
             if raised is None:

@@ -68,13 +68,14 @@ class Marks:
         """Mark what `scaler.scale` has returned."""
         node = tensor.grad_fn
         if node is not None:
-            mark = node.metadata[_KEY] = _Mark(scaler, node._sequence_nr())
+            mark = _Mark(scaler, node._sequence_nr())
+            node.metadata[_KEY] = mark  # type: ignore[index]  # a dict: torch's stub is wrong
             self._living.add(weakref.ref(mark, self._living.discard))
 
     def scaler_of(self, tensor: torch.Tensor) -> int:
         """The number of the scaler whose `scale` returned this tensor, 0 for none."""
         node = tensor.grad_fn
-        mark = node.metadata.get(_KEY) if node is not None else None
+        mark = node.metadata.get(_KEY) if node is not None else None  # type: ignore[attr-defined]
         return mark.scaler if mark is not None else 0
 
     def loss(self, roots: Sequence[torch.Tensor], scales: Callable[[], list[float]]) -> Loss:

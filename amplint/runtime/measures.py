@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -146,7 +146,7 @@ class Weights:
 def picked(tensor: Any) -> torch.Tensor:
     """At most `VALUES` values, evenly spread."""
     count = tensor.numel()
-    flat = tensor.view(-1) if tensor.is_contiguous() else tensor.reshape(-1)
+    flat: torch.Tensor = tensor.view(-1) if tensor.is_contiguous() else tensor.reshape(-1)
     return flat if count <= VALUES else flat[:: -(-count // VALUES)]
 
 
@@ -214,7 +214,7 @@ def is_captured(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain(tensor: Any) -> TypeGuard[torch.Tensor]:
     """Whether a tensor is one of plain numbers, at hand, of which there are some."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)

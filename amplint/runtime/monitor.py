@@ -176,8 +176,9 @@ class Monitor:
         for optimizer in self.owners(parameters):
             number = self._up_to_date(optimizer)
             violation = self._tracker.apply(Event.CLIP, None, number)
-            partner = self._tracker.partner(number) or 0
-            self._tell("clip", partner, number, violation, self._facts(optimizer))
+            partner = self._tracker.partner(number)
+            scaler = partner if isinstance(partner, int) else 0
+            self._tell("clip", scaler, number, violation, self._facts(optimizer))
 
     def grad(self, roots: Iterable[Any]) -> None:
         """`torch.autograd.grad` has returned."""

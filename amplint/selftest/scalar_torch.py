@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import torch
 from torch.amp.grad_scaler import _refresh_per_optimizer_state
@@ -105,22 +107,21 @@ class ScalarTorch:
                 optimizer.step()
 
     def _loss(self) -> torch.Tensor:
-        total = sum(parameter.sum() for parameter in self.parameters.values())
-        return total * self.loss_factor
+        return reduce(torch.add, map(torch.sum, self.parameters.values())) * self.loss_factor
 
-    def snapshot(self) -> tuple:
+    def snapshot(self) -> tuple[Any, ...]:
         """Copy everything that an event can change; `restore` takes it back."""
         parameters = [(p.item(), _copy(p.grad)) for p in self.parameters.values()]
         return self._scaler_snapshot() if self.scaler.is_enabled() else None, parameters
 
-    def _scaler_snapshot(self) -> tuple:
+    def _scaler_snapshot(self) -> tuple[Any, ...]:
         states = {
             id_: (state["stage"], dict(state["found_inf_per_device"]))
             for id_, state in self.scaler._per_optimizer_states.items()
         }
         return _copy(self.scaler._scale), _copy(self.scaler._growth_tracker), states
 
-    def restore(self, snapshot: tuple) -> None:
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
         scaler_snapshot, parameters = snapshot
         for parameter, (weight, gradient) in zip(self.parameters.values(), parameters):
             parameter.data.fill_(weight)

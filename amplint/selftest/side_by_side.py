@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from amplint.protocol import Event, Gradient, Tracker, Violation
 from amplint.protocol.states import ABSENT
@@ -88,9 +89,10 @@ class Rig:
     def _differences(
         self, violation: Violation | None, raised: tuple[str, str] | None
     ) -> list[str]:
-        raises = violation is not None and violation.raises
-        predicted = (violation.exception, violation.error) if raises else None
-        compared = {
+        predicted = None
+        if violation is not None and violation.raises:
+            predicted = violation.exception, violation.error
+        compared: dict[str, tuple[object, object]] = {
             "raises": (predicted, raised),
             "initialised": (self.tracker.is_initialised(SCALER), self.torch.initialised),
         }
@@ -110,10 +112,10 @@ class Rig:
             if ours != theirs
         ]
 
-    def snapshot(self) -> tuple:
+    def snapshot(self) -> tuple[Any, ...]:
         return self.tracker.snapshot(), self.torch.snapshot(), self.without_amp.snapshot()
 
-    def restore(self, snapshot: tuple) -> None:
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
         tracker_state, torch_state, without_amp_state = snapshot
         self.tracker.restore(tracker_state)
         self.torch.restore(torch_state)
@@ -197,7 +199,7 @@ class Walk:
         return [f"{tag} is said of a gradient of {gradient}"]
 
 
-def describes(tag: Gradient, gradient: float | None) -> bool:
+def describes(tag: Gradient | None, gradient: float | None) -> bool:
     """Whether `tag` fits a gradient to which each backward adds 1, or a loss scale."""
     if not gradient:
         return tag in ABSENT if gradient is None else tag is Gradient.ZERO

@@ -11,12 +11,14 @@ import ast
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeGuard, TypeVar
 
 from amplint.code.arguments import receiver_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
 from amplint.code.splicing import (
     BLOCKS,
+    BRANCHES,
     Caller,
     Straight,
     bound_by,
@@ -27,6 +29,8 @@ from amplint.code.splicing import (
 from amplint.code.tree import children, walk
 from amplint.values.kinds import Instance
 from amplint.values.objects import Objects
+
+_Branch = TypeVar("_Branch", ast.ExceptHandler, ast.match_case)
 
 #: Calls inside of what a call runs are replaced down to this depth.
 _DEPTH = 8
@@ -71,7 +75,10 @@ class InPlace:
     @cached_property
     def by_position(self) -> dict[tuple[int, int], Place]:
         """Places by row and column, for nodes that were made up later."""
-        return {(node.lineno, node.col_offset): place for node, place in self.places.items()}
+        return {
+            (node.lineno, node.col_offset): place  # type: ignore[attr-defined]  # see `placed`
+            for node, place in self.places.items()
+        }
 
 
 def in_place(
@@ -187,24 +194,22 @@ class _Writer:
             function = inner
         fields = {name: getattr(statement, name) for name in statement._fields}
         changed = False
-        for name in BLOCKS:
+        for name in (*BLOCKS, *BRANCHES):
             old = fields.get(name)
             if isinstance(old, list) and old:
-                fields[name] = self._items(old, function, stack)
+                write = self._branches if name in BRANCHES else self.block
+                fields[name] = write(old, function, stack)
                 changed = changed or fields[name] is not old
         if not changed:
             return None
-        made = ast.copy_location(type(statement)(**fields), statement)
         if self._takes_only(statement, function):
-            return [*self._only(statement), *made.body]
-        return [made]
+            return [*self._only(statement), *fields["body"]]
+        return [ast.copy_location(type(statement)(**fields), statement)]
 
-    def _items(
-        self, items: list[ast.AST], function: Function, stack: tuple[Function, ...]
-    ) -> list[ast.AST]:
-        """Statements, or the handlers and cases that hold some."""
-        if isinstance(items[0], ast.stmt):
-            return self.block(items, function, stack)
+    def _branches(
+        self, items: list[_Branch], function: Function, stack: tuple[Function, ...]
+    ) -> list[_Branch]:
+        """The handlers or the cases of a statement."""
         bodies = [self.block(item.body, function, stack) for item in items]
         if all(body is item.body for body, item in zip(bodies, items)):
             return items
@@ -215,7 +220,7 @@ class _Writer:
             for body, item in zip(bodies, items)
         ]
 
-    def _takes_only(self, loop: ast.stmt, function: Function) -> bool:
+    def _takes_only(self, loop: ast.stmt, function: Function) -> TypeGuard[ast.For]:
         """Whether a loop runs once, from its first statement to its last."""
         if not isinstance(loop, ast.For) or loop.orelse:
             return False
@@ -224,9 +229,9 @@ class _Writer:
         return self.objects.runs_once(loop, function)
 
     def _only(self, loop: ast.For) -> list[ast.stmt]:
-        first = ast.Subscript(loop.iter, ast.Constant(0), ast.Load())
-        made = [first, first.slice, ast.Assign([loop.target], first)]
-        return [ast.copy_location(node, loop.iter) for node in made][-1:]
+        index = ast.copy_location(ast.Constant(0), loop.iter)
+        first = ast.copy_location(ast.Subscript(loop.iter, index, ast.Load()), loop.iter)
+        return [ast.copy_location(ast.Assign([loop.target], first), loop.iter)]
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -292,11 +297,15 @@ class _Writer:
         Args:
             owner: the class of the object whose method the call stands in, if that is known.
         """
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if name and name not in self._known and not self._names_module(call.func, function):
+        method = call.func if isinstance(call.func, ast.Attribute) else None
+        if (
+            method is not None
+            and method.attr not in self._known
+            and not self._names_module(method, function)
+        ):
             return None
-        if name and owner is not None and _is_receiver(call.func, function):
-            found = self.objects.method(owner, name)
+        if method is not None and owner is not None and _is_receiver(method, function):
+            found = self.objects.method(owner, method.attr)
         else:
             found = self.objects.targets(call, function).only
         if found is None or found.name != last_name(call.func) or len(found.nodes) > _LONG:
@@ -313,8 +322,9 @@ class _Writer:
             return owner
         kinds = self.objects.kinds(receiver, function)
         (kind,) = kinds.known if len(kinds.known) == 1 else (None,)
-        is_exact = isinstance(kind, Instance) and kind.exact and not kinds.unknown
-        return kind.owner if is_exact else None
+        if not isinstance(kind, Instance) or not kind.exact or kinds.unknown:
+            return None
+        return kind.owner
 
     @cached_property
     def _known(self) -> set[str]:
@@ -395,8 +405,9 @@ class _Writer:
         column = _COLUMN
         for call, statements in self._written:
             for node, start, end in _numbered(statements, column):
-                node.lineno = node.end_lineno = call.lineno
-                node.col_offset, node.end_col_offset = start, end
+                # Nodes without a position get one, too.
+                node.lineno = node.end_lineno = call.lineno  # type: ignore[attr-defined]
+                node.col_offset, node.end_col_offset = start, end  # type: ignore[attr-defined]
                 found[node] = self._marks.get(node) or Place(self.module, call, (call,))
                 column = max(column, end + 1)
         return found

@@ -172,8 +172,11 @@ def _receiver(name: ast.Name, function: Function) -> Instance | Family | None:
 def _as_declared(origins: Origins, origin: Origin) -> Kinds:
     """What an origin can be; where nobody knows, what a parameter that it passes is said to be."""
     found = _kinds_of_origin(origins, origin)
-    passed = (step for step in origin.steps if step.into is not None and not found.known)
-    declared = (_said_of(origins, step.parameter, step.into) for step in passed)
+    declared = (
+        _said_of(origins, step.parameter, step.into)
+        for step in origin.steps
+        if step.into is not None and not found.known
+    )
     owner = next((item for item in declared if item is not None), None)
     return found if owner is None else Kinds((Instance(owner, exact=False),), found.unknown)
 

@@ -236,7 +236,7 @@ class Objects:
     # -- calls ---------------------------------------------------------------------------------
 
     def calls_of(self, function: Function) -> list[CallSite]:
-        """Calls of a function in its own file and in those that import it."""
+        """Calls of a function in its own file, in those that import it, and in its bases' files."""
         known = self._calls.get(function)
         if known is None:
             self._calls[function] = []  # recursion through a parameter's class ends here
@@ -250,6 +250,8 @@ class Objects:
             heirs = self.subclasses(function.owner)
             names |= {item.name for item in (function.owner, *heirs)}
             modules += [item.module for item in heirs]
+        elif function.owner is not None:  # the loop of a base class calls what completes it
+            modules += [item.module for item in self.ancestry(function.owner)]
         for module in dict.fromkeys(modules):
             for site in module.calls:
                 if site.method not in names:
@@ -344,10 +346,10 @@ class Objects:
 
     def _bind(self, call: ast.Call, caller: Function, function: Function) -> Bound:
         callee = callee_of(call)
-        place = callee.value if isinstance(callee, ast.Attribute) else None
         on_object = None
-        if place is not None and function.owner is not None and callee.attr == function.name:
-            on_object = not isinstance(self.symbol(place, caller), Class)
+        is_method = function.owner is not None
+        if is_method and isinstance(callee, ast.Attribute) and callee.attr == function.name:
+            on_object = not isinstance(self.symbol(callee.value, caller), Class)
         return bind(call, function, on_object=on_object)
 
     # -- values --------------------------------------------------------------------------------

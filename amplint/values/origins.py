@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
+from types import EllipsisType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from amplint.code.dataflow import constant_of
@@ -353,7 +354,7 @@ class Origins:
             places.append(place)
         return Back(tuple(places))
 
-    def item_of(self, node: ast.expr, index: object) -> ast.expr:
+    def item_of(self, node: ast.expr, index: int | EllipsisType) -> ast.expr:
         """`node[index]` as an expression, any element for `...`; always the same one."""
         key = (node, index)
         if key not in self._items:

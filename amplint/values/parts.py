@@ -438,8 +438,8 @@ def _held(
         if item.arg is not None and item.arg == part.key:
             return origins.of(item.value, function, activation)
     if function.module.resolve(call.func) in CHAINS and _is_place(part):
-        given = ast.copy_location(ast.Tuple(call.args, ast.Load()), call)
-        return _element(origins, given, part, function, activation)
+        layers = ast.copy_location(ast.Tuple(call.args, ast.Load()), call)
+        return _element(origins, layers, part, function, activation)
     spread = [item.value for item in call.keywords if item.arg is None]
     inner = spread or call.args[:1]
     if not inner:

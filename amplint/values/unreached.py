@@ -52,6 +52,16 @@ class Unreached:
         """What would have to hold for a run to come to a node, and by all in sight does not."""
         return self._before(node, function) or self._why_unentered(function)
 
+    def no_second_round(self, loop: ast.AST, function: Function) -> Link | None:
+        """Why a loop of a function does not go round: each round raises at the same place."""
+        layout = layout_of(function)
+        places = (
+            found
+            for node, found in self._raises(function)
+            if layout.leaves_out(layout.statement(node)) is loop
+        )
+        return next(places, None)
+
     def _why_unentered(self, function: Function) -> Link | None:
         """Why no run comes to the first statement of a function."""
         if function not in self._unentered:

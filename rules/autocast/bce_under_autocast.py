@@ -154,13 +154,13 @@ def check(view: FileView) -> Iterator[Finding]:
                 yield _finding(view, region, place, (reach, *links.chosen(view, chosen)))
                 break
         else:
-            region = may_run(view, callers, site.node, site.function)
-            if region is None or not (region.cast.devices or DEVICES.keys()) & DEVICES.keys():
+            possible = may_run(view, callers, site.node, site.function)
+            if possible is None or not (possible.cast.devices or DEVICES.keys()) & DEVICES.keys():
                 continue
-            if _reach(view, region, site, chosen) is not None:
+            if _reach(view, possible, site, chosen) is not None:
                 reach = Link("reach", Standing.GUESS, ast.unparse(site.node.func), "runs inside")
                 place = Inside(site.node, site.function, ())
-                yield _finding(view, region, place, (reach,), ", if it runs this module")
+                yield _finding(view, possible, place, (reach,), ", if it runs this module")
 
 
 def _finding(

@@ -116,7 +116,9 @@ def check(view: FileView) -> Iterator[Finding]:
     regions = view.regions
     reported: set[ast.Call] = set()
     for region in view.regions.opened(view.module):
-        if region.cast.dtypes != {"bfloat16"} or region.cast.devices == {"cpu"}:
+        if region.cast.dtypes != frozenset({"bfloat16"}):
+            continue
+        if region.cast.devices == frozenset({"cpu"}):
             continue
         for item in regions.inside(region):
             wrapped = _wrapped(view, item.call.func, item.function)

@@ -90,7 +90,7 @@ from amplint.code.statements import block_of
 from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing, shorten
 from amplint.fixing.statements import code_of, is_known_at, keyword_of, statement_of, torch_in
-from amplint.fixing.verbs import Add, Move, Repair, Write, unsafe
+from amplint.fixing.verbs import Add, Import, Move, Repair, Write, unsafe
 from amplint.regions.contexts import DEFAULT_DTYPES
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
@@ -370,8 +370,9 @@ def _disabled(
     later: tuple[Move, ...] = ()
     if not isinstance(call, ast.Call) or torch is None:
         return None
+    imports: tuple[Import, ...] = ()
     if fixed:
-        switch, imports = "False", ()
+        switch = "False"
     elif is_known_at(view, dtype, region.function, use.built.function, call):
         switch, imports = f"{code_of(view, dtype)} == {torch[0]}.float16", torch[1]
     else:

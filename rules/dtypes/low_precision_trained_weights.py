@@ -48,7 +48,8 @@ for _ in range(50):
 
 ## How it is confirmed
 Executing both examples: in the first more than three quarters of the weights never change, in the
-second all do. The probe runs a few steps on small stand-ins, whose weights are not yours.
+second all do. The probe makes the step of your optimizer, with the learning rate that it has in a
+run of your code, on weights of the usual size in the dtype that yours have there.
 
 ## Fix safety
 No fix: float32 weights take twice the memory.
@@ -79,6 +80,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, enclosing_class
 from amplint.code.records import is_record, is_typed_dict
+from amplint.expectations import measured
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.values.provenance import Step
@@ -91,7 +93,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     effect="silent",
     summary="an Adam steps weights in half precision by less than their last bit",
-    unprobed="which weights a step is too small for depends on their size, and stand-ins are small",
+    probe=measured("swallowed"),
 )
 #: Their step is about the learning rate, whatever the gradient is.
 _ADAMS = frozenset(("Adam", "AdamW", "NAdam", "RAdam", "Adamax"))

@@ -4,7 +4,9 @@ What `backward()` starts from has been taken out of the graph.
 
 ## What it does
 Flags `.item()`, `.detach()`, `.data`, `.numpy()`, `float(loss)` and `torch.tensor(loss)` where the
-result, and nothing else that has a graph, goes to `scaler.scale(...)` or `backward()`.
+result, and nothing else that has a graph, goes to `scaler.scale(...)`, to `backward()`, also that of
+an Accelerator or a Fabric, or to a function that runs a backward on it. Of a loss that only trains a
+parameter beside the model, what copies the model's outputs on the way to it.
 
 ## Why is this bad?
 `scaler.scale(loss.item())` raises `ValueError: outputs must be a Tensor or an iterable of Tensors`;
@@ -79,7 +81,7 @@ from amplint.findings import Finding, PathStep, Severity
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Remove, Repair, Write, unsafe
 from amplint.gradflow.analysis import CutOff
-from amplint.gradflow.values import LEAF
+from amplint.gradflow.values import GROWN, LEAF
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -102,6 +104,7 @@ CRASH = "{source} has no graph: `RuntimeError: element 0 of tensors does not req
 NUMBER = "{source} is a number: `ValueError: outputs must be a Tensor…`"
 LEAF_COPY = "{source} starts a graph of its own: {step}"
 RAISES = "`{scaler}.step` raises `AssertionError: No inf checks…`"
+BESIDE = "{source} has no graph: the loss does not reach `{root}`, which never gets a gradient"
 CHANGES_NOTHING = "its backward trains nothing"
 COPIES = frozenset(("tensor", "as_tensor", "float"))
 HELP = "run the backward on the loss itself, and use the copy for logging only"
@@ -111,18 +114,38 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report each detaching operation whose result is all that a backward starts from."""
     reported: set[ast.AST] = set()
     for found in view.cut_off:
-        block = found.block
-        if block.by_mode or found.root or block.function.module is not view.module:
+        node = _place(view, found)
+        if node is None or node in reported or found.block.by_mode:
             continue
-        if block.node not in reported:
-            reported.add(block.node)
-            words = {"source": f"`{view.source_of(block.node)}`", "step": _step(view, found)}
-            message = _template(found).format_map(words)
-            path, rests, fix = _path(view, found), found.links, _attached(view, found)
-            yield view.finding(RULE, block.node, message, HELP, path=path, links=rests, fix=fix)
+        if found.root and not _is_left_alone(found):
+            continue
+        reported.add(node)
+        source = f"`{view.source_of(found.block.node)}`"
+        words = {"source": source, "step": _step(view, found), "root": found.root}
+        message = _template(found).format_map(words)
+        path, rests, fix = _path(view, found), found.links, _attached(view, found)
+        yield view.finding(RULE, node, message, HELP, path=path, links=rests, fix=fix)
+
+
+def _place(view: FileView, found: CutOff) -> ast.expr | None:
+    """What copies, if it stands in the checked file; else the call there that leads to it."""
+    if found.block.function.module is view.module:
+        return found.block.node
+    calls = (call for call, caller in found.block.calls if caller.module is view.module)
+    return next(calls, None)
+
+
+def _is_left_alone(found: CutOff) -> bool:
+    """Whether a loss trains a tensor beside a module, and is given only copies of what that computes.
+
+    `.detach()` says that it is meant.
+    """
+    return found.block.kind not in ("detach", "data") and found.backward.loss.connected == {GROWN}
 
 
 def _template(found: CutOff) -> str:
+    if found.root:
+        return BESIDE
     if LEAF in found.backward.loss.connected:
         return LEAF_COPY
     return NUMBER if found.block.kind in ("item", "float") else CRASH
@@ -170,7 +193,9 @@ def _inner(node: ast.expr) -> ast.expr | None:
 def _path(view: FileView, found: CutOff) -> tuple[PathStep, ...]:
     block, backward = found.block, found.backward
     return (
-        view.step(block.node, view.module, f"`{view.source_of(block.node)}` leaves the graph"),
+        view.step(
+            block.node, block.function.module, f"`{view.source_of(block.node)}` leaves the graph"
+        ),
         view.step(
             backward.node,
             backward.function.module,

@@ -132,10 +132,10 @@ def check(view: FileView) -> Iterator[Finding]:
     scalers = [item for item in built if _is_for_cuda(view, item)]
     if not scalers:
         return
-    choices = {item: _other_device(view, item.function) for item in regions}
-    wrong = [item for item in regions if choices[item] is not None]
+    choices = [(item, _other_device(view, item.function)) for item in regions]
+    wrong = [(item, choice) for item, choice in choices if choice is not None]
     if wrong:
-        yield from _judge(view, wrong, scalers, choices[wrong[0]])
+        yield from _judge(view, [item for item, _ in wrong], scalers, wrong[0][1])
 
 
 def _judge(
@@ -144,7 +144,7 @@ def _judge(
     """One finding for all of them, at the first region, with a fix for all."""
     region, scaler = regions[0], scalers[0]
     devices, dtypes = region.cast.devices, region.cast.dtypes
-    words = {"device": choice.content, "row": scaler.call.lineno}
+    words = {"device": str(choice.content), "row": str(scaler.call.lineno)}
     path = tuple(view.step(step.node, step.module, step.words) for step in choice.steps)
     rests = (
         links.participant(view, scaler.call, scaler.function, Role.SCALER, scaler.target),
@@ -152,13 +152,13 @@ def _judge(
         Link("value", Standing.CODE, words["device"], "can be the device"),
     )
     fix = _with_cuda(view, regions, scalers)
-    if devices == {"cuda"}:
+    if devices == frozenset({"cuda"}):
         message = TURNS_OFF.format_map(words)
         slower = Link("damage", Standing.HARMLESS, words["device"], "trains on in float32")
         yield view.finding(
             RULE, region.opened, message, HELP, path=path, links=(*rests, slower), fix=fix
         )
-    elif dtypes == {"float16"} and (devices is None or choice.content in devices):
+    elif dtypes == frozenset({"float16"}) and (devices is None or choice.content in devices):
         message = STAYS_ON.format_map(words)
         yield view.finding(RULE, region.opened, message, HELP, path=path, links=rests, fix=fix)
 

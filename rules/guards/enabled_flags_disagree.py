@@ -91,6 +91,7 @@ from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import code_of, is_known_at
 from amplint.fixing.verbs import Add, Repair, Write, unsafe
+from amplint.regions.regions import Region
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -140,7 +141,7 @@ def _compare(
 ) -> Finding | None:
     ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
     theirs = _enabled(autocast.node, 0 if autocast.dotted in names.DEVICE_AUTOCASTS else 2)
-    rests = (
+    rests: tuple[Link, ...] = (
         links.participant(view, built.call, built.function, Role.SCALER, built.target),
         _float16_link(view, autocast),
     )
@@ -149,7 +150,7 @@ def _compare(
     words = {
         "scaler": view.source_of(ours),
         "autocast": view.source_of(theirs),
-        "row": autocast.node.lineno,
+        "row": str(autocast.node.lineno),
     }
     fix: Repair | None = _same_flag(view, built, autocast, ours, theirs)
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
@@ -261,7 +262,7 @@ def _conjuncts(
 
 
 def _is_float16(view: FileView, site: CallSite) -> bool:
-    """Whether a call is an autocast whose dtype is surely float16."""
+    """Whether a call is an autocast of float16, on a GPU if its device may be one."""
     if site.dotted not in names.AUTOCASTS or site.node not in layout_of(site.function):
         return False
     if any(item.arg is None for item in site.node.keywords):
@@ -272,7 +273,17 @@ def _is_float16(view: FileView, site: CallSite) -> bool:
         return view.module.resolve(dtype) in ("torch.float16", "torch.half")
     if site.dotted in names.DEVICE_AUTOCASTS:
         return site.dotted.startswith("torch.cuda.")
-    return constant_of(given.get("device_type", next(iter(site.node.args), None))) == "cuda"
+    device = given.get("device_type", next(iter(site.node.args), None))
+    if device is None or isinstance(device, ast.Constant):
+        return constant_of(device) == "cuda"
+    region = _region(view, site)
+    return region is not None and region.cast.usual == frozenset({"float16"})
+
+
+def _region(view: FileView, site: CallSite) -> Region | None:
+    """The region that a call of autocast opens."""
+    found = (item for item in view.regions.of(site.function) if item.opened is site.node)
+    return next(found, None)
 
 
 def _is_never_on(view: FileView, built: ScalerConstruction) -> bool:
@@ -302,6 +313,9 @@ def _may_be_float16(view: FileView, site: CallSite) -> bool:
 
 def _float16_link(view: FileView, site: CallSite) -> Link:
     if _is_float16(view, site):
+        region = _region(view, site)
+        if region is not None:
+            return region.link
         return links.proved("region", site.node, "is a float16 autocast")
     dtype = _dtype_of(site)
     assert dtype is not None

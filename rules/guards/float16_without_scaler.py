@@ -4,7 +4,8 @@ A model is trained under float16 autocast and nothing scales its loss.
 
 ## What it does
 Flags a float16 autocast region whose loss goes into a plain `backward()` before an optimizer step,
-in the same function or in one that gets the loss returned, if nothing scales that loss. Another
+in the same function or in one that gets the loss returned, if nothing scales that loss; so does a
+loss that a LightningModule returns to a Trainer without a 16-bit precision. Another
 loss that is scaled, or a scaler that somebody else uses, does not help it. As advice, where there is
 a scaler: a forward that one branch of a training step runs outside autocast, while the other one
 runs it inside.
@@ -63,13 +64,14 @@ Only where the dtype is float16 unless somebody chooses otherwise: given so, by 
 or left to CUDA's default; or where a test chooses among contexts and one of them is float16. The loss is followed through the bindings that reach its `backward()`.
 Nothing is said where something in sight may scale it, on the other side of a test, too, where code
 out of sight makes something of it alone, or where a file that takes part uses a class of a library
-that scales; a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
+that scales (unless it is Lightning's, and its Trainer does not); a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
 within one function, and not under tests about AMP, precision or the device, or of a parameter that
 stays the same for the whole call.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
 - PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training"
+- lightning, `pytorch/plugins/precision/precision.py`: `Precision.backward`
 """
 
 from __future__ import annotations
@@ -99,6 +101,7 @@ from amplint.regions.plain_losses import (
     without_gradients,
 )
 from amplint.regions.regions import Region, opening_words
+from amplint.regions.returned_losses import ReturnedLoss, returned_losses
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -130,6 +133,10 @@ HELP = (
     "scale the loss: `scaler.scale({loss}).backward()`, `scaler.step({optimizer})`, "
     "`scaler.update()`; or use `dtype=torch.bfloat16`"
 )
+HELP_TRAINER = (
+    'give the Trainer `precision="16-mixed"`, which scales, in place of this autocast; or use '
+    "`dtype=torch.bfloat16`"
+)
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -141,15 +148,21 @@ def check(view: FileView) -> Iterator[Finding]:
         yield from _branches_without(view)
     callers = Callers(view.regions)
     reported: set[ast.Call] = set()
+    left: dict[ast.expr, ReturnedLoss] = {}
     for region in view.regions.chosen(view.module):
-        if region.cast.usual != {"float16"} or without_gradients(region.opened, region.function):
+        if region.cast.usual != frozenset({"float16"}):
             continue
-        for plain in plain_losses(callers, region):
+        if without_gradients(region.opened, region.function):
+            continue
+        for plain in plain_losses(view, callers, region):
             scaling = _scaling(view, callers, plain)
             if plain.step not in reported and scaling is not Standing.CODE:
                 reported.add(plain.step)
                 yield _finding(view, plain, scaling)
                 break
+        for item in returned_losses(view, callers, region):
+            left[item.loss] = item  # of several regions the last is the loss's own
+    yield from (_left_to_trainer(view, item) for item in left.values())
 
 
 def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Finding:
@@ -179,12 +192,30 @@ def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Find
     return view.finding(RULE, region.opened, message, help, path=path, links=rests)
 
 
+def _left_to_trainer(view: FileView, returned: ReturnedLoss) -> Finding:
+    region, trainer = returned.region, returned.trainer
+    path = (
+        view.step(region.opened, region.function.module, opening_words(view, region)),
+        view.step(returned.loss, returned.function.module, "the Trainer gets the loss"),
+        view.step(trainer.site.node, trainer.site.function.module, "it has no 16-bit precision"),
+    )
+    loss = view.source_of(returned.loss)
+    message = MESSAGE.format(loss=loss, condition=_condition(region))
+    standing = Standing.LIBRARY if trainer.fits else Standing.GUESS
+    rests = (
+        region.link,
+        Link("object", Standing.LIBRARY, returned.owner.name, "is a LightningModule"),
+        Link("effect", standing, view.source_of(trainer.site.node), "runs a plain backward"),
+    )
+    return view.finding(RULE, region.opened, message, HELP_TRAINER, path=path, links=rests)
+
+
 def _condition(region: Region) -> str:
     """What switches the region on, and what makes it float16, where either is an option."""
     switch, dtype = " ".join(region.cast.condition.split()), region.cast.chosen_by
     found = [f"where `{switch}`"] if switch else []
     found += [f"`{dtype}` by default"] if dtype else []
-    if not dtype and region.cast.dtypes != {"float16"}:
+    if not dtype and region.cast.dtypes != frozenset({"float16"}):
         found.append("on `cuda`")
     return f" ({', '.join(found)})" if found else ""
 
@@ -199,7 +230,7 @@ def _branches_without(view: FileView) -> Iterator[Finding]:
         for call, inside in _outside(view, region):
             if call not in reported:
                 reported.add(call)
-                words = {"call": view.source_of(call.func), "row": inside.lineno}
+                words = {"call": view.source_of(call.func), "row": str(inside.lineno)}
                 path = (view.step(inside, view.module, "here it runs under autocast"),)
                 damage = Link("damage", Standing.HARMLESS, words["call"], "runs in float32")
                 message = ONE_BRANCH.format_map(words)

@@ -129,7 +129,6 @@ def _links(view: FileView, misuse: Misuse) -> Iterator[Link]:
 def _guarded(view: FileView, misuse: Misuse) -> Repair | None:
     """The use under a test for None; an illustration."""
     statement = own_statement(misuse, view)
-    is_plain = isinstance(statement, ast.Expr) and misuse.scaler
-    if not is_plain or "absent" in misuse.details:
+    if not isinstance(statement, ast.Expr) or not misuse.scaler or "absent" in misuse.details:
         return None
     return Repair("display", (Within(statement, f"if {misuse.scaler} is not None:"),))

@@ -60,7 +60,8 @@ for _ in range(8):
 ## How it is confirmed
 Executed with accelerate 1.15: in float32 the example ends a seventh of its way beside the right
 place, and with a scaler on the CPU in the place of the one on CUDA the second micro-batch raises.
-The probe does not load accelerate.
+The probe runs your code with an accelerator of its own on torch's scaler: torch raises, or the clip
+shortens gradients to which others are added before the step.
 
 ## Fix safety
 Unsafe: the clip comes under `if accelerator.sync_gradients:`, so that each batch counts. There is no
@@ -97,7 +98,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.code.tree import walk
-from amplint.expectations import IN_A_LIBRARY
+from amplint.expectations import breaks, measured
 from amplint.findings import Finding, Severity, Standing
 from amplint.fixing.verbs import Repair, Within, unsafe
 from amplint.rule import Rule
@@ -113,7 +114,7 @@ RULE = Rule(
     effect="crash/silent",
     summary="gradients clipped on each micro-batch of `accelerator.accumulate`",
     fix="unsafe",
-    unprobed=IN_A_LIBRARY,
+    probe=breaks("unscale-twice") + measured("shortened", "protocol"),
 )
 
 STOPS = "`{clip}` runs on each micro-batch: the second one raises, as it was unscaled already"

@@ -58,7 +58,8 @@ for _ in range(4):
 
 ## How it is confirmed
 Executed with accelerate 1.15 and a scaler on the CPU in the place of the one on CUDA: the update of
-the example is less than a ten-thousandth of the right one. The probe does not load accelerate.
+the example is less than a ten-thousandth of the right one. The probe runs your code with an
+accelerator of its own on torch's scaler, started plainly: the gradients must depend on the scale.
 
 ## Fix safety
 No fix is offered: under accumulation the new call has to stand below `accelerator.sync_gradients`.
@@ -85,7 +86,7 @@ from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.code.tree import walk
-from amplint.expectations import IN_A_LIBRARY
+from amplint.expectations import breaks
 from amplint.findings import Finding, Severity
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -96,7 +97,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     effect="silent",
     summary="torch's own clipping behind `accelerator.backward`, which has scaled the gradients",
-    unprobed=IN_A_LIBRARY,
+    probe=breaks("clip-of-scaled"),
 )
 #: Methods that give gradients their own size back, of the accelerator and of its scaler.
 UNSCALES = frozenset(

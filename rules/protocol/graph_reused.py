@@ -204,9 +204,8 @@ def _of_a_sum(
     for name, binding in parts:
         taken = binding.statement
         for second in by_loss[name]:
-            early, late = first.call, taken
-            if layout.before(taken, first.call):
-                early, late = taken, first.call
+            is_first = layout.before(taken, first.call)
+            early, late = (taken, first.call) if is_first else (first.call, taken)
             ways = ((early, late), (first.call, second.call), (taken, second.call))
             if not all(_both_run(layout, *way) for way in ways):
                 continue
@@ -391,8 +390,9 @@ def _freezes(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         named = [item.value for item in node.args if isinstance(item, ast.Constant)]
         return "requires_grad" in last_name(node.func) or "requires_grad" in named
-    is_stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    return is_stored and node.attr == "requires_grad"
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+        return False
+    return node.attr == "requires_grad"
 
 
 def _in_file(view: FileView, first: Trace, second: Trace) -> tuple[Call, Call] | None:

@@ -146,8 +146,8 @@ def private(context: type[ast.expr_context], view: FileView) -> Iterator[Candida
                 words = {"name": node.attr, "trap": TRAPS.get(node.attr, ""), "help": help}
                 method = parents[node] if isinstance(parents[node], ast.Attribute) else None
                 call = parents[method] if method is not None else None
-                is_asked = isinstance(call, ast.Call) and call.func is method
-                yield Candidate(call if is_asked else node, node, words=words)
+                whole = call if isinstance(call, ast.Call) and call.func is method else node
+                yield Candidate(whole, node, words=words)
 
 
 def of(names: Collection[str]) -> Any:

@@ -125,9 +125,9 @@ def _check_name(view: FileView, scaling: Scaling, statement: ast.Assign) -> Iter
     name = statement.targets[0].id
     reads = [node for node in ast.walk(scaling.function.node) if _reads(node, name)]
     layout = layout_of(scaling.function)
-    uncalled = [node for node in reads if _is_uncalled_backward(layout.parents, node)]
-    if len(reads) == 1 and uncalled:
-        yield _not_called(view, scaling, layout.parents[uncalled[0]])
+    uncalled = _uncalled_backward(layout.parents, reads[0]) if len(reads) == 1 else None
+    if uncalled is not None:
+        yield _not_called(view, scaling, uncalled)
     elif not reads and _plain_backwards(scaling, statement):
         yield _unused(view, scaling)
 
@@ -171,11 +171,11 @@ def _reads(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Store)
 
 
-def _is_uncalled_backward(parents: dict[ast.AST, ast.AST], read: ast.AST) -> bool:
+def _uncalled_backward(parents: dict[ast.AST, ast.AST], read: ast.AST) -> ast.Attribute | None:
     attribute = parents.get(read)
     if not isinstance(attribute, ast.Attribute) or attribute.attr != "backward":
-        return False
-    return isinstance(parents[attribute], ast.Expr)
+        return None
+    return attribute if isinstance(parents[attribute], ast.Expr) else None
 
 
 def _plain_backwards(scaling: Scaling, statement: ast.stmt) -> list[ast.expr]:
@@ -229,7 +229,7 @@ def _through_scaler(scaling: Scaling) -> Repair | None:
     return unsafe(Remove(statement), Write(plain[0], f"{scaling.scaler}.scale({{}})"))
 
 
-def _not_called(view: FileView, scaling: Scaling, node: ast.AST) -> Finding:
+def _not_called(view: FileView, scaling: Scaling, node: ast.expr) -> Finding:
     return view.finding(
         RULE,
         node,

@@ -104,7 +104,7 @@ from amplint.expectations import measured
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.fixing.statements import statement_of
 from amplint.fixing.verbs import Move, Repair, unsafe
-from amplint.regions.regions import is_off
+from amplint.regions.contexts import Alternatives
 from amplint.rule import Rule
 from amplint.values.bindings import container_of
 from amplint.view import FileView
@@ -130,7 +130,7 @@ PER_EPOCH = re.compile(
 #: Calls that lead to the construction are followed through this many functions.
 _DEPTH = 3
 MESSAGE = "each {where} builds a new GradScaler: the loss scale is searched for again"
-HARMLESS = "each {where} builds a new GradScaler: harmless here, as the loss is float32"
+HARMLESS = "each {where} builds a new GradScaler: harmless here, as nothing is float16"
 
 
 def check(view: FileView) -> Iterator[Finding]:
@@ -148,7 +148,7 @@ def check(view: FileView) -> Iterator[Finding]:
             reach = Link("reach", _standing(view, built), built.function.name, "is run repeatedly")
             path = _path(view, built)
             scaler = links.participant(view, built.call, built.function, Role.SCALER, built.target)
-            rests = (reach, scaler, *plain)
+            rests = (reach, scaler, *plain, *_never_again(view, built))
             fix = _once(built)
             yield view.finding(RULE, built.call, message, help, path=path, links=rests, fix=fix)
 
@@ -158,14 +158,23 @@ def _is_wanted(view: FileView, built: Assigned) -> bool:
 
 
 def _damage(view: FileView, built: BuiltScaler) -> Iterator[Link]:
-    """That there is none: no float32 gradient overflows at the usual scales."""
+    """That there is none: no float32 or bfloat16 gradient overflows at the usual scales."""
     if any(word.arg not in ("device", "enabled") for word in built.constructor.keywords):
         return
     scaled = {call.function for call in _own_calls(view, built, "scale")}
     spans = [found for function in scaled for _, found in view.regions.spans(function)]
-    is_off_here = bool(spans) and all(map(is_off, spans))
-    if is_off_here or connected_files(view.project, view.module).is_float32:
+    is_wide_here = bool(spans) and all(map(_is_wide, spans))
+    if is_wide_here or connected_files(view.project, view.module).is_float32:
         yield Link("damage", Standing.HARMLESS, built.target, "scales what is float16")
+
+
+def _is_wide(found: Alternatives) -> bool:
+    """Whether no autocast of a region can be of float16: it is off, or of another dtype."""
+    return all(
+        cast is not None
+        and (cast.enabled is False or (cast.dtypes is not None and "float16" not in cast.dtypes))
+        for cast in found
+    )
 
 
 def _once(built: BuiltScaler) -> Repair | None:
@@ -189,6 +198,16 @@ def _standing(view: FileView, built: BuiltScaler) -> Standing:
     if _call_in_loop(view, built.function, optimizers):
         return Standing.CODE
     return Standing.USE if _is_one_step(view, built, optimizers) else Standing.GUESS
+
+
+def _never_again(view: FileView, built: BuiltScaler) -> Iterator[Link]:
+    """That the loop around the construction goes round, where each round of it raises."""
+    place: tuple[ast.AST, Function] = built.call, built.function
+    if not view.objects.loops(*place):
+        site = _call_in_loop(view, built.function, _outside_optimizers(view, built))
+        place = (site.node, site.function) if site is not None else place
+    loops = (view.unreached.no_second_round(loop, place[1]) for loop in view.objects.loops(*place))
+    yield from filter(None, loops)
 
 
 def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:

@@ -129,13 +129,13 @@ def _scale_it(view: FileView, misuse: Misuse) -> Repair | None:
     layout = layout_of(misuse.function)
     scaled = {site.node for site in calls_on(view, misuse, "scale")}
     plain = [
-        node
+        (node, node.func.value)
         for node in layout.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "backward"
         and not scaled & {*layout.inside(node.func.value)}
     ]
-    if len(plain) != 1 or layout.conditions(plain[0]) or not misuse.scaler:
+    if len(plain) != 1 or layout.conditions(plain[0][0]) or not misuse.scaler:
         return None
-    return unsafe(Write(plain[0].func.value, f"{misuse.scaler}.scale({{}})"))
+    return unsafe(Write(plain[0][1], f"{misuse.scaler}.scale({{}})"))

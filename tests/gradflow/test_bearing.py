@@ -126,7 +126,7 @@ def found(text: str) -> list[tuple[int, str, str, int]]:
     ]
 
 
-def every_statement(function: Function, *_: object) -> Bearing:
+def every_statement(function: Function, *_: object, **__: object) -> Bearing:
     statements = frozenset(
         node for item in function.body for node in ast.walk(item) if isinstance(node, ast.stmt)
     )

@@ -6,6 +6,8 @@ Every text is a program of its own; what torch does with it was worked out by ha
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from amplint.probe.modules import is_of_data
@@ -308,3 +310,179 @@ def test_arguments_behind_a_skipped_statement(ask: Asks) -> None:
 def test_arguments_behind_a_statement_that_may_end_it(ask: Asks, statement: str) -> None:
     other = FORM.replace("    share = 7 // len({})\n", "    share = 1\n" + statement)
     assert ask("AMP209", "with autocast", other).status != "confirmed"
+
+
+# -- settings in classes of Python, in keys, and what is so by default -----------------------------
+
+SET = """\
+import torch
+from torch.cuda.amp import GradScaler, autocast
+
+def run_epoch(net, optimizer, batches, settings):
+    scaler = GradScaler()
+    for inputs, targets in batches:
+        with autocast():
+            loss = torch.nn.functional.mse_loss(net(inputs), targets)
+        scaler.scale(loss).backward()
+        if settings.clips:
+            if settings.kind == "norm":
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+"""
+USED = """\
+import importlib
+import sys
+import torch
+from train import run_epoch
+
+def main():
+    settings = importlib.import_module(sys.argv[1]).Settings
+    net = torch.nn.Linear({}["width"], 1)  # no run gets past this: the text has to say it
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    run_epoch(net, optimizer, torch.utils.data.DataLoader([1, 2, 3]), settings)
+
+main()
+"""
+TOGETHER = """\
+class Settings:
+    clips = True
+    kind = "norm"
+    name = "first"
+    width = 4
+    depth = 2
+"""
+APART = """\
+class Settings:
+    clips = True
+    kind = "value"
+    name = "first"
+    width = 4
+    depth = 2
+
+class Others:
+    clips = False
+    kind = "norm"
+    name = "second"
+    width = 5
+    depth = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        (TOGETHER, "confirmed"),
+        (APART, "conditional"),
+        # Too few to be settings: any class has some constants.
+        ("class Settings:\n    clips = True\n    kind = 'norm'\n", "conditional"),
+    ],
+)
+def test_settings_in_a_class(ask: Asks, settings: str, status: str) -> None:
+    evidence = ask("AMP110", "clip_grad_norm_", SET, main=USED, small=settings)
+    assert evidence.status == status, evidence
+
+
+def test_settings_under_keys(ask: Asks, tmp_path: Path) -> None:
+    keyed = SET.replace("settings.clips", "settings['clips']")
+    keyed = keyed.replace("settings.kind", "settings['kind']")
+    (tmp_path / "one.json").write_text('{"clips": true, "kind": "norm"}', encoding="utf-8")
+    assert ask("AMP110", "clip_grad_norm_", keyed, main=USED).status == "confirmed"
+    (tmp_path / "one.json").write_text('{"clips": false, "kind": "norm"}', encoding="utf-8")
+    (tmp_path / "two.json").write_text('{"clips": true, "kind": "value"}', encoding="utf-8")
+    assert ask("AMP110", "clip_grad_norm_", keyed, main=USED).status == "conditional"
+
+
+# -- objects that the probe makes up ---------------------------------------------------------------
+
+SHOWN = """\
+import torch
+from tqdm import tqdm
+
+def train(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    total = 0.0
+    bar = tqdm(enumerate(loader), total=len(loader))
+    for index, inputs in bar:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = model(inputs).mean()
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        total += loss.item()
+        bar.set_postfix(loss=total / (bar.n + 1))
+        picture = model(inputs)[0].cpu().numpy().transpose(1, 2, 0)
+"""
+
+
+def test_a_progress_bar_around_what_is_counted(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", SHOWN).status == "confirmed"
+
+
+LISTED = """\
+import os
+import torch
+from shelves import Shelf
+
+class Pictures(Shelf):
+    def __init__(self, folder):
+        self.names = [n for n in os.listdir(folder) if n.lower().endswith((".png", ".jpg"))]
+        if not self.names:
+            raise OSError("no pictures")
+
+    def __len__(self):
+        return len(self.names)
+
+def train(model, folder):
+    scaler = torch.amp.GradScaler("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pictures = Pictures.read(folder) if folder is None else Pictures(folder)
+    for inputs in torch.utils.data.DataLoader(pictures):
+        optimizer.zero_grad()
+        scaler.scale(model(inputs).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_a_folder_with_files(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", LISTED).status == "confirmed"
+
+
+# -- numbers of rounds that are what they are by default -------------------------------------------
+
+ROUNDS = """\
+import argparse
+import torch
+
+def run(args, net, batches):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for epoch in range(args.epochs):
+        if args.amp:
+            scaler = torch.amp.GradScaler("cuda")
+        for inputs in batches:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", enabled=args.amp):
+                loss = net(inputs).mean()
+            if args.amp:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                loss.backward()
+                optimizer.step()
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default={default})
+parser.add_argument("--amp", action="store_true")
+"""
+
+
+@pytest.mark.parametrize(("default", "status"), [("50", "confirmed"), ("1", "conditional")])
+def test_enough_rounds_by_default(ask: Asks, default: str, status: str) -> None:
+    evidence = ask("AMP119", "scaler = torch", ROUNDS.replace("{default}", default))
+    assert evidence.status == status, evidence

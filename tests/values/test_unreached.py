@@ -471,3 +471,38 @@ def doubt_about_arriving(script: Path) -> str:
     (site,) = (site for site in view.module.calls if site.method == "arrive")
     found = view.unreached.doubt(site.node, site.function)
     return found.subject if found is not None else ""
+
+
+#: (name, body of a loop around a call of `arrive`, why there is no second round)
+ROUNDS = (
+    ("plain", "arrive()", ""),
+    ("raises behind", "arrive()\n        print(base_rate)", "base_rate"),
+    ("raises before", "print(base_rate)\n        arrive()", "base_rate"),
+    ("may raise", "arrive()\n        if turn > 5:\n            print(base_rate)", ""),
+    ("raises in its first round only", "arrive()\n        turn or print(base_rate)", ""),
+    (
+        "raises where it is expected",
+        (
+            "arrive()\n        try:\n            print(base_rate)\n        except NameError:\n"
+            "            pass"
+        ),
+        "",
+    ),
+)
+
+
+@pytest.mark.parametrize(("body", "why"), [row[1:] for row in ROUNDS], ids=[r[0] for r in ROUNDS])
+def test_a_loop_goes_round_as_python_does(body: str, why: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "def arrive():\n    print('arrived')\n\n"
+        f"def run():\n    for turn in (1, 2):\n        {body}\nrun()\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (ran.stdout.count("arrived") < 2) is bool(why)
+    source = script.read_text()
+    view = view_of(str(script), source, ast.parse(source), path=str(script))
+    (site,) = (site for site in view.module.calls if site.method == "arrive")
+    loop = next(node for node in site.function.nodes if isinstance(node, ast.For))
+    found = view.unreached.no_second_round(loop, site.function)
+    assert (found.subject if found is not None else "") == why

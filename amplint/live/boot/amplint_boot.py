@@ -91,6 +91,7 @@ def _watch():
         spec = importlib.util.spec_from_file_location(
             "amplint", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
+        assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["amplint"] = module
         spec.loader.exec_module(module)

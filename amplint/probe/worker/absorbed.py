@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -144,8 +144,8 @@ def _os() -> types.ModuleType:
         "getcwd": lambda: "/nonexistent",
         "cpu_count": lambda: 2,
         "getpid": lambda: 1,
-        "listdir": lambda *args: [],
-        "walk": lambda *args, **kwargs: iter(()),
+        "listdir": lambda *args: _files("listdir"),
+        "walk": _walk,
         "getenv": lambda key, default=None: default,
         **{name: _ending(f"os.{name}") for name in ENDING},
     }
@@ -161,8 +161,34 @@ def _ending(name: str) -> Callable[..., Any]:
     return end
 
 
+class FileName(str):
+    """The name of a file that nobody has seen: it ends as somebody asks for."""
+
+    def endswith(self, ending: Any, *_places: Any) -> bool:
+        endings = ending if isinstance(ending, tuple) else (ending,)
+        return any(isinstance(one, str) and one.startswith(".") for one in endings)
+
+    def lower(self) -> FileName:
+        return self
+
+
+def _files(name: str) -> list[FileName]:
+    """What lies in a folder: nothing, or a few files."""
+    has_files = current().choose(f"os.{name}@{current().row()}", (False, True))
+    return [FileName("1"), FileName("2")] if has_files else []
+
+
+def _walk(top: Any = ".", *_args: Any, **_settings: Any) -> Iterator[Any]:
+    files = _files("walk")
+    return iter([(str(top), [], files)] if files else [])
+
+
 def _textual(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: function(*(str(argument) for argument in args))
+    def textual(*args: Any, **kwargs: Any) -> Any:
+        named = {name: str(argument) for name, argument in kwargs.items()}
+        return function(*(str(argument) for argument in args), **named)
+
+    return textual
 
 
 def _existence(name: str) -> Callable[..., bool]:

@@ -36,7 +36,7 @@ class Refusals:
 
     def install(self) -> None:
         """Follow regions, and what is moved."""
-        region = torch.amp.autocast_mode.autocast
+        region: Any = torch.amp.autocast_mode.autocast
         enter, leave = region.__enter__, region.__exit__
 
         def new_enter(autocast: Any) -> Any:
@@ -132,4 +132,4 @@ def _switch(enabled: bool) -> None:
     try:
         torch.set_autocast_enabled("cuda", enabled)
     except TypeError:  # before torch 2.4 there is no other device
-        torch.set_autocast_enabled(enabled)  # type: ignore[call-overload]
+        torch.set_autocast_enabled(enabled)

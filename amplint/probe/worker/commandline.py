@@ -8,7 +8,7 @@ the parser refuses is refused.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -149,9 +149,10 @@ def _values(run: Run, action: argparse.Action, default: Any, path: str) -> Itera
         return
     if isinstance(default, str) and action.type in (int, float):
         default = action.type(default)
-    if _converts_to_truth(action):
+    convert = _to_truth(action)
+    if convert is not None:
         if isinstance(default, str):
-            default = action.type(default)  # type: ignore[operator]  # a function of the project
+            default = convert(default)
         yield default
         yield from (True, False)
         return
@@ -173,14 +174,15 @@ def _values(run: Run, action: argparse.Action, default: Any, path: str) -> Itera
             yield "other"
 
 
-def _converts_to_truth(action: argparse.Action) -> bool:
-    """Whether an option's type is a function that makes truth values of texts."""
-    if action.type in (None, str, int, float, bool) or not callable(action.type):
-        return False
+def _to_truth(action: argparse.Action) -> Callable[[str], Any] | None:
+    """An option's type, if that is a function that makes truth values of texts."""
+    convert = action.type
+    if convert in (None, str, int, float, bool) or not callable(convert):
+        return None
     try:
-        return type(action.type("True")) is bool
+        return convert if type(convert("True")) is bool else None
     except Exception:  # noqa: BLE001 -- whatever the project's function raises
-        return False
+        return None
 
 
 def _is_plain(value: Any) -> bool:

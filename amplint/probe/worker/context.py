@@ -54,6 +54,8 @@ class Run:
         self.uses = project.uses()
         self.events: list[Event] = []
         self.steps: list[tuple[int, tuple[float | None, ...]]] = []
+        #: Steps of weights of half precision, by the number of the optimizer.
+        self.half_steps: dict[int, Any] = {}
         self.skipped: dict[Skipped, None] = {}
         self.opaque: dict[Handed, None] = {}
         #: Packages from outside that may call functions of the project whenever they are called.

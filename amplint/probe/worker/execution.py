@@ -12,7 +12,15 @@ import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from amplint.probe.messages import Event, Request, RunResult
-from amplint.probe.worker import commandline, library, omissions, opaque_calls, torch_patches
+from amplint.probe.worker import (
+    accelerator,
+    commandline,
+    library,
+    omissions,
+    opaque_calls,
+    rounding,
+    torch_patches,
+)
 from amplint.probe.worker.context import Run, StopRun, begin
 from amplint.probe.worker.entry import Entry, EntryError
 from amplint.probe.worker.failures import describe
@@ -49,7 +57,7 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
     torch_patches.install(run)
     commandline.install(run)
     run.with_handlers = packages_with_handlers(run)
-    run.library = dict.fromkeys(library.SETTINGS, library.Settings)
+    run.library = {**library.LIBRARY, **accelerator.LIBRARY}
     omissions.install(run)
     watched = torch_patches.watched()
     loading: Loading | None = None
@@ -72,6 +80,8 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         sys.settrace(None)
     with contextlib.suppress(Exception):  # what the user's objects raise who are looked at
         opaque_calls.report_filled()
+    events, steps = tuple(run.events[-EVENTS:]), tuple(run.steps[:EVENTS])
+    _tell_rounding(run, events)
     replaced = [key for key, value in torch_patches.watched().items() if value is not watched[key]]
     if replaced:
         status, reason, raised = (
@@ -84,9 +94,9 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         reason=reason,
         raised=raised,
         decisions=run.decisions.made(),
-        events=tuple(run.events[-EVENTS:]),
+        events=events,
         rows=tuple(sorted(run.rows)),
-        steps=tuple(run.steps[:EVENTS]),
+        steps=steps,
         skipped=tuple(run.skipped),
         opaque=tuple(run.opaque),
         asked=tuple(run.asked),
@@ -98,6 +108,17 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         seconds=time.perf_counter() - started,
     )
     return result, tuple(loading.used) if loading is not None else ()
+
+
+def _tell_rounding(run: Run, events: tuple[Event, ...]) -> None:
+    """Add to the optimizers of a run what their steps do to weights of half precision."""
+    for event in events:
+        stepped = run.half_steps.get(event.optimizer) if event.kind == "optimizer" else None
+        if stepped is not None:
+            with contextlib.suppress(Exception):  # whatever the class says about its settings
+                event.facts["unmoved"] = rounding.unmoved(stepped)
+                event.facts["rate"] = float(stepped.settings["lr"])
+                event.facts["dtype"] = str(stepped.dtype).removeprefix("torch.")
 
 
 def _watch(run: Run) -> None:
@@ -128,6 +149,8 @@ def _watch(run: Run) -> None:
     run.after_backward = _Graphs(run, monitor).after_backward
     _watch_constructions(run, monitor, place)
 
+    watches_rounding = any(item.kind == rounding.KIND for item in run.plan.predictions)
+
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if 0 < run.request.most_steps <= len(run.steps):
             raise StopRun("stopped", "enough optimizer steps were seen")
@@ -136,6 +159,11 @@ def _watch(run: Run) -> None:
         share = 1.0 / float(scale) if isinstance(scale, torch.Tensor) else 1.0
         norms = tuple(_norm(parameter.grad, share) for parameter in parameters_of(optimizer))
         run.steps.append((place()[1], norms))
+        if watches_rounding:
+            number = monitor.optimizer_number(optimizer)
+            seen = rounding.seen_at(optimizer, run.half_steps.get(number))
+            if seen is not None:
+                run.half_steps[number] = seen
 
     register_optimizer_step_pre_hook(before_step)
     _Forwards(run, place, monitor).watch()

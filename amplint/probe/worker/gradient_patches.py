@@ -165,7 +165,20 @@ def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
         limits = [standins.number(value) for value in args]
         named = {key: standins.number(value) for key, value in kwargs.items()}
         owned = list(opaque_calls.parameters_in(parameters))
+        events = current().events
         with torch._C.DisableTorchFunction():
-            return original(owned, *limits, **named)
+            before, seen = _length(owned), len(events)
+            found = original(owned, *limits, **named)
+            left = _length(owned) / before if before else 1.0
+        for event in events[seen:]:
+            event.facts["left"] = left
+            event.facts["steps"] = len(current().steps)
+        return found
 
     return clip
+
+
+def _length(parameters: list[Any]) -> float:
+    """The norm of all gradients together."""
+    parts = [p.grad.float().norm() for p in parameters if p.grad is not None]
+    return float(torch.stack(parts).norm()) if parts else 0.0

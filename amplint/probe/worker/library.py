@@ -1,4 +1,4 @@
-"""Small real classes for objects of libraries whose meaning is known: nested settings."""
+"""Small real classes for objects of libraries whose meaning is known: nested settings, progress."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from amplint.probe.worker import values
 from amplint.probe.worker.context import current
+from amplint.probe.worker.world import Progress
 
 #: Calls that make nested settings which are read as attributes.
 SETTINGS = frozenset(
@@ -14,6 +15,13 @@ SETTINGS = frozenset(
         *("yacs.config.CfgNode", "easydict.EasyDict", "addict.Dict", "munch.Munch"),
         *("ml_collections.ConfigDict", "ml_collections.config_dict.ConfigDict"),
         *("omegaconf.OmegaConf.create", "box.Box"),
+    ]
+)
+#: Where tqdm's progress bar is imported from.
+PROGRESS = frozenset(
+    [
+        *("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.std.tqdm", "tqdm.autonotebook.tqdm"),
+        *("tqdm.notebook.tqdm", "tqdm.tqdm_notebook", "tqdm.asyncio.tqdm", "tqdm.rich.tqdm"),
     ]
 )
 
@@ -74,3 +82,7 @@ class Settings(dict):  # type: ignore[type-arg]
         """Files are read by nobody, and what may be set is left to decisions."""
 
     defrost = merge_from_file = merge_from_list = merge_from_other_cfg = lock = unlock = freeze
+
+
+#: Name of a class -> what is called for it, with the last part of the name in front.
+LIBRARY = {**dict.fromkeys(SETTINGS, Settings), **dict.fromkeys(PROGRESS, Progress)}

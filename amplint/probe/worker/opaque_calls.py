@@ -8,7 +8,7 @@ import functools
 import itertools
 import re
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from amplint.probe.messages import Asked, Handed
 from amplint.probe.worker import operations, standins, values
 from amplint.probe.worker.context import current
 from amplint.probe.worker.soft import GUESS_MARK, SIZE, connected, derived, tensors_in
-from amplint.probe.worker.world import Loader
+from amplint.probe.worker.world import Loader, Progress
 
 WRAPPER = re.compile(
     r"parallel|DDP$|FSDP$|wrap|prepare|compile|convert|^to_|module|cuda|move|device|place|unwrap"
@@ -36,12 +36,14 @@ DEVICE = re.compile(r"^(get|select|choose|infer|find|pick|auto|init\w*)_(\w+_)?d
 LAUNCHER = re.compile(r"^(Fire|run|launch|spawn|start_processes)$")
 #: The same of packages that are known to run a whole program, and nothing beside it.
 PROGRAM = re.compile(r"(^|\.)(Fire|launch|spawn|start_processes)$|^(typer|absl\.app)\.run$")
+#: What loads a model in the dtype that it is given (`modeling_utils.py` of both libraries).
+LOADS = re.compile(r"^(transformers|diffusers)\.[\w.]+\.from_pretrained$")
 #: What is called by whoever gets it.
 CALLED = (types.FunctionType, types.MethodType)
 #: What may run through parameters once; other iterators run through data.
 LAZY = (types.GeneratorType, filter, map, itertools.chain)
 #: What progress bars and the like are made of; they give out the same entries.
-PASSED_ON = (Loader, enumerate, zip, types.GeneratorType)
+PASSED_ON = (Loader, Progress, enumerate, zip, types.GeneratorType)
 #: How many calls are remembered, how many parts of what they get, and characters of that.
 MOST_ASKED, MOST_PARTS, LONGEST = 300, 40, 400
 #: Functions of libraries that order, repeat or sum the elements of their first argument.
@@ -64,6 +66,9 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     run = current()
     name = path.rsplit(".", 1)[-1]
     passed = [*args, *kwargs.values()]
+    made = run.library[path](name, *args, **kwargs) if path in run.library else NotImplemented
+    if made is not NotImplemented:
+        return made
     ask(path, passed)
     remember(path, passed)
     if path.split(".")[0] in run.with_handlers:
@@ -92,8 +97,6 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if OPTIMIZER.search(name) and parameters:
         run.note("optimizer-class", path)
         return values.world(run).optimizer(f"{path}@{run.row()}", parameters)
-    if path in run.library:
-        return run.library[path](name, *args, **kwargs)
     if name == "size" and len(args) <= 1 and all(type(arg) is int for arg in args):
         return SIZE(*args)
     if path.replace("()", "").startswith(SHAPES) and args and isinstance(args[0], torch.Tensor):
@@ -109,7 +112,10 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     tensors = list(tensors_in(passed))
     if any(tensor.is_floating_point() for tensor in tensors) or tensors:
         return _hanging_on(path, tensors, modules)
-    return standins.StandIn(f"{path}()", owner=modules[0] if modules else None)
+    made = standins.StandIn(f"{path}()", owner=modules[0] if modules else None)
+    if LOADS.search(path):
+        made._amp_cast(kwargs.get("torch_dtype", kwargs.get("dtype")))
+    return made
 
 
 def _is_defined(thing: Any) -> bool:
@@ -316,7 +322,8 @@ def _parts_of(holder: Any) -> Iterable[Any]:
         yield from dict.values(holder)
     elif isinstance(holder, PLAIN_CONTAINERS):
         base = next(kind for kind in PLAIN_CONTAINERS if isinstance(holder, kind))
-        yield from base.__iter__(holder)
+        every: Callable[[Any], Iterator[Any]] = base.__iter__
+        yield from every(holder)
     kind = holder if isinstance(holder, type) else type(holder)
     if _is_users(kind):
         yield from (part for part in vars(kind).values() if isinstance(part, types.FunctionType))
@@ -363,6 +370,9 @@ def _kinds_of(thing: Any) -> Iterable[str]:
     elif isinstance(thing, torch.Tensor):
         if thing.requires_grad:
             yield "loss"
+    elif isinstance(thing, standins.StandIn):
+        if thing._amp_is_cast():
+            yield "weights"
     elif isinstance(thing, (list, tuple)) and len(thing) < 20:
         for entry in tuple(thing):
             yield from _kinds_of(entry)

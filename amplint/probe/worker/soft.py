@@ -191,6 +191,10 @@ class SoftTensor(torch.Tensor):
         with without_overrides(), contextlib.suppress(RuntimeError):
             torch.Tensor.add_(self, plain(connected(given)).to(self.dtype))
 
+    def transpose(self, *dims: Any) -> Any:
+        """Two dimensions of a tensor, or all of an array."""
+        return super().transpose(*dims) if len(dims) == 2 else derived(self)
+
     def __delitem__(self, index: Any) -> None:
         """Nothing to do: there are always enough entries."""
 
@@ -278,7 +282,7 @@ class SoftTensor(torch.Tensor):
         return DIMENSIONS
 
     @property
-    def size(self) -> Any:  # type: ignore[override]
+    def size(self) -> Any:
         """A method of tensors, a tuple of images: this is both."""
         return SIZE
 

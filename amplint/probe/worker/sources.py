@@ -168,7 +168,7 @@ class ModuleSource:
             )
             if node is None:
                 return None
-            body = node.body  # type: ignore[attr-defined]
+            body = node.body
         return node
 
 

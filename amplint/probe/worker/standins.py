@@ -7,6 +7,7 @@ decides what it is, and that is a decision of the run.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import operator
 import re
@@ -58,6 +59,14 @@ TELLING = {
         ],
         "tensor",
     ),
+}
+#: Methods that move or cast; of a module, all its weights and in place.
+MOVES: dict[str, torch.dtype | None] = {
+    **dict.fromkeys(["to", "cuda", "cpu", "train", "eval"]),
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float": torch.float32,
+    "double": torch.float64,
 }
 OPERATIONS = {
     "add": operator.add,
@@ -124,7 +133,16 @@ _REGISTERS = frozenset(
 )
 
 
-class StandInBase:
+class Open(abc.ABCMeta):
+    """The type of classes with an unknown base: that has whatever nobody has set."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'")
+        return values.make(f"{cls.__name__}.{name}")
+
+
+class StandInBase(metaclass=Open):
     """What a class has as its base where the user's base class is a stand-in.
 
     Attributes that nobody has set are stand-ins with a path below `self`.
@@ -205,7 +223,17 @@ class StandIn:
         owner: the model that it belongs to, or that was handed to the call that returned it.
     """
 
-    __slots__ = ("__weakref__", "_attributes", "_items", "_owner", "_path", "_value")
+    __slots__ = (
+        "__weakref__",
+        "_attributes",
+        "_dtype",
+        "_items",
+        "_method_of",
+        "_moved",
+        "_owner",
+        "_path",
+        "_value",
+    )
 
     def __init__(self, path: str, owner: Any = None) -> None:
         put(self, "_path", path)
@@ -213,17 +241,57 @@ class StandIn:
         put(self, "_value", UNBOUND)
         put(self, "_attributes", {})
         put(self, "_items", {})
+        #: What the weights were cast to, should this be a model.
+        put(self, "_dtype", None)
+        #: What this is the same as, should that be a model.
+        put(self, "_moved", None)
+        #: Whose method this may be that moves or casts, and to what.
+        put(self, "_method_of", None)
 
     # -- becoming something
+
+    def _amp_cast(self, dtype: Any) -> None:
+        """Should this be a model, its weights have this type from now on."""
+        if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
+            put(self._amp_whole(), "_dtype", dtype)
+
+    def _amp_is_cast(self) -> bool:
+        """Whether the weights were cast, should this be a model."""
+        return get(self._amp_whole(), "_dtype") is not None
+
+    def _amp_has_method(self, name: str) -> bool:
+        """Whether a method that was asked for before is one of what this has become since."""
+        known, value = get(self, "_attributes")[name], get(self, "_value")
+        is_method = isinstance(known, StandIn) and get(known, "_method_of") is not None
+        return is_method and value is not UNBOUND and hasattr(value, name)
+
+    def _amp_moves(self, result: Any, given: tuple[Any, ...]) -> Any:
+        """What `x.to(...)` or `x.half()` gives: should that be a module, it is the same one."""
+        thing, dtype = get(self, "_method_of")
+        thing._amp_cast(next((one for one in given if isinstance(one, torch.dtype)), dtype))
+        if isinstance(result, StandIn) and get(result, "_value") is UNBOUND:
+            put(result, "_moved", thing._amp_whole())
+        return result
+
+    def _amp_whole(self) -> Any:
+        """What was moved or cast first, should this be a model."""
+        moved = get(self, "_moved")
+        return self if moved is None else moved
 
     def _amp_bind(self, kind: str) -> Any:
         value = get(self, "_value")
         if isinstance(value, torch.Tensor) and is_freed(value):
             value = UNBOUND  # a value of an earlier iteration; this one has its own
         if value is UNBOUND:
-            value = values.bind(get(self, "_path"), kind, get(self, "_owner"))
+            moved = get(self, "_moved") if kind == "model" else None
+            value = moved._amp_bind(kind) if moved is not None else self._amp_made(kind)
             put(self, "_value", value)
         return value
+
+    def _amp_made(self, kind: str) -> Any:
+        value = values.bind(get(self, "_path"), kind, get(self, "_owner"))
+        dtype = get(self, "_dtype")
+        return value.to(dtype) if dtype is not None and kind == "model" else value
 
     def _amp_bind_to(self, options: tuple[Any, ...]) -> Any:
         """Become one of these values."""
@@ -266,12 +334,14 @@ class StandIn:
         if isinstance(value, torch.Tensor):
             value = self._amp_bind("tensor")
         attributes = get(self, "_attributes")
-        if name in attributes:
+        if name in attributes and not self._amp_has_method(name):
             known = attributes[name]
             return known.choose() if isinstance(known, values.Declared) else known
         if value is not UNBOUND and hasattr(value, name):
             return getattr(value, name)
         made = values.make(f"{get(self, '_path')}.{name}", owner=get(self, "_owner"))
+        if name in MOVES and value is UNBOUND and isinstance(made, StandIn):
+            put(made, "_method_of", (self, MOVES[name]))
         attributes[name] = made
         return made
 
@@ -292,7 +362,10 @@ class StandIn:
         value = get(self, "_value")
         if value is not UNBOUND and callable(value):
             return value(*args, **kwargs)
-        return opaque_calls.call(get(self, "_path"), get(self, "_owner"), args, kwargs)
+        result = opaque_calls.call(get(self, "_path"), get(self, "_owner"), args, kwargs)
+        if get(self, "_method_of") is None:
+            return result
+        return self._amp_moves(result, (*args, *kwargs.values()))
 
     # -- containers
 
@@ -400,7 +473,8 @@ class StandIn:
             return str(value)
         if current().decisions.is_declared(get(self, "_path")):
             return str(self._amp_bind("string"))
-        return get(self, "_path")
+        path: str = get(self, "_path")
+        return path
 
     __repr__ = __str__
 

@@ -317,7 +317,7 @@ def _size(value: Any) -> Any:
 
 def _switches() -> None:
     """`torch.backends.cudnn.benchmark = cfg.x`: an unknown setting changes nothing."""
-    setting = torch.backends.ContextProp
+    setting: Any = torch.backends.ContextProp
     original = setting.__set__
 
     def set_known(self: Any, owner: Any, value: Any) -> None:

@@ -129,6 +129,8 @@ def bind(path: str, kind: str, owner: Any) -> Any:
         return world(run).optimizer(path, list(parameters))
     if kind == "model" and isinstance(owner, torch.nn.Module):
         return owner
+    if kind == "model" and path.endswith(")"):
+        return world(run).another_model(path)
     return MAKERS[kind](run, path)
 
 

@@ -171,6 +171,53 @@ class Loader:
         return cls
 
 
+class Progress:
+    """A progress bar of tqdm: gives out what it is made of, and counts."""
+
+    def __init__(self, _name: str, iterable: Any = None, *_args: Any, **settings: Any) -> None:
+        self.iterable = iterable
+        self.total = settings.get("total")
+        self.n = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        given = self.iterable
+        # What is None for the probe only: nobody makes a bar of that to go through it.
+        for entry in standins.StandIn("tqdm.tqdm()") if given is None else given:
+            yield entry
+            self.n += 1
+
+    def __next__(self) -> Any:
+        self.n += 1
+        return next(self.iterable)
+
+    def __len__(self) -> int:
+        return int(standins.number(self.total)) if self.iterable is None else len(self.iterable)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Swallows nothing."""
+
+    def update(self, count: Any = 1) -> None:
+        """Something is done."""
+        self.n += int(standins.number(count))
+
+    def set_postfix(self, *_args: Any, **_words: Any) -> None:
+        """Nobody looks at it."""
+
+    set_description = set_description_str = set_postfix_str = set_postfix
+    close = refresh = clear = reset = display = unpause = write = set_postfix
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "iterable":
+            raise AttributeError(name)
+        return standins.StandIn(f"tqdm.tqdm().{name}")
+
+
 def _lengths(dataset: Any, batch_size: Any) -> tuple[int, ...]:
     """Numbers of batches: the real one first, where the user's data set tells it."""
     if isinstance(dataset, (standins.StandIn, SoftTensor)) or type(batch_size) is not int:
@@ -222,6 +269,15 @@ class World:
             for optimizer in self._open:
                 optimizer.add_param_group({"params": list(model.parameters())})
         return self.models[path]
+
+    def another_model(self, path: str) -> TinyModel:
+        """A model that a call has returned: each call returns its own."""
+        calls = sum(model._amp_path == path for model in self.models.values())
+        if not calls:
+            return self.model(path)
+        model = self.models[f"{path}#{calls}"] = self.model(f"{path}#{calls}")
+        model.__dict__["_amp_path"] = path
+        return model
 
     def any_model(self) -> TinyModel:
         """The first model, made now if there is none."""
