@@ -486,3 +486,94 @@ parser.add_argument("--amp", action="store_true")
 def test_enough_rounds_by_default(ask: Asks, default: str, status: str) -> None:
     evidence = ask("AMP119", "scaler = torch", ROUNDS.replace("{default}", default))
     assert evidence.status == status, evidence
+
+
+# -- whose object it is, and who may call what -----------------------------------------------------
+
+DERIVED = """\
+import torch
+
+class Base:
+    early = True
+
+    def __init__(self, net):
+        self.net = net
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def round(self, inputs, targets):
+        self.optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(self.net(inputs), targets)
+        self.scaler.scale(loss).backward()
+        if not self.early:
+            self.scaler.unscale_(self.optimizer)
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 0.001)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+class Late(Base):
+    early = False
+
+def main(batches):
+    worker = Late(torch.nn.Linear(8, 2))
+    for inputs, targets in batches:
+        worker.round(inputs, targets)
+"""
+
+
+def test_a_base_of_which_only_a_subclass_has_objects(ask: Asks) -> None:
+    assert ask("AMP110", "clip_grad_norm_", DERIVED).status != "confirmed"
+
+
+def test_a_base_that_has_objects(ask: Asks) -> None:
+    used = DERIVED.replace("Late(torch", "Base(torch")
+    assert ask("AMP110", "clip_grad_norm_", used).status == "confirmed"
+
+
+def test_a_base_whose_subclass_leaves_alone_what_it_uses(ask: Asks) -> None:
+    apart = DERIVED.replace("early = False", "name = 'late'")
+    assert ask("AMP110", "clip_grad_norm_", apart).status == "confirmed"
+
+
+HANDED_BY_IMPORT = """\
+import torch
+from bench import board
+
+@board.task
+def train(net, batches):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.mse_loss(net(inputs), targets)
+        scaler.scale(loss).backward()
+        board.tick()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.001)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+HANDLER = """
+@board.on("tick")
+def note():
+    current.scaler.unscale_(current.optimizer)
+"""
+
+
+def test_what_holds_the_line_is_not_called_in_the_middle_of_itself(ask: Asks) -> None:
+    assert "board.tick" not in str(ask("AMP110", "clip_grad_norm_", HANDED_BY_IMPORT))
+
+
+@pytest.mark.parametrize(
+    "handler", [HANDLER, "\nboard.add(lambda: current.scaler.unscale_(None))\n"]
+)
+def test_a_handler_of_the_same_library(ask: Asks, handler: str) -> None:
+    evidence = ask("AMP110", "clip_grad_norm_", HANDED_BY_IMPORT + handler)
+    assert any("`bench.board.tick` in line" in words for words in evidence.assumptions)
+
+
+def test_a_handler_that_touches_nothing(ask: Asks) -> None:
+    handler = '\n@board.on("tick")\ndef note():\n    print("tick")\n'
+    evidence = ask("AMP110", "clip_grad_norm_", HANDED_BY_IMPORT + handler)
+    assert "board.tick" not in str(evidence)
