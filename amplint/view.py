@@ -156,9 +156,10 @@ class FileView(AmpView):
 
     def _refused(self, call: ast.Call, function: Function) -> bool:
         """Whether torch refuses a call wherever it runs."""
-        from amplint.amp.refused_calls import refused_call
+        from amplint.amp.refused_calls import no_member, refused_call
 
-        return refused_call(self, CallSite(call, function, last_name(call.func))) is not None
+        site = CallSite(call, function, last_name(call.func))
+        return refused_call(self, site) is not None or no_member(self, site) is not None
 
     def _fix(self, repair: Repair) -> Fix | None:
         """What a finding says of its fix; LibCST is loaded only where the edits are wanted."""

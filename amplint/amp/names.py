@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 GRAD_SCALERS = frozenset(
     {
         "torch.amp.GradScaler",
@@ -67,3 +69,17 @@ def is_optimizer_class(dotted: str) -> bool:
     if not dotted.startswith("torch.optim.") or not dotted.rpartition(".")[2][:1].isupper():
         return False
     return ".lr_scheduler." not in dotted and ".swa_utils." not in dotted
+
+
+#: The public names of torch's AMP modules (torch 2.13; older ones have fewer).
+MEMBERS: Mapping[str, frozenset[str]] = {
+    "torch.amp": frozenset(
+        ("autocast", "GradScaler", "custom_fwd", "custom_bwd", "is_autocast_available")
+        + ("autocast_mode", "grad_scaler")
+    ),
+    "torch.cuda.amp": frozenset(
+        ("autocast", "GradScaler", "custom_fwd", "custom_bwd", "amp_definitely_not_available")
+        + ("autocast_mode", "grad_scaler", "common")
+    ),
+    "torch.cpu.amp": frozenset(("autocast", "GradScaler", "autocast_mode", "grad_scaler")),
+}

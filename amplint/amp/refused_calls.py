@@ -1,9 +1,10 @@
-"""Calls on a scaler of torch that raise wherever they run: of no method, or with what it does not take."""
+"""Calls that raise wherever they run: on a scaler of torch, or of what its AMP modules do not have."""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from amplint.amp import names
 from amplint.amp.scaler_calls import expects_error
@@ -12,8 +13,9 @@ from amplint.amp.view import AmpView
 from amplint.code.arguments import Passed, passed
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
-from amplint.code.tree import walk
+from amplint.code.tree import TRIES, walk
 
 _ONLY_OF_SCALERS = frozenset(("scale", "unscale_", "get_scale"))
 
@@ -42,6 +44,21 @@ def refused_call(view: AmpView, site: CallSite) -> RefusedCall | None:
     if found is None or not _is_built_scaler(view, callee.value, site.function):
         return None
     return None if expects_error(view, site) else found
+
+
+def no_member(view: AmpView, site: CallSite) -> tuple[str, ...] | None:
+    """The names that a call may mean which torch's AMP module does not have; None for others."""
+    module, _, name = (site.dotted or "").rpartition(".")
+    members = names.MEMBERS.get(module)
+    if members is None or name in members or name.startswith("_"):
+        return None
+    around = layout_of(site.function).ancestors(site.node)
+    is_tried = any(isinstance(outer, TRIES) and getattr(outer, "handlers", ()) for outer in around)
+    if is_tried or expects_error(view, site):
+        return None
+    is_asked = name in site.function.module.once(_texts)
+    is_plain = site.function.module.imported_once(site.node.func)
+    return tuple(get_close_matches(name, members, n=1)) if is_plain and not is_asked else None
 
 
 def _refused(view: AmpView, site: CallSite) -> RefusedCall | None:

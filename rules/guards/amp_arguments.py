@@ -8,7 +8,7 @@ device as `device_type`, or a number, with a bool, a string or a number as `dtyp
 that it does not have; `@autocast` or `with autocast:` without the call; calls of `GradScaler` with a
 parameter that it does not have, or with a string as its initial scale; and calls of a method of a
 scaler that is built in sight, with arguments that the method does not take, or of one that scalers
-do not have.
+do not have; and calls of names that `torch.amp` and its like do not have (`torch.cuda.amp.GradScalar`).
 
 ## Why is this bad?
 Most of these errors appear only when the line runs, and some only on a GPU. `torch.autocast()`
@@ -97,7 +97,7 @@ from collections.abc import Iterable, Iterator
 
 from amplint.amp import links, names
 from amplint.amp.flags import flag_link, is_flag
-from amplint.amp.refused_calls import RefusedCall, refused_call
+from amplint.amp.refused_calls import RefusedCall, no_member, refused_call
 from amplint.amp.scaler_calls import expects_error
 from amplint.amp.signatures import METHODS
 from amplint.code.dataflow import constant_of, definitions
@@ -146,6 +146,7 @@ REFUSED = "`{callee}` raises `TypeError: … {words}`"
 NO_METHOD = (
     "`{callee}` does not exist: `AttributeError: 'GradScaler' object has no attribute '{name}'`"
 )
+UNKNOWN_NAME = "`{module}` has no `{name}`: Python raises where it is imported or read"
 NOT_A_NEW_SCALE = (
     "`{callee}` takes a float: `AttributeError: '{kind}' object has no attribute 'device'`"
 )
@@ -177,6 +178,7 @@ def check(view: FileView) -> Iterator[Finding]:
                 yield view.finding(RULE, node, message, help, links=rests, fix=fix)
                 break
     yield from _refused(view)
+    yield from _unknown_names(view)
     yield from _uncalled(view)
 
 
@@ -192,6 +194,19 @@ def _refused(view: FileView) -> Iterator[Finding]:
             links.proved("value", site.node, "is what it is given"),
         )
         yield view.finding(RULE, site.node, message, help, links=rests)
+
+
+def _unknown_names(view: FileView) -> Iterator[Finding]:
+    """Calls of names that torch's AMP modules do not have."""
+    for site in view.module.calls:
+        meant = no_member(view, site)
+        if meant is not None:
+            module, _, name = (site.dotted or "").rpartition(".")
+            message = UNKNOWN_NAME.format(module=module, name=name)
+            known = meant or tuple(sorted(names.MEMBERS[module] & {"autocast", "GradScaler"}))
+            help = f"write {' or '.join(f'`{item}`' for item in known)}"
+            rests = (links.proved("object", site.node.func, f"is of `{module}`"),)
+            yield view.finding(RULE, site.node, message, help, links=rests)
 
 
 def _told(view: FileView, callee: ast.Attribute, found: RefusedCall) -> tuple[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 
 import pytest
 import torch
 
-from amplint.amp.signatures import METHODS, refusal
+from amplint.amp.names import MEMBERS
+from amplint.amp.signatures import METHODS, no_method, refusal
 from amplint.code.arguments import passed
 
 CALLS = (
@@ -81,3 +83,20 @@ def test_nothing_is_refused_that_may_be_right(call: str) -> None:
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
     assert refusal(node.func.id, passed(node)) == ""
+
+
+@pytest.mark.parametrize("module", sorted(MEMBERS))
+def test_the_names_of_torchs_modules(module: str) -> None:
+    found = vars(importlib.import_module(module))
+    assert MEMBERS[module] == {name for name in found if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("unscale", ("unscale_",)), ("scaler", ("scale",)), ("frobnicate", ()), ("_scale", None)]
+    + [(name, None) for name in METHODS],
+)
+def test_no_method_of_a_scaler(name: str, meant: tuple[str, ...] | None) -> None:
+    assert no_method(name) == meant
+    if meant is not None:
+        assert not hasattr(torch.amp.GradScaler("cpu"), name)
