@@ -205,7 +205,10 @@ def _unknown_names(view: FileView) -> Iterator[Finding]:
             message = UNKNOWN_NAME.format(module=module, name=name)
             known = meant or tuple(sorted(names.MEMBERS[module] & {"autocast", "GradScaler"}))
             help = f"write {' or '.join(f'`{item}`' for item in known)}"
-            rests = (links.proved("object", site.node.func, f"is of `{module}`"),)
+            rests = (
+                links.proved("object", site.node.func, f"is of `{module}`"),
+                links.proved("value", site.node.func, "is none of its names"),
+            )
             yield view.finding(RULE, site.node, message, help, links=rests)
 
 
