@@ -12,7 +12,7 @@ from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import Function, walk
+from amplint.code.module import CallSite, Function, walk
 from amplint.findings import Link, Standing
 from amplint.gradflow.copies import copies_handed_over
 from amplint.gradflow.frame import Backward
@@ -23,6 +23,8 @@ from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
 
 _BACKWARDS = frozenset(("backward", "manual_backward"))
+#: So many functions deep a backward is looked for behind a call.
+_CALLS = 1
 #: Most losses are seen to reach something in so many assignments: `loss = f(out)`, `out = net(x)`.
 _NEAR = 2
 
@@ -112,9 +114,21 @@ def _training(view: AmpView) -> dict[Function, None]:
     found = dict.fromkeys(site.function for site in calls if site.method in _BACKWARDS)
     stepping = {site.function for site in calls if site.method == "step"} - found.keys()
     for site in calls if stepping else ():
-        if site.function in stepping and view.may_reach("backward", site.node, site.function):
+        if site.function in stepping and _leads_to_backward(view, site, _CALLS):
             found[site.function] = None
     return found
+
+
+def _leads_to_backward(view: AmpView, site: CallSite, depth: int) -> bool:
+    """Whether a call runs a function of the project that runs a backward, or calls one that does."""
+    callee = view.objects.callee(site.node, site.function)
+    if callee is None:
+        return False
+    inner = [node for node in callee.nodes if isinstance(node, ast.Call)]
+    if any(last_name(node.func) in _BACKWARDS for node in inner):
+        return True
+    sites = (CallSite(node, callee, last_name(node.func)) for node in inner if depth)
+    return any(_leads_to_backward(view, item, depth - 1) for item in sites)
 
 
 def _of_choices(view: AmpView, function: Function, roots: list[str]) -> Iterator[CutOff]:

@@ -155,7 +155,7 @@ class Unreached:
         own = receiver_of(function)
         if owner is None or not own or path_text(node.value) != own or node.attr.startswith("__"):
             return None
-        if self._is_called_on_class(function):
+        if node.attr in owner.module.once(_names_bound) or self._is_called_on_class(function):
             return None
         family = {
             base for item in self.objects.family(owner) for base in self.objects.ancestry(item)

@@ -33,7 +33,8 @@ STATEMENTS = {
     "writes past Python": "ctypes.CDLL(None).creat((HERE + '/created').encode(), 0o600)",
     "removes its source": "os.remove(HERE + '/train.py')",
     "opens a socket": "socket.create_connection(('127.0.0.1', 9))",
-    "leaves": "os._exit(0)",
+    # Not spelled out: a path would end there, and nothing behind it would be asked about.
+    "leaves": "getattr(os, '_ex' + 'it')(0)",
     "exits": "sys.exit(0)",
     "kills its parent": "os.kill(os.getppid(), signal.SIGKILL)",
     "kills everybody": "ctypes.CDLL(None).kill(-1, 9)",

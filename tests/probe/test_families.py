@@ -85,6 +85,6 @@ def test_confirmed(worker: Worker, name: str, row: int, words: str) -> None:
 
 def test_a_cut_that_nothing_can_leave_out_is_conditional(worker: Worker) -> None:
     """The number goes through numpy: the counterfactual run cannot keep its graph."""
-    evidence = probe("AMP302/bad_copies.py", worker, 60)
+    evidence = probe("AMP302/bad_copies.py", worker, 61)
     assert evidence.status == "conditional"
-    assert evidence.assumptions == ("nothing but line 60 causes it",)
+    assert evidence.assumptions == ("nothing but line 61 causes it",)
