@@ -20,7 +20,7 @@ from amplint.amp.uses import key_of, uses_of
 from amplint.code.arguments import Kind, parameters
 from amplint.code.by_name import read_by_name, written_by_name
 from amplint.code.classes import ancestry_in_file, subclasses_in
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.findings import Standing
 
@@ -365,11 +365,7 @@ def factory_role(roles: Roles, function: Function) -> Role | None:
         for node in function.nodes
         if isinstance(node, ast.Return) and node.value is not None
     ]
-    found = {
-        roles.role_of(value, function)
-        for value in returned
-        if not (isinstance(value, ast.Constant) and value.value is None)
-    }
+    found = {roles.role_of(value, function) for value in returned if not is_none(value)}
     role = next(iter(found)) if len(found) == 1 else None
     return role if role in (Role.SCALER, Role.OPTIMIZER) else None
 

@@ -10,7 +10,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from amplint.amp.roles import Role, Roles, optimizer_name, roles_of, scaler_name
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.module import Class, Function, Module
 from amplint.values.kinds import same_object
 from amplint.values.objects import Objects
@@ -110,7 +110,7 @@ class ValueRoles:
         search.asked.add(place)
         search.pending.add(place)
         found = self.objects.origins.of(expression, function)
-        origins = [item for item in found.origins if not _is_none(item)]
+        origins = [item for item in found.origins if not is_none(item.expression)]
         if not found.complete or not origins:
             search.settled = False
         for item in origins:
@@ -149,7 +149,3 @@ class ValueRoles:
         roles = {roles_of(item.module).class_role(item) for item in self.objects.ancestry(owner)}
         found = next((role for role in _PARTICIPANTS if role in roles), None)
         return found or Role.OTHER
-
-
-def _is_none(origin: Origin) -> bool:
-    return isinstance(origin.expression, ast.Constant) and origin.expression.value is None

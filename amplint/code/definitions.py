@@ -6,7 +6,7 @@ import ast
 
 from amplint.code.arguments import is_decorated, parameters
 from amplint.code.dataflow import Binding
-from amplint.code.expressions import last_name
+from amplint.code.expressions import is_none, last_name
 from amplint.code.module import Class, Function, Module
 
 
@@ -67,12 +67,8 @@ def plain_annotation(annotation: ast.expr) -> ast.expr:
     if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
         return plain_annotation(annotation.slice)
     if isinstance(annotation, ast.BinOp):
-        return annotation.left if _is_none(annotation.right) else annotation.right
+        return annotation.left if is_none(annotation.right) else annotation.right
     return annotation
-
-
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def is_stub(function: Function) -> bool:

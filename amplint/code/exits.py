@@ -17,7 +17,7 @@ from amplint.code.tree import walk
 #: Functions that end the program (docs.python.org, `sys`, `os`, and constants added by `site`).
 _FUNCTIONS = frozenset(("sys.exit", "os._exit", "os.abort"))
 _BUILTINS = frozenset(("exit", "quit"))
-_NAMES = frozenset(("exit", "_exit", "abort", "quit"))
+_NAMES = _BUILTINS | {name.rpartition(".")[2] for name in _FUNCTIONS}
 #: Fields that hold statements.
 _BLOCKS = ("body", "orelse", "finalbody")
 

@@ -21,6 +21,11 @@ def last_name(expression: ast.expr) -> str:
     return getattr(expression, "imported_as", expression.id)
 
 
+def is_none(expression: ast.AST | None) -> bool:
+    """Whether an expression is the constant None."""
+    return isinstance(expression, ast.Constant) and expression.value is None
+
+
 def binder_of(callee: ast.expr) -> ast.Call | None:
     """The callee `partial(f, x)` of `partial(f, x)(y)`, called on the spot; None for others."""
     if not isinstance(callee, ast.Call) or not callee.args or last_name(callee.func) != "partial":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from amplint.code.expressions import path_text
+from amplint.code.expressions import is_none, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, walk
 from amplint.code.unbound import always_runs
@@ -44,16 +44,12 @@ def uses_what_it_denies(reader: Reader, steps: Sequence[Step], site: Site, state
 def _denied(reader: Reader, test: ast.expr, function: Function, state: State) -> Iterator[str]:
     """The places that a test compares with None, and that are None."""
     for part in walk(test):
-        if not isinstance(part, ast.Compare) or not _is_none(part.comparators[0]):
+        if not isinstance(part, ast.Compare) or not is_none(part.comparators[0]):
             continue
         place = path_text(part.left)
         is_so = evaluate(reader.formula(part, state, function), state)
         if place is not None and is_so is isinstance(part.ops[0], (ast.Is, ast.Eq)):
             yield place
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _needs(layout: Layout, test: ast.AST, place: str, run: Iterable[ast.AST]) -> bool:

@@ -17,7 +17,7 @@ from amplint.code.arguments import first_parameter, parameters
 from amplint.code.classes import subclasses_in
 from amplint.code.dataflow import outside_stores
 from amplint.code.definitions import class_fields
-from amplint.code.expressions import path_text
+from amplint.code.expressions import is_none, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, walk
 from amplint.code.statements import assignments_of
@@ -364,7 +364,7 @@ class Entries:
             for method in item.methods.values():
                 for target, value in method.once(assignments_in):
                     if isinstance(target, ast.Attribute):
-                        nothing = isinstance(value, ast.Constant) and value.value is None
+                        nothing = is_none(value)
                         given[target.attr] = given.get(target.attr, True) and nothing
         return {attribute for attribute, nothing in given.items() if nothing}
 

@@ -12,7 +12,7 @@ from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import CallSite, Function, walk
+from amplint.code.module import Function, walk
 from amplint.findings import Link, Standing
 from amplint.gradflow.copies import copies_handed_over
 from amplint.gradflow.frame import Backward
@@ -23,7 +23,7 @@ from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
 
 _BACKWARDS = frozenset(("backward", "manual_backward"))
-#: So many functions deep a backward is looked for behind a call.
+#: Through so many functions more a backward is looked for behind a call beside a step.
 _CALLS = 1
 #: Most losses are seen to reach something in so many assignments: `loss = f(out)`, `out = net(x)`.
 _NEAR = 2
@@ -90,22 +90,12 @@ def _entries(view: AmpView) -> dict[Function, frozenset[ast.stmt]]:
     entries = {}
     for function in view.module.functions:
         handed = [
-            call for call in copies_handed_over(function) if _runs_backward(view, call, function)
+            call for call in copies_handed_over(function) if _runs_backward(view, call, function, 0)
         ]
         if handed or function in training:
             statement = layout_of(function).statement
             entries[function] = frozenset(statement(call) for call in handed)
     return entries
-
-
-def _runs_backward(view: AmpView, call: ast.Call, function: Function) -> bool:
-    """Whether a call runs a function of the project that holds a backward."""
-    if not view.may_reach("backward", call, function):
-        return False
-    callee = view.objects.callee(call, function)
-    return callee is not None and any(
-        isinstance(node, ast.Call) and last_name(node.func) in _BACKWARDS for node in callee.nodes
-    )
 
 
 def _training(view: AmpView) -> dict[Function, None]:
@@ -114,21 +104,24 @@ def _training(view: AmpView) -> dict[Function, None]:
     found = dict.fromkeys(site.function for site in calls if site.method in _BACKWARDS)
     stepping = {site.function for site in calls if site.method == "step"} - found.keys()
     for site in calls if stepping else ():
-        if site.function in stepping and _leads_to_backward(view, site, _CALLS):
+        if site.function in stepping and _runs_backward(view, site.node, site.function, _CALLS):
             found[site.function] = None
     return found
 
 
-def _leads_to_backward(view: AmpView, site: CallSite, depth: int) -> bool:
-    """Whether a call runs a function of the project that runs a backward, or calls one that does."""
-    callee = view.objects.callee(site.node, site.function)
+def _runs_backward(view: AmpView, call: ast.Call, function: Function, depth: int) -> bool:
+    """Whether a call runs a function of the project that holds a backward.
+
+    Args:
+        depth: through so many functions more that it calls.
+    """
+    callee = view.objects.callee(call, function)
     if callee is None:
         return False
     inner = [node for node in callee.nodes if isinstance(node, ast.Call)]
     if any(last_name(node.func) in _BACKWARDS for node in inner):
         return True
-    sites = (CallSite(node, callee, last_name(node.func)) for node in inner if depth)
-    return any(_leads_to_backward(view, item, depth - 1) for item in sites)
+    return depth > 0 and any(_runs_backward(view, node, callee, depth - 1) for node in inner)
 
 
 def _of_choices(view: AmpView, function: Function, roots: list[str]) -> Iterator[CutOff]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.code.arguments import receiver_of
 from amplint.code.classes import method_of
 from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
@@ -43,15 +44,17 @@ def _used(function: Function, family: list[Class]) -> set[str]:
     found: set[str] = set()
     pending = [function]
     while pending:
+        method = pending.pop()
+        own = receiver_of(method)
         read = {
             node.attr
-            for node in pending.pop().nodes
+            for node in method.nodes
             if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
-            and node.value.id == "self"
+            and node.value.id == own
         }
         methods = (method_of(family, name) for name in read - found)
-        pending += [method for method in methods if method is not None]
+        pending += [each for each in methods if each is not None]
         found |= read
     return found
 

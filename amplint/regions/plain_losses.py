@@ -21,7 +21,7 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
 from amplint.findings import Standing
-from amplint.gradflow.handing import hands_on
+from amplint.gradflow.handing import is_handed_on
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import is_backward, stepped_optimizer
@@ -87,7 +87,7 @@ class Results:
     def hold(self, expression: ast.expr) -> bool:
         """Whether an expression is computed from a seed, so that gradients go back there."""
         return any(
-            self._comes_from(node) and self._is_handed_on(node, expression)
+            self._comes_from(node) and is_handed_on(self._view, node, expression, self.function)
             for node in _carriers(expression)
         )
 
@@ -130,19 +130,6 @@ class Results:
         self._known[node] = False  # a value that needs itself ends here
         self._known[node] = self._is_seed(node) or any(map(self._leaves, self._bindings(node)))
         return self._known[node]
-
-    def _is_handed_on(self, part: ast.expr, expression: ast.expr) -> bool:
-        """Whether the calls around a part of an expression hand gradients on to it."""
-        if part is expression or part not in self._layout:
-            return True
-        for around in self._layout.ancestors(part):
-            if isinstance(around, ast.Call) and not hands_on(
-                self._view, around, part, self.function
-            ):
-                return False
-            if around is expression:
-                break
-        return True
 
     def _leaves(self, binding: Binding) -> bool:
         """Whether what a binding leaves is computed from a seed."""

@@ -21,7 +21,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from amplint.code.dataflow import constant_of
-from amplint.code.expressions import last_name
+from amplint.code.expressions import is_none, last_name
 from amplint.code.module import Function, Module, as_function
 from amplint.values.bindings import back_of_name
 from amplint.values.calls import back_of_call
@@ -257,7 +257,7 @@ class Origins:
 
     def parts_of(self, found: Found, part: Part) -> Found:
         """The same part of several origins; None has no part that a program goes on with."""
-        whole = [item for item in found.origins if not _is_none(item.expression)]
+        whole = [item for item in found.origins if not is_none(item.expression)]
         results = [
             (part_of_origin(self, item, part), item.firmness, item.steps)
             for item in whole or found.origins
@@ -385,10 +385,6 @@ def _literal(content: object) -> ast.expr:
 def _is_limit(call: ast.Call) -> bool:
     """`torch.finfo(...)`: its attributes are constants."""
     return last_name(call.func) == "finfo"
-
-
-def _is_none(expression: ast.expr) -> bool:
-    return isinstance(expression, ast.Constant) and expression.value is None
 
 
 def _entry_of(display: ast.expr, part: Part | None) -> ast.expr | None:

@@ -14,9 +14,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from amplint.code.arguments import receiver_of
-from amplint.code.dataflow import Binding
 from amplint.code.definitions import class_fields
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.imports import taken_from
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Class, Function, Module, walk
@@ -198,7 +197,7 @@ class Unreached:
             for binding in found
         ]
         fields = [item for item in family if held.attr in class_fields(item)]
-        is_nothing = bool(stores) and all(map(_is_none, stores)) and not fields
+        is_nothing = bool(stores) and all(is_none(item.value) for item in stores) and not fields
         if not is_nothing or any(_is_changed_unseen(item) for item in family):
             return None
         if self.objects.outside_stores(owner.module, held.attr):
@@ -309,10 +308,6 @@ def _is_open(module: Module) -> bool:
     return "__getattr__" in bound or any(
         isinstance(node, ast.Name) and node.id in _UNSEEN for node in ast.walk(module.tree)
     )
-
-
-def _is_none(binding: Binding) -> bool:
-    return isinstance(binding.value, ast.Constant) and binding.value.value is None
 
 
 def _is_changed_unseen(owner: Class) -> bool:

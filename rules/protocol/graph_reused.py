@@ -86,7 +86,7 @@ from collections.abc import Set as AbstractSet
 
 from amplint.amp import links
 from amplint.amp.graphs import Call, Graphs, Node, Trace
-from amplint.amp.losses import Backward, backwards_of, outputs_of
+from amplint.amp.losses import Backward, backwards_of
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import Binding, arguments, bindings_of, names_in
 from amplint.code.expressions import last_name, path_text
@@ -95,6 +95,7 @@ from amplint.code.module import Function, Module
 from amplint.expectations import raises
 from amplint.findings import Finding, Link, PathStep, Severity
 from amplint.flow.facts import BACKWARD
+from amplint.gradflow.outputs import outputs_of
 from amplint.rule import Rule
 from amplint.view import FileView
 
