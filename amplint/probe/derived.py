@@ -60,7 +60,10 @@ def _used(function: Function, family: list[Class]) -> set[str]:
 
 
 def _has_objects(owner: Class, objects: Objects) -> bool:
-    """Whether any file uses a class for something else than to derive from it."""
+    """Whether any file uses a class for something else than to derive from it.
+
+    `Objects.is_made` takes `isinstance(trainer, Base)` for a use, after which no doubt would be told.
+    """
     modules = (owner.module, *objects.project.mentioning(owner.module, owner.name))
     return any(_is_used(owner.name, module) for module in modules)
 

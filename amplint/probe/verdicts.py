@@ -562,8 +562,7 @@ class Judge:
 
 
 def _ignores_sizes(expected: Expectation) -> bool:
-    """Whether something depends on no size of a layer: a place, or what torch refuses whatever the
-    shapes are."""
+    """Whether something depends on no size of a layer: a place, or what torch refuses anyway."""
     return not expected.shapes and (expected.relies_on == "place" or expected.kind == "raises")
 
 
