@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 
+from amplint.code.filepaths import added_folders
 from amplint.code.lookups import Lookups
 from amplint.code.meanings import Meaning
 from amplint.code.module import Class, Function, Module, build_module
@@ -68,6 +69,7 @@ class Project:
         self._folders: dict[Module, str] = {}
         self._symbols: dict[tuple[str, str], Function | Class | None] = {}
         self._search_paths: dict[str, list[str]] = {}
+        self._added: dict[str, list[str]] = {}
         self._imported_words: dict[str, frozenset[str]] = {}
         self._bytes: dict[str, bytes] = {}
         self._beyond: dict[tuple[str, str, int], str] = {}
@@ -99,6 +101,9 @@ class Project:
         self._modules[path] = found
         self._paths[found] = path
         self._folders[found] = os.path.dirname(path)
+        added = added_folders(found, path)
+        if added:
+            self._added[path] = added
         found.follow_names(self.beyond)
         found.note_renamed(lambda dotted: self._module_behind(dotted, found) is None)
 
@@ -109,6 +114,11 @@ class Project:
     def _folder_of(self, module: Module) -> str:
         """The folder of a module that was found here; "" if it lies nowhere."""
         return self._folders.get(module, "")
+
+    def _place_of(self, module: Module) -> str:
+        """What the meaning of a module's imports hangs on: its folder, or the file itself."""
+        path = self.path_of(module)
+        return path if path in self._added else self._folder_of(module)
 
     def package_of(self, module: Module) -> str:
         """The dotted package that the relative imports of a module start from."""
@@ -160,7 +170,7 @@ class Project:
 
     def beyond(self, dotted: str, importer: Module, depth: int = _REEXPORT_DEPTH) -> str:
         """A dotted name as `importer` reads it, followed through modules that only hand it on."""
-        key = (dotted, self._folder_of(importer), depth)
+        key = (dotted, self._place_of(importer), depth)
         if key not in self._beyond:
             self._beyond[key] = dotted  # a circle of modules ends here
             self._beyond[key] = self._followed(dotted, importer, depth)
@@ -251,7 +261,7 @@ class Project:
         return self._module_at(path, dotted) if path is not None else None
 
     def _symbol(self, dotted: str, importer: Module, depth: int) -> Function | Class | None:
-        key = (dotted, self._folder_of(importer))
+        key = (dotted, self._place_of(importer))
         if key not in self._symbols:
             self._symbols[key] = None  # a cycle of re-exports ends here
             self._symbols[key] = self._look_up(dotted, importer, depth)
@@ -433,7 +443,7 @@ class Project:
             return None
 
     def _find(self, dotted: str, importer: Module) -> str | None:
-        key = (dotted, self._folder_of(importer))
+        key = (dotted, self._place_of(importer))
         if key not in self._found:
             self._found[key] = self._find_file(dotted, importer)
         return self._found[key]
@@ -460,10 +470,17 @@ class Project:
         path = self._paths.get(importer, "")
         if not path:
             return []
-        folder = os.path.dirname(path)
-        if folder not in self._search_paths:
-            self._search_paths[folder] = self._folders_from(folder)
-        return self._search_paths[folder]
+        place = self._place_of(importer)
+        if place not in self._search_paths:
+            folder = os.path.dirname(path)
+            usual = self._folders_from(folder)
+            added = [
+                os.path.normpath(os.path.join(start, entry))
+                for entry in self._added.get(path, ())
+                for start in (folder, self._root or self._project_root(folder))
+            ]
+            self._search_paths[place] = list(dict.fromkeys((*usual, *added)))
+        return self._search_paths[place]
 
     def _named_above(self, name: str, importer: Module) -> list[str]:
         """The folder above the nearest one around an importer that has this name, if any.

@@ -8,6 +8,7 @@ function says, what it was asked, what machine it is.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -21,10 +22,12 @@ from amplint.probe.inputs import (
     is_surroundings,
     root_of,
 )
-from amplint.probe.messages import Asked, Decision, Note
-from amplint.probe.modules import is_observer, is_of_data, reads_files
+from amplint.probe.messages import LONGEST_GIVEN, Asked, Decision, Note
+from amplint.probe.modules import is_observer, is_of_data, reads_files, writes_files
 from amplint.probe.planning import Planned
 from amplint.probe.search import Trial, is_default, same
+
+_WORD = re.compile(r"\w+")
 
 
 def doubts_about(needed: Iterable[Need], trial: Trial, planned: Planned) -> Iterator[Note]:
@@ -36,6 +39,8 @@ def doubts_about(needed: Iterable[Need], trial: Trial, planned: Planned) -> Iter
             yield Note("machine", detail=words)
         elif not is_known(need.decision, planned):
             yield Note("unknown-value", detail=words)
+        elif reads_files(need.decision.path):
+            yield from _writers(need, words, trial)
     inputs = [need for need in needed if not is_surroundings(need.decision.path)]
     yield from _refusals(inputs, trial)
 
@@ -57,6 +62,16 @@ def is_known(decision: Decision, planned: Planned) -> bool:
         or root_of(path) in planned.plan.parameters
         or reads_files(path)
     )
+
+
+def _writers(need: Need, words: str, trial: Trial) -> Iterator[Note]:
+    """Calls that may have written the entry of a file that is needed: it is no user's then."""
+    key = _WORD.findall(need.decision.path)[-1]
+    for call in trial.result.asked:
+        mentions = len(call.given) >= LONGEST_GIVEN or key in _WORD.findall(call.given)
+        if writes_files(call.name) and mentions:
+            yield Note("written", call.name, call.row, words)
+            return
 
 
 # -- what unknown functions are asked --------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Classes of which only others that derive from them have objects.
+"""What a program puts in the place of what a class has: in subclasses, and on its objects.
 
-A run builds an object of the class that holds a method. Where a program has none, what its
-subclasses replace never happens as it is written there.
+A run builds an object of the class that holds a method. Where a program has none but of its
+subclasses, or gives it another method later, what is written there never happens.
 """
 
 from __future__ import annotations
@@ -32,6 +32,20 @@ def replaced_below(function: Function, objects: Objects) -> str:
     used = _used(function, objects.ancestry(owner))
     replaced = sorted({name for heir in heirs for name in _own_names(heir)} & used)
     return "" if not replaced or _has_objects(owner, objects) else replaced[0]
+
+
+def stored_outside(function: Function, objects: Objects) -> str:
+    """What a method uses of its class and some file stores on an object or a class.
+
+    Returns: one such name, "" if there is none.
+    """
+    owner = function.owner
+    if owner is None:
+        return ""
+    family = objects.ancestry(owner)
+    known = {name for each in family for name in _own_names(each)}
+    used = sorted(_used(function, family) & known)
+    return next((name for name in used if objects.outside_stores(owner.module, name)), "")
 
 
 def _own_names(owner: Class) -> Iterator[str]:

@@ -114,6 +114,11 @@ DOUBTS = {
         "an object of that class, or subclasses that leave it alone",
         About.INPUT,
     ),
+    "stored": Doubt(
+        "`{detail}` of `{subject}` is what the class says: some file stores another",
+        "a failure whatever is passed, or no such store",
+        About.INPUT,
+    ),
     "different-scalers": Doubt("{subject} are different scalers", "a caller that builds them"),
     "earlier-misuse": Doubt(
         "another misuse, at line {row}, comes first", "the repair of the other one", About.GRADIENT
@@ -216,6 +221,11 @@ DOUBTS = {
     "unknown-value": Doubt(
         "what nobody has seen can be so: {detail}",
         "an option, a field or a file that says so",
+        About.INPUT,
+    ),
+    "written": Doubt(
+        "the program has not written itself, by `{subject}` in line {row}, that {detail}",
+        "a run that writes nothing of that name",
         About.INPUT,
     ),
     # What nobody has seen a caller do.

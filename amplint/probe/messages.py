@@ -332,6 +332,10 @@ class Handed:
     kinds: tuple[str, ...] = ("scaler",)
 
 
+#: Characters of what a call is given, in words; what is longer is cut off.
+LONGEST_GIVEN = 400
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A call of a function that nobody has, before a target row was reached.

@@ -17,6 +17,7 @@ OBSERVERS = frozenset(
         *("omegaconf.OmegaConf.to_yaml", "omegaconf.OmegaConf.to_container", "yaml.dump"),
         *("hydra.main", "click", "typer", "torch.distributed.elastic", "numba", "beartype"),
         *("yaml.safe_dump", "json.dump", "json.dumps", "shutil", "socket", "platform"),
+        *("pathlib.Path.write_text", "pathlib.Path.write_bytes"),
     ]
 )
 #: What reads a file that the user writes: each entry is what the user wants it to be.
@@ -24,6 +25,12 @@ READERS = (
     *("yaml.safe_load()", "yaml.load()", "yaml.full_load()", "yaml.unsafe_load()"),
     *("json.load()", "json.loads()", "toml.load()", "toml.loads()", "tomllib.load()"),
     *("tomli.load()", "omegaconf.OmegaConf.load()", "hydra.compose()", "open()"),
+)
+
+#: Methods and functions of the standard library, PyYAML, toml and OmegaConf that write a file, or
+#: the text of one.
+WRITERS = frozenset(
+    ["write", "writelines", "write_text", "write_bytes", "dump", "dumps", "safe_dump", "save"]
 )
 
 
@@ -91,3 +98,8 @@ def is_of_data(name: str) -> bool:
 def reads_files(path: str) -> bool:
     """Whether a value is an entry of a file that the user writes."""
     return path.startswith(READERS)
+
+
+def writes_files(name: str) -> bool:
+    """Whether a function may write what another one reads from a file, or its text."""
+    return name.rpartition(".")[2] in WRITERS

@@ -27,7 +27,7 @@ from amplint.flow.program import Program
 from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
-from amplint.probe.derived import replaced_below
+from amplint.probe.derived import replaced_below, stored_outside
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
 from amplint.probe.messages import Domain, Event, Plan, Role, Source
 from amplint.probe.predictions import (
@@ -233,6 +233,10 @@ class PlanBuilder:
     def replaced_below(self, function: Function) -> str:
         """What a method uses and subclasses replace, where only these have objects; or ""."""
         return replaced_below(function, self.view.objects)
+
+    def stored_outside(self, function: Function) -> str:
+        """What a method uses of its class and some file stores on an object of it; or ""."""
+        return stored_outside(function, self.view.objects)
 
     def is_straight(self, row: int) -> bool:
         """Whether nothing in its function decides whether a line is reached, but loops."""

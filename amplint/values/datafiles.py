@@ -7,6 +7,7 @@ import os
 
 from amplint import files
 from amplint.code.expressions import last_name
+from amplint.code.filepaths import is_own_file
 from amplint.code.module import Module
 from amplint.code.project import Project
 from amplint.errors import UnreadableFile
@@ -95,20 +96,7 @@ def _beside(path: ast.expr) -> ast.expr:
 
 def _is_own_folder(folder: ast.expr) -> bool:
     if isinstance(folder, ast.Attribute) and folder.attr == "parent":
-        return _is_own_file(folder.value)
+        return is_own_file(folder.value)
     if not isinstance(folder, ast.Call) or last_name(folder.func) != "dirname":
         return False
-    return bool(folder.args) and _is_own_file(folder.args[0])
-
-
-#: Calls that leave open which file a path names as little as it did before.
-_SAME_FILE = frozenset(("Path", "resolve", "absolute", "abspath", "realpath"))
-
-
-def _is_own_file(path: ast.expr) -> bool:
-    """Whether a path is `__file__`, in whatever form."""
-    while isinstance(path, ast.Call) and last_name(path.func) in _SAME_FILE:
-        callee = path.func
-        whole = callee.value if isinstance(callee, ast.Attribute) else callee
-        path = path.args[0] if path.args else whole
-    return isinstance(path, ast.Name) and path.id == "__file__"
+    return bool(folder.args) and is_own_file(folder.args[0])

@@ -347,7 +347,7 @@ class Path(PurePosixPath):
     def mkdir(self, *args: Any, **kwargs: Any) -> None:
         """Nothing is written."""
 
-    touch = unlink = rmdir = rename = write_text = write_bytes = chmod = symlink_to = mkdir
+    touch = unlink = rmdir = rename = chmod = symlink_to = mkdir
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from amplint.probe.messages import Asked, Handed
+from amplint.probe.messages import LONGEST_GIVEN, Asked, Handed
 from amplint.probe.worker import operations, standins, values
 from amplint.probe.worker.context import current
 from amplint.probe.worker.soft import GUESS_MARK, SIZE, connected, derived, tensors_in
@@ -44,8 +44,8 @@ CALLED = (types.FunctionType, types.MethodType)
 LAZY = (types.GeneratorType, filter, map, itertools.chain)
 #: What progress bars and the like are made of; they give out the same entries.
 PASSED_ON = (Loader, Progress, enumerate, zip, types.GeneratorType)
-#: How many calls are remembered, how many parts of what they get, and characters of that.
-MOST_ASKED, MOST_PARTS, LONGEST = 300, 40, 400
+#: How many calls are remembered, and how many parts of what they get.
+MOST_ASKED, MOST_PARTS = 300, 40
 #: Functions of libraries that order, repeat or sum the elements of their first argument.
 SHAPES = (
     *("einops.rearrange", "einops.repeat", "einops.reduce", "einops.layers.torch.Rearrange"),
@@ -132,7 +132,7 @@ def ask(path: str, passed: list[Any]) -> None:
         return
     inputs: dict[str, None] = dict.fromkeys([path.rpartition(".")[0]] if "." in path else [])
     given = " ".join(_words(thing, inputs) for thing in passed)
-    run.asked.setdefault(Asked(path, run.row(), tuple(inputs), given[:LONGEST]), None)
+    run.asked.setdefault(Asked(path, run.row(), tuple(inputs), given[:LONGEST_GIVEN]), None)
 
 
 def _words(thing: Any, inputs: dict[str, None], depth: int = 3) -> str:
