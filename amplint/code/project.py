@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import sys
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
@@ -209,7 +210,7 @@ class Project:
 
     def _is_folder(self, name: str, importer: Module) -> bool:
         """Whether a folder without `__init__.py` may be the package."""
-        folders = self._search_path(importer)
+        folders = self._folders_with(name, importer)
         return any(self.lookups.exists(os.path.join(folder, name)) for folder in folders)
 
     def _may_hand_on(self, path: str, name: str) -> bool:
@@ -453,7 +454,7 @@ class Project:
         if not relative.strip(os.sep):
             return None
         first, _, below = relative.partition(os.sep)
-        for folder in (*self._search_path(importer), *self._named_above(first, importer)):
+        for folder in self._folders_with(first, importer):
             # One question for all modules of a package that is not there.
             if below and not self.lookups.exists(os.path.join(folder, first)):
                 continue
@@ -464,6 +465,17 @@ class Project:
                 if path:
                     return path
         return None
+
+    def _folders_with(self, name: str, importer: Module) -> Iterator[str]:
+        """Folders that may hold a top-level module, in the order in which they are asked.
+
+        Behind those that any program looks into: the folders above, in which the script may lie
+        that imports the importer.
+        """
+        yield from self._search_path(importer)
+        yield from self._named_above(name, importer)
+        if name not in sys.stdlib_module_names:
+            yield from self.folders_up(importer)[1:-1]
 
     def _search_path(self, importer: Module) -> list[str]:
         """Folders in the order in which Python would look: the script's own comes first."""
