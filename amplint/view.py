@@ -156,10 +156,13 @@ class FileView(AmpView):
 
     def _refused(self, call: ast.Call, function: Function) -> bool:
         """Whether torch refuses a call wherever it runs."""
+        from amplint.amp.constructor_arguments import is_refused
         from amplint.amp.refused_calls import no_member, refused_call
 
         site = CallSite(call, function, last_name(call.func))
-        return refused_call(self, site) is not None or no_member(self, site) is not None
+        if refused_call(self, site) is not None or no_member(self, site) is not None:
+            return True
+        return is_refused(self, site)
 
     def _fix(self, repair: Repair) -> Fix | None:
         """What a finding says of its fix; LibCST is loaded only where the edits are wanted."""

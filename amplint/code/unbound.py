@@ -69,8 +69,16 @@ def _runs_later(layout: Layout, statement: ast.AST, read: ast.Name) -> bool:
 def is_behind(layout: Layout, node: ast.AST, read: ast.AST) -> bool:
     """Whether a node runs only after a read, and not after an error of it that a `with` takes."""
     return layout.dominates(read, node) and all(
-        layout.holds(outer, node) for outer in layout.ancestors(read) if isinstance(outer, _TAKES)
+        layout.holds(outer, node) or _is_not_entered(layout, outer, read)
+        for outer in layout.ancestors(read)
+        if isinstance(outer, _TAKES)
     )
+
+
+def _is_not_entered(layout: Layout, outer: ast.AST, read: ast.AST) -> bool:
+    """Whether a read makes what a `with` enters first: then it takes no error of that."""
+    items = getattr(outer, "items", ())
+    return bool(items) and layout.holds(items[0].context_expr, read)
 
 
 def always_runs(layout: Layout, node: ast.AST) -> bool:
