@@ -19,6 +19,7 @@ from amplint.code.expressions import last_name
 from amplint.code.module import Function
 from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
+from amplint.values.kinds import same_object
 
 #: Operations that autocast runs in float16, by the name of the function or method.
 LOWERED = frozenset(
@@ -49,6 +50,8 @@ _RAISED = frozenset(
 )
 _CASTS = frozenset(("to", "type"))
 _NUMBERS = frozenset(("sqrt", "int", "float", "len", "size", "pow", "dim", "numel", "max", "min"))
+#: What makes a layer one that autocast on a GPU leaves alone.
+_LEFT = frozenset(("double", "cpu"))
 _DEPTH = 8
 
 
@@ -186,7 +189,7 @@ class HalfReading:
 
     def _layer(self, call: ast.Call, function: Function) -> Source | None:
         """A call of a layer of torch that autocast runs in float16."""
-        if not self.autocast or not isinstance(call.func, (ast.Name, ast.Attribute)):
+        if not self.autocast or not isinstance(call.func, (ast.Name, ast.Attribute, ast.Subscript)):
             return None
         found = self.view.values.origins.of(call.func, function)
         runs = [_is_lowered_layer(item.expression, item.function) for item in found.origins]
@@ -195,8 +198,13 @@ class HalfReading:
 
 def _is_lowered_layer(built: ast.expr, function: Function) -> bool:
     """Whether autocast runs the layer that an expression builds, or its last part, in float16."""
-    dotted = (function.module.resolve(built.func) or "") if isinstance(built, ast.Call) else ""
-    if not isinstance(built, ast.Call) or not dotted.startswith("torch.nn."):
+    if not isinstance(built, ast.Call):
+        return False
+    inner = same_object(built)
+    if inner is not None:  # `Linear(2, 2).to(device)`
+        return last_name(built.func) not in _LEFT and _is_lowered_layer(inner, function)
+    dotted = function.module.resolve(built.func) or ""
+    if not dotted.startswith("torch.nn."):
         return False
     name = dotted.rpartition(".")[2]
     if name != "Sequential":

@@ -77,7 +77,7 @@ def is_behind(layout: Layout, node: ast.AST, read: ast.AST) -> bool:
 
 def _is_not_entered(layout: Layout, outer: ast.AST, read: ast.AST) -> bool:
     """Whether a read makes what a `with` enters first: then it takes no error of that."""
-    items = getattr(outer, "items", ())
+    items: list[ast.withitem] = getattr(outer, "items", [])
     return bool(items) and layout.holds(items[0].context_expr, read)
 
 

@@ -1,17 +1,19 @@
 """# half-eps-underflow (AMP504)
 
-An epsilon that is zero in float16 guards a division or a logarithm of a float16 tensor.
+An epsilon that is lost in float16 guards a division or a logarithm of a float16 tensor.
 
 ## What it does
 Flags `x / (y + 1e-8)`, `torch.log(y + 1e-12)`, `torch.sqrt(y + 1e-10)` and the same with
-`clamp(min=...)`, if `y` is float16 there: computed under autocast by a matrix product, a
+`clamp(min=...)`, and `torch.log(1 - p)` where `p = y.clamp(max=1 - 1e-7)`, if `y` is float16 there:
+computed under autocast by a matrix product, a
 convolution or a linear layer (through views, sigmoid, products with numbers), or cast with
 `.half()`. The autocast may stand in the training loop of another file. Also flags Adam and its
 relatives with such an `eps` (1e-8 is the default) over float16 parameters without a scaler.
 
 ## Why is this bad?
-The smallest float16 above zero is about 6e-8, and constants up to 3e-8 are rounded to zero. The
-guard is then none: `log(0)` is -inf with an infinite gradient, `0 / 0` is NaN, and the NaN is in
+The smallest float16 above zero is about 6e-8, and constants up to 3e-8 are rounded to zero; the
+greatest below one is about 0.9995, and bounds from 0.99976 on are rounded to one. The guard is then
+none: `log(0)` is -inf with an infinite gradient, `0 / 0` is NaN, and the NaN is in
 every parameter one step later (with a scaler: the step is skipped, again and again). Adam on
 float16 parameters divides by `sqrt(v) + 0`: a parameter whose gradient is zero or tiny becomes NaN
 in its first step.
@@ -62,7 +64,7 @@ good one has a finite loss and trains.
 
 ## Fix safety
 No fix. Compute the guarded expression in float32 (`y.float() + 1e-8`), or use an epsilon of 1e-6
-or more, or a function made for it (`logsigmoid`, `log_softmax`, `F.normalize`).
+or more (5e-4 below one), or a function made for it (`logsigmoid`, `log_softmax`, `F.normalize`).
 
 ## Known limits
 A tensor is taken to be float16 only where its computation is in sight. Where a float16 region trains
@@ -78,11 +80,14 @@ and nothing in sight runs the function under autocast.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from amplint.amp import links
 from amplint.amp.halves import Half, halves_of
 from amplint.amp.ownership import is_fused, owned_modules
+from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function
@@ -98,18 +103,23 @@ RULE = Rule(
     name="half-eps-underflow",
     severity=Severity.WARNING,
     effect="silent",
-    summary="an epsilon that is zero in float16 guards a division, a logarithm or Adam",
+    summary="an epsilon that is lost in float16 guards a division, a logarithm or Adam",
     facts=("H17",),
     probe=measured("vanishing"),
 )
 
-VANISHES = "`{eps}` is zero in float16, as `{tensor}` is{why}: {operation} is not guarded"
-HELP = "compute in float32 (`{tensor}.float()`), or use an epsilon of at least 1e-6"
+VANISHES = "`{eps}` is {value} in float16, as `{tensor}` is{why}: {operation} is not guarded"
+HELP = "compute in float32 (`{tensor}.float()`), or use an epsilon of at least {least}"
 OPTIMIZER = "`{optimizer}` adds {eps:g}, which is zero in float16: parameters become NaN"
 OPTIMIZER_HELP = "keep the parameters in float32 under autocast with a GradScaler, or use bfloat16"
 
 #: Half of the smallest subnormal float16: this and everything below it rounds to zero.
 _ZERO_BELOW = 2.0**-25
+#: Half of the way from the greatest float16 below one: this and everything up to one rounds to one.
+_ONE_ABOVE = 1.0 - 2.0**-12
+_CLAMPS = frozenset(("clamp", "clamp_", "clip", "clip_"))
+_LOWER = _CLAMPS | {"clamp_min", "clamp_min_"}
+_UPPER = _CLAMPS | {"clamp_max", "clamp_max_"}
 _GUARDED = frozenset(("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "div", "divide"))
 _ADAMS = frozenset(("Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RMSprop"))
 _DEFAULT_EPS = 1e-8
@@ -122,34 +132,96 @@ def check(view: FileView) -> Iterator[Finding]:
             if not isinstance(node, (ast.BinOp, ast.Call)):
                 continue
             operation = _operation(function, node)
-            guarded = _guarded(view, node, function) if operation else None
-            if guarded is None:
+            lost = _lost(view, node, function) if operation else None
+            if lost is None:
                 continue
-            tensor, eps = guarded
-            half = half_tensor(view, view.regions, tensor, function)
+            half = half_tensor(view, view.regions, lost.tensor, lost.function)
             if half is not None:
-                yield _finding(view, node, function, tensor, eps, operation, half)
+                yield _finding(view, lost, operation, half)
     yield from _optimizers(view)
 
 
-def _guarded(view: FileView, node: ast.AST, function: Function) -> tuple[ast.expr, ast.expr] | None:
-    """The tensor and the epsilon in `y + eps` and `y.clamp(min=eps)`."""
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A guard that is none.
+
+    Args:
+        node: `y + eps`, or the `clamp`.
+        tensor: what it guards.
+        eps: the epsilon, or the bound.
+        function: that holds it.
+        value: what that is in float16, in words.
+        least: the smallest epsilon that is not lost, in words.
+    """
+
+    node: ast.expr
+    tensor: ast.expr
+    eps: ast.expr
+    function: Function
+    value: str = "zero"
+    least: str = "1e-6"
+
+
+def _lost(view: FileView, node: ast.AST, function: Function) -> _Lost | None:
+    """What is lost in `y + eps`, `y.clamp(min=eps)`, and in `1 - y.clamp(max=1 - eps)`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         for tensor, eps in ((node.left, node.right), (node.right, node.left)):
             if _vanishes(view, eps, function):
-                return tensor, eps
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr not in ("clamp", "clamp_min", "clamp_", "clip"):
+                return _Lost(node, tensor, eps, function)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        return _saturated(view, node, function) if constant_of(node.left) == 1 else None
+    bound = _bound(node, function, _LOWER, "min", 0) if isinstance(node, ast.Call) else None
+    if bound is None or not _vanishes(view, bound[1], function):
+        return None
+    assert isinstance(node, ast.expr)
+    return _Lost(node, *bound, function)
+
+
+def _saturated(view: FileView, node: ast.BinOp, function: Function) -> _Lost | None:
+    """The clamp below one of what is taken from one, whose bound is one in float16."""
+    found = view.objects.origins.of(node.right, function)
+    origin = found.origins[0] if found.complete and len(found.origins) == 1 else None
+    if origin is None or origin.function.module is not view.module:
+        return None
+    if not isinstance(origin.expression, ast.Call):
+        return None
+    bound = _bound(origin.expression, origin.function, _UPPER, "max", 1)
+    if bound is None or not _ONE_ABOVE <= _number(view, bound[1], origin.function) < 1.0:
+        return None
+    return _Lost(origin.expression, *bound, origin.function, value="one", least="5e-4")
+
+
+def _bound(
+    call: ast.Call, function: Function, names: Collection[str], keyword: str, index: int
+) -> tuple[ast.expr, ast.expr] | None:
+    """The tensor and a bound of a `clamp`; `clamp_min` and `clamp_max` have one alone.
+
+    Args:
+        index: the place of the bound behind the tensor.
+    """
+    name = last_name(call.func)
+    if name not in names:
+        return None
+    given = [*call.args]
+    if function.module.resolve(call.func) is None:
+        if not isinstance(call.func, ast.Attribute):
             return None
-        if function.module.resolve(node.func) is not None:
-            tensors, numbers = node.args[:1], node.args[1:2]
-        else:
-            tensors, numbers = [node.func.value], node.args[:1]
-        numbers = [*numbers, *(item.value for item in node.keywords if item.arg == "min")]
-        for tensor, eps in zip(tensors, numbers):
-            if _vanishes(view, eps, function):
-                return tensor, eps
-    return None
+        given.insert(0, call.func.value)
+    place = 1 + index if name in _CLAMPS else 1
+    numbers = given[place : place + 1]
+    numbers += [item.value for item in call.keywords if item.arg == keyword]
+    return (given[0], numbers[0]) if given and numbers else None
+
+
+def _number(view: FileView, expression: ast.expr, function: Function) -> float:
+    """What a bound is, `1 - 1e-7` computed; NaN if that is not known."""
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Sub):
+        left = _number(view, expression.left, function)
+        return left - _number(view, expression.right, function)
+    content = constant_of(expression)
+    if content is ...:
+        content = view.values.of(expression, function).only()
+    return float(content) if isinstance(content, (int, float)) else math.nan
 
 
 def _vanishes(view: FileView, eps: ast.expr, function: Function) -> bool:
@@ -178,27 +250,22 @@ def _operation(function: Function, node: ast.AST) -> str:
     return ""
 
 
-def _finding(
-    view: FileView,
-    node: ast.AST,
-    function: Function,
-    tensor: ast.expr,
-    eps: ast.expr,
-    operation: str,
-    half: HalfTensor,
-) -> Finding:
-    steps = [*half.steps(function.module)]
-    steps.append(Step(node, function.module, f"`{view.source_of(eps)}` is zero in float16"))
-    name = view.source_of(tensor)
+def _finding(view: FileView, lost: _Lost, operation: str, half: HalfTensor) -> Finding:
+    eps, name = view.source_of(lost.eps), view.source_of(lost.tensor)
+    words = f"is {lost.value} in float16"
+    module = lost.function.module
+    steps = [*half.steps(module), Step(lost.node, module, f"`{eps}` {words}")]
     message = VANISHES.format(
-        eps=view.source_of(eps),
+        eps=eps,
+        value=lost.value,
         tensor=name,
         why=half.why,
         operation=operation,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    rests = (half.link, half.tensor(tensor), links.proved("value", eps, "is zero in float16"))
-    return view.finding(RULE, node, message, HELP.format(tensor=name), path=path, links=rests)
+    rests = (half.link, half.tensor(lost.tensor), links.proved("value", lost.eps, words))
+    help = HELP.format(tensor=name, least=lost.least)
+    return view.finding(RULE, lost.node, message, help, path=path, links=rests)
 
 
 # -- optimizers ------------------------------------------------------------------------------------
