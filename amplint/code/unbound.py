@@ -7,13 +7,14 @@ An import, or an assignment, further down in a function makes a name local in al
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function
 
+Passes = Callable[[ast.expr], bool]
 #: What may leave out an expression inside of it, or runs it elsewhere.
 _MAY_SKIP = (
     *(ast.IfExp, ast.BoolOp, ast.Lambda),
@@ -66,19 +67,27 @@ def _runs_later(layout: Layout, statement: ast.AST, read: ast.Name) -> bool:
     return layout.before(read, statement) and repeated.isdisjoint(layout.loops(read))
 
 
-def is_behind(layout: Layout, node: ast.AST, read: ast.AST) -> bool:
-    """Whether a node runs only after a read, and not after an error of it that a `with` takes."""
+def is_behind(
+    layout: Layout, node: ast.AST, read: ast.AST, passes: Passes = lambda context: False
+) -> bool:
+    """Whether a node runs only after a read, and not after an error of it that a `with` takes.
+
+    Args:
+        passes: whether a context manager is known to let errors through.
+    """
     return layout.dominates(read, node) and all(
-        layout.holds(outer, node) or _is_not_entered(layout, outer, read)
+        layout.holds(outer, node)
+        or all(passes(item.context_expr) for item in _entered(layout, outer, read))
         for outer in layout.ancestors(read)
         if isinstance(outer, _TAKES)
     )
 
 
-def _is_not_entered(layout: Layout, outer: ast.AST, read: ast.AST) -> bool:
-    """Whether a read makes what a `with` enters first: then it takes no error of that."""
+def _entered(layout: Layout, outer: ast.AST, read: ast.AST) -> list[ast.withitem]:
+    """What a `with` has entered when something in it is read."""
     items: list[ast.withitem] = getattr(outer, "items", [])
-    return bool(items) and layout.holds(items[0].context_expr, read)
+    making = [k for k, item in enumerate(items) if layout.holds(item.context_expr, read)]
+    return items[: making[0]] if making else items
 
 
 def always_runs(layout: Layout, node: ast.AST) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from amplint.code.arguments import receiver_of
 from amplint.code.definitions import class_fields
@@ -30,6 +31,11 @@ _UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "_
 #: Names that a tool, a translation or an older Python may provide.
 _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
 
+#: Context managers of torch and the standard library whose `__exit__` swallows nothing.
+_PASSING = frozenset(
+    ("autocast", "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "nullcontext")
+    + ("detect_anomaly", "set_detect_anomaly", "record_function", "profile", "open", "device")
+)
 #: Bases whose objects have attributes that no text of the project shows.
 _WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
 
@@ -82,9 +88,17 @@ class Unreached:
         places = (
             found
             for other, found in self._raises(function)
-            if not layout.holds(other, node) and is_behind(layout, node, other)
+            if not layout.holds(other, node)
+            and is_behind(layout, node, other, partial(self._passes_errors, function))
         )
         return next(places, None)
+
+    def _passes_errors(self, function: Function, context: ast.expr) -> bool:
+        """Whether a context manager is one of a library that swallows no error."""
+        maker = context.func if isinstance(context, ast.Call) else context
+        found = self.objects.origins.of(maker, function)
+        dotted = [item.function.module.resolve(item.expression) or "" for item in found.origins]
+        return bool(dotted) and all(name.rpartition(".")[2] in _PASSING for name in dotted)
 
     def _never_ends(self, function: Function) -> Link | None:
         """Why no call of a function comes to its end, or to a `return` of it."""
@@ -121,6 +135,8 @@ class Unreached:
             return _undefined(node, function, layout)
         if isinstance(node, ast.Attribute):
             return self._of_nothing(node, function) or self._missing(node, function)
+        if isinstance(node, ast.Subscript):
+            return _of_a_number(node)
         if isinstance(node, ast.ImportFrom):
             return self._not_there(node, function)
         return self._refused(node, function) if isinstance(node, ast.Call) else None
@@ -274,6 +290,14 @@ class Unreached:
 
 def _doubt(subject: str, claim: str) -> Link:
     return Link("reach", Standing.GUESS, subject, claim)
+
+
+def _of_a_number(node: ast.Subscript) -> Link | None:
+    """Why `0[mask]` raises: a number has no items, and None has none, either."""
+    held = node.value
+    if not isinstance(held, ast.Constant) or isinstance(held.value, (str, bytes)):
+        return None
+    return _doubt(ast.unparse(held), "has items")
 
 
 def _undefined(name: ast.Name, function: Function, layout: Layout) -> Link | None:

@@ -9,8 +9,8 @@ Flags a plain `optimizer.step()` on gradients of a scaled backward, and after
 ## Why is this bad?
 The gradients are multiplied by the loss scale, and the plain step applies them so: the update is
 65536 times too large with SGD. Adam-family optimizers hide it, because they normalise the
-gradient (ratio 1.0), but their moments are then off by 65536 and 65536 squared. After `unscale_`
-the size is right, but inf and NaN gradients, which every run produces while the loss scale is
+gradient (ratio 1.0), but their moments are then off by 65536 and 65536 squared. With these, and after
+`unscale_`, the size is right, but inf and NaN gradients, which every run produces while the loss scale is
 being found, reach the weights. A later `scaler.update()` stops with
 `AssertionError: No inf checks were recorded prior to update.`
 
@@ -101,6 +101,9 @@ MESSAGES = {
     "optimizer-step-on-scaled updates": (
         "`{call}` applies scaled gradients{when}: `{scaler}.update()`{at} raises `AssertionError…`"
     ),
+    "optimizer-step-on-scaled normalised": (
+        "`{call}` bypasses `{scaler}`{when}: an overflow is not skipped, inf and NaN reach the weights"
+    ),
     "optimizer-step-bypass": (
         "`{call}` bypasses `{scaler}` after `unscale_`{when}: inf and NaN reach the weights"
     ),
@@ -114,14 +117,23 @@ HELPS = {
 }
 
 
+#: Optimizers that divide a constant factor out of the gradients (S16c: ratio 1.0, SGD 65536).
+NORMALISING = frozenset(
+    f"torch.optim.{name}" for name in ("Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "Rprop")
+)
+
+
 def check(view: FileView) -> Iterator[Finding]:
     """Report the plain steps on scaled or unscaled gradients."""
-    judged = (_with_update(view, misuse) for misuse in view.misuses(RULE.code))
+    judged = (_told(view, misuse) for misuse in view.misuses(RULE.code))
     return report(view, RULE, MESSAGES, HELPS, _through_scaler, misuses=judged)
 
 
-def _with_update(view: FileView, misuse: Misuse) -> Misuse:
-    """The misuse, with the row of the `update()` that fails because of it, if there is one."""
+def _told(view: FileView, misuse: Misuse) -> Misuse:
+    """The misuse, with the row of the `update()` that fails because of it, if there is one.
+
+    Else with whether the optimizer divides the loss scale out itself.
+    """
     layout = layout_of(misuse.function)
     slug = misuse.violation.slug if misuse.violation else ""
     if slug != "optimizer-step-on-scaled" or misuse.node not in layout:
@@ -132,7 +144,22 @@ def _with_update(view: FileView, misuse: Misuse) -> Misuse:
         if layout.reaches(misuse.node, site.node) and not arguments(site.node):
             details = {**misuse.details, "updates": "yes", "line": str(site.node.lineno)}
             return replace(misuse, details=details)
+    if _is_normalised(view, misuse):
+        return replace(misuse, details={**misuse.details, "normalised": "yes"})
     return misuse
+
+
+def _is_normalised(view: FileView, misuse: Misuse) -> bool:
+    """Whether the stepped optimizer is, for all that is in sight, one that the size means nothing to."""
+    callee = getattr(misuse.node, "func", None)
+    if not isinstance(callee, ast.Attribute):
+        return False
+    found = view.objects.origins.of(callee.value, misuse.function)
+    return bool(found.origins) and all(
+        isinstance(item.expression, ast.Call)
+        and item.function.module.resolve(item.expression.func) in NORMALISING
+        for item in found.origins
+    )
 
 
 def _through_scaler(view: FileView, misuse: Misuse) -> Repair | None:

@@ -169,11 +169,14 @@ def _damage(view: FileView, built: BuiltScaler) -> Iterator[Link]:
 
 
 def _is_wide(found: Alternatives) -> bool:
-    """Whether no autocast of a region can be of float16: it is off, or of another dtype."""
-    return all(
-        cast is not None
-        and (cast.enabled is False or (cast.dtypes is not None and "float16" not in cast.dtypes))
-        for cast in found
+    """Whether no autocast of a region can be of float16: it is off, or of another dtype.
+
+    What it may be instead, and is no autocast in sight, is a `nullcontext` or the like.
+    """
+    casts = [cast for cast in found if cast is not None]
+    return bool(casts) and all(
+        cast.enabled is False or (cast.dtypes is not None and "float16" not in cast.dtypes)
+        for cast in casts
     )
 
 

@@ -43,6 +43,26 @@ PROGRAMS = (
         "exec('base_rate = 1')\ndef run():\n    print(base_rate)\n    arrive()\nrun()\n",
         "",
     ),
+    ("items of a number", "def run(mask=()):\n    0[mask]\n    arrive()\nrun()\n", "0"),
+    ("items of a text", "def run():\n    'ab'[1]\n    arrive()\nrun()\n", ""),
+    (
+        "in a context of the standard library",
+        (
+            "from contextlib import nullcontext\ndef run(name='a'):\n"
+            "    around = nullcontext if name else nullcontext\n"
+            "    with around():\n        print(base_rate)\n    arrive()\nrun()\n"
+        ),
+        "base_rate",
+    ),
+    (
+        "in a context that swallows it",
+        (
+            "from contextlib import nullcontext, suppress\ndef run():\n"
+            "    with nullcontext(), suppress(NameError):\n        print(base_rate)\n"
+            "    arrive()\nrun()\n"
+        ),
+        "",
+    ),
     ("an annotation", "def run():\n    rate: Rate = 1\n    arrive(rate)\nrun()\n", ""),
     ("not evaluated", "def run():\n    later = lambda: base_rate\n    arrive(later)\nrun()\n", ""),
     (
