@@ -17,6 +17,8 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.regions.islands import applied_function
 from amplint.regions.regions import Inside, Region, Regions, Trail, is_off
+from amplint.values.kinds import classes_in
+from amplint.values.provenance import Origin
 from amplint.values.wrappers import WRAPPERS
 
 #: Callers are followed this far up, and over this many functions.
@@ -32,10 +34,13 @@ class Callers:
 
     Args:
         regions: of single functions.
+        choices: whether a call counts whose callee is an object of one of several classes; who
+            asks so has to say what has to hold for it to be one of these, see `made_by`.
     """
 
-    def __init__(self, regions: Regions) -> None:
+    def __init__(self, regions: Regions, choices: bool = False) -> None:
         self.regions = regions
+        self.choices = choices
         self.objects = regions.objects
         self.project = regions.objects.project
 
@@ -115,12 +120,34 @@ class Callers:
                 callee = site.node.func
                 if site.node in seen or not isinstance(callee, (ast.Name, ast.Attribute)):
                     continue
-                if owner in self.objects.classes_called(callee, site.function):
+                if self._may_run(owner, callee, site.function):
                     seen.add(site.node)
                     yield site.node, site.function
         for call, function in self._calls_of_made(owner):
             if call not in seen:
                 yield call, function
+
+    def _may_run(self, owner: Class, callee: ast.expr, function: Function) -> bool:
+        if owner in self.objects.classes_called(callee, function):
+            return True
+        return self.choices and owner in classes_in(self.objects.kinds(callee, function))
+
+    def made_by(self, trail: Trail, last: Function) -> list[list[Origin]]:
+        """For each call of a way whose callee may be another object: where it is the one it needs.
+
+        Args:
+            last: the function that the last call of the way runs.
+        """
+        found = []
+        inner = [*(function for _, function in trail[1:]), last]
+        for (call, caller), function in zip(trail, inner):
+            owner = function.owner if function.name in _CALLED else None
+            if owner is None or self.objects.classes_called(call.func, caller):
+                continue
+            origins = self.objects.origins.of(call.func, caller).origins
+            is_of = (self.objects.class_of(item.expression, item.function) for item in origins)
+            found.append([item for item, one in zip(origins, is_of) if one is owner])
+        return found
 
     def _modules_with_objects(self, owner: Class) -> list[Module]:
         """Modules that name the class, and those that they hand its objects to."""

@@ -138,29 +138,53 @@ def check(view: FileView) -> Iterator[Finding]:
     """Report each plain binary cross entropy that an autocast region reaches."""
     if not MENTIONS.search(view.module.source):
         return
-    regions = view.regions
-    callers = Callers(regions)
     for site in view.module.calls:
         if site.node not in layout_of(site.function):
             continue
         chosen = _as_entropy(view, site.node.func, site.function)
         if chosen is None or expects_error(view, site):
             continue
-        for region, trail in callers.regions_around(site.node, site.function):
-            devices = region.cast.devices
-            reach = _reach(view, region, site, chosen)
-            if reach is not None and (devices is None or devices & DEVICES.keys()):
-                place = Inside(site.node, site.function, trail)
-                yield _finding(view, region, place, (reach, *links.chosen(view, chosen)))
-                break
-        else:
-            possible = may_run(view, callers, site.node, site.function)
-            if possible is None or not (possible.cast.devices or DEVICES.keys()) & DEVICES.keys():
-                continue
-            if _reach(view, possible, site, chosen) is not None:
-                reach = Link("reach", Standing.GUESS, ast.unparse(site.node.func), "runs inside")
-                place = Inside(site.node, site.function, ())
-                yield _finding(view, possible, place, (reach,), ", if it runs this module")
+        found = next(_around(view, site, chosen), None) or _possible(view, site, chosen)
+        if found is not None:
+            yield found
+
+
+def _around(view: FileView, site: CallSite, chosen: tuple[Condition, ...]) -> Iterator[Finding]:
+    """The findings of the regions that reach a call."""
+    callers = Callers(view.regions, choices=True)
+    for region, trail in callers.regions_around(site.node, site.function):
+        devices = region.cast.devices
+        way = _way_chosen(view, callers.made_by(trail, site.function))
+        if way is None or (devices is not None and not devices & DEVICES.keys()):
+            continue
+        conditions = tuple(dict.fromkeys((*chosen, *way)))
+        reach = _reach(view, region, site, conditions)
+        if reach is not None:
+            place = Inside(site.node, site.function, trail)
+            yield _finding(view, region, place, (reach, *links.chosen(view, conditions)))
+
+
+def _possible(view: FileView, site: CallSite, chosen: tuple[Condition, ...]) -> Finding | None:
+    """The finding of a region from which the way to a call is not in sight."""
+    callers = Callers(view.regions)
+    possible = may_run(view, callers, site.node, site.function)
+    if possible is None or not (possible.cast.devices or DEVICES.keys()) & DEVICES.keys():
+        return None
+    if _reach(view, possible, site, chosen) is None or _is_settled(view, site):
+        return None
+    reach = Link("reach", Standing.GUESS, ast.unparse(site.node.func), "runs inside")
+    place = Inside(site.node, site.function, ())
+    return _finding(view, possible, place, (reach,), ", if it runs this module")
+
+
+def _is_settled(view: FileView, site: CallSite) -> bool:
+    """Whether an option chooses what runs a call: that it excludes autocast is known then."""
+    callers = Callers(view.regions, choices=True)
+    made = (
+        callers.made_by(trail, site.function)
+        for _, trail in callers.regions_around(site.node, site.function)
+    )
+    return any(each and _way_chosen(view, each) is not None for each in made)
 
 
 def _finding(
@@ -274,6 +298,17 @@ def _as_entropy(
     if best is None or not _is_chosen(view, best):
         return None
     return best.conditions
+
+
+def _way_chosen(view: FileView, made: list[list[Origin]]) -> tuple[Condition, ...] | None:
+    """What has to hold for objects on a way to be those it needs; None if nothing chooses one."""
+    conditions: tuple[Condition, ...] = ()
+    for origins in made:
+        best = max(origins, key=lambda item: item.firmness, default=None)
+        if best is None or not _is_chosen(view, best):
+            return None
+        conditions += best.conditions
+    return conditions
 
 
 def _is_chosen(view: FileView, made: Origin) -> bool:
