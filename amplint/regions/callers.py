@@ -144,6 +144,8 @@ class Callers:
             owner = function.owner if function.name in _CALLED else None
             if owner is None or self.objects.classes_called(call.func, caller):
                 continue
+            if owner not in classes_in(self.objects.kinds(call.func, caller)):
+                continue  # it is called for another reason: what a factory's name says
             origins = self.objects.origins.of(call.func, caller).origins
             is_of = (self.objects.class_of(item.expression, item.function) for item in origins)
             found.append([item for item, one in zip(origins, is_of) if one is owner])
