@@ -115,7 +115,7 @@ DOUBTS = {
         About.INPUT,
     ),
     "stored": Doubt(
-        "`{detail}` of `{subject}` is what the class says: some file stores another",
+        "`{detail}` of `{subject}` is what is defined there: some file stores another",
         "a failure whatever is passed, or no such store",
         About.INPUT,
     ),

@@ -27,9 +27,9 @@ from amplint.flow.program import Program
 from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
-from amplint.probe.derived import replaced_below, stored_outside
+from amplint.probe.derived import doubt_about
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
-from amplint.probe.messages import Domain, Event, Plan, Role, Source
+from amplint.probe.messages import Domain, Event, Note, Plan, Role, Source
 from amplint.probe.predictions import (
     expectations,
     is_about_calls,
@@ -230,13 +230,9 @@ class PlanBuilder:
             for keyword in site.node.keywords
         )
 
-    def replaced_below(self, function: Function) -> str:
-        """What a method uses and subclasses replace, where only these have objects; or ""."""
-        return replaced_below(function, self.view.objects)
-
-    def stored_outside(self, function: Function) -> str:
-        """What a method uses of its class and some file stores on an object of it; or ""."""
-        return stored_outside(function, self.view.objects)
+    def doubt_about(self, function: Function) -> Note | None:
+        """Something else that the program may have in the place of what a function calls."""
+        return doubt_about(function, self.view.objects, self._modules_around(function, [function]))
 
     def is_straight(self, row: int) -> bool:
         """Whether nothing in its function decides whether a line is reached, but loops."""
