@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from dataclasses import dataclass, replace
 
+from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
 from amplint.probe.acceptance import is_own, is_so_by_default
 from amplint.probe.doubts import OWNERS, SECOND_CALL
@@ -111,6 +113,20 @@ def ends_well(exploration: Exploration) -> bool:
     """Whether a run came to the line and to its end: what shows later than there was not cut off."""
     return any(
         trial.reached and trial.result.status in ("returned", "stopped")
+        for trial in exploration.trials
+    )
+
+
+def goes_by(exploration: Exploration, function: Function) -> bool:
+    """Whether a caller calls a function, and whatever can be decided does not lead to the line."""
+    node = function.node
+    if not exploration.exhausted or isinstance(node, ast.Module):
+        return False
+    inside = range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
+    return all(not trial.reached for trial in exploration.trials) and any(
+        trial.result.status == "returned"
+        and not trial.result.skipped
+        and not set(inside).isdisjoint(trial.result.rows)
         for trial in exploration.trials
     )
 

@@ -7,6 +7,7 @@ subclasses, or gives it another method later, what is written there never happen
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator
 
 from amplint.code.arguments import receiver_of
@@ -16,6 +17,7 @@ from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function, Module
 from amplint.probe.messages import Note
+from amplint.probe.modules import is_launcher, is_observer
 from amplint.values.objects import Objects
 
 #: Calls that are given classes and make no objects of them.
@@ -41,11 +43,43 @@ def doubt_about(function: Function, objects: Objects, around: Iterable[Module]) 
     place, name = replaced_in_torch(around)
     if name:
         return Note("stored", place, detail=name)
+    callee, row = given_away(function, objects)
+    if callee:
+        return Note("untouched", callee, row)
     replaced = replaced_below(function, objects)
     if replaced:
         return Note("derived", owner, detail=replaced)
     stored = stored_outside(function, objects)
     return Note("stored", owner, detail=stored) if stored else None
+
+
+def given_away(function: Function, objects: Objects) -> tuple[str, int]:
+    """The function of a library that is given the class of a method, and may make another of it,
+    and the row of the call; ("", 0) if there is none."""
+    owner = function.owner
+    if owner is None:
+        return "", 0
+    for module in (owner.module, *objects.project.mentioning(owner.module, owner.name)):
+        for site in module.calls:
+            given = (*site.node.args, *(keyword.value for keyword in site.node.keywords))
+            callee = module.resolve(site.node.func) or ""
+            if (
+                not callee
+                or is_launcher(callee)
+                or is_observer(callee)
+                or _is_ours(callee, module, objects)
+            ):
+                continue
+            if any(isinstance(part, ast.Name) and part.id == owner.name for part in given):
+                return callee, site.node.lineno
+    return "", 0
+
+
+def _is_ours(callee: str, module: Module, objects: Objects) -> bool:
+    """Whether a function belongs to the project, to torch or to Python."""
+    top = callee.split(".")[0]
+    known = top == "torch" or top in sys.stdlib_module_names
+    return known or objects.project.module_named(top, module) is not None
 
 
 def replaced_below(function: Function, objects: Objects) -> str:
@@ -72,7 +106,7 @@ def stored_outside(function: Function, objects: Objects) -> str:
         return ""
     family = objects.ancestry(owner)
     known = {name for each in family for name in _own_names(each)}
-    used = sorted(_used(function, family) & known)
+    used = sorted(_used(function, family) & known | _tested(function))
     return next((name for name in used if objects.outside_stores(owner.module, name)), "")
 
 
@@ -134,6 +168,20 @@ def _used(function: Function, family: list[Class]) -> set[str]:
         pending += [each for each in methods if each is not None]
         found |= read
     return found
+
+
+def _tested(function: Function) -> set[str]:
+    """The attributes of its object that decide about what a method does."""
+    own = receiver_of(function)
+    return {
+        node.attr
+        for test in (getattr(node, "test", None) for node in function.nodes)
+        if test is not None
+        for node in ast.walk(test)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == own
+    }
 
 
 def _has_objects(owner: Class, objects: Objects) -> bool:

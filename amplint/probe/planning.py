@@ -24,7 +24,7 @@ from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.code.statements import blocks_of, expressions_of
 from amplint.findings import Finding
 from amplint.flow.program import Program
-from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
+from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused, touch_in_step
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
 from amplint.probe.derived import doubt_about
@@ -161,6 +161,14 @@ class PlanBuilder:
         """The first row, in any file around, on which gradients may be changed; 0 for none."""
         rows = (first_touch(module.tree) for module, _ in self._imported(self.view.module))
         return next(filter(None, (first_touch(self.view.module.tree), *rows)), 0)
+
+    def touched_in_step(self, optimizer: str, plan: Plan) -> int:
+        """The row of the `step` of a class of optimizers, in any file around, that may change
+        gradients before they are applied; 0 for none."""
+        entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
+        module = entry.module if entry is not None else self.view.module
+        around = (module for module, _ in self._imported(module))
+        return next(filter(None, (touch_in_step(each.tree, optimizer) for each in around)), 0)
 
     @cached_property
     def rows_that_filter(self) -> frozenset[int]:

@@ -33,6 +33,7 @@ from amplint.probe.cases import (
     doubt_about_filling,
     ending_of,
     ends_well,
+    goes_by,
     goes_on,
     not_probed,
     runs_with_cases,
@@ -429,7 +430,8 @@ class Prober:
                     break
                 # A scaler that is built again shows in the next round, not in the line.
                 in_rounds = case.shown.prediction.kind == "rebuilt"
-                if ends_well(exploration) if in_rounds else goes_on(exploration):
+                passes = ends_well(exploration) if in_rounds else goes_on(exploration)
+                if passes or goes_by(exploration, case.planned.function):
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted
             else:
