@@ -118,16 +118,17 @@ def ends_well(exploration: Exploration) -> bool:
 
 
 def goes_by(exploration: Exploration, function: Function) -> bool:
-    """Whether a caller calls a function, and whatever can be decided does not lead to the line."""
-    node = function.node
-    if not exploration.exhausted or isinstance(node, ast.Module):
+    """Whether a caller calls a function in every run to its end, and no run comes to the line."""
+    node, trials = function.node, exploration.trials
+    if isinstance(node, ast.Module):
         return False
-    inside = range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
-    return all(not trial.reached for trial in exploration.trials) and any(
-        trial.result.status == "returned"
+    inside = set(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+    return bool(trials) and all(
+        not trial.reached
+        and trial.result.status == "returned"
         and not trial.result.skipped
-        and not set(inside).isdisjoint(trial.result.rows)
-        for trial in exploration.trials
+        and not inside.isdisjoint(trial.result.rows)
+        for trial in trials
     )
 
 

@@ -60,7 +60,10 @@ def given_away(function: Function, objects: Objects) -> tuple[str, int]:
     if owner is None:
         return "", 0
     for module in (owner.module, *objects.project.mentioning(owner.module, owner.name)):
+        called = _called(module)
         for site in module.calls:
+            if id(site.node) not in called:
+                continue  # what it makes of the class, it keeps
             given = (*site.node.args, *(keyword.value for keyword in site.node.keywords))
             callee = module.resolve(site.node.func) or ""
             if (
@@ -73,6 +76,20 @@ def given_away(function: Function, objects: Objects) -> tuple[str, int]:
             if any(isinstance(part, ast.Name) and part.id == owner.name for part in given):
                 return callee, site.node.lineno
     return "", 0
+
+
+def _called(module: Module) -> set[int]:
+    """The calls whose result is called in its turn, as a class is."""
+    nodes = list(ast.walk(module.tree))
+    functions = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = {function.id for function in functions if isinstance(function, ast.Name)}
+    bound = (
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
+    )
+    return {id(node) for node in (*functions, *bound) if isinstance(node, ast.Call)}
 
 
 def _is_ours(callee: str, module: Module, objects: Objects) -> bool:

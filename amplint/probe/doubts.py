@@ -58,6 +58,10 @@ DOUBTS = {
         "the value in line {row} is float16 with the real model, too",
         "an operation that autocast or a cast makes float16",
     ),
+    "imported": Doubt(
+        "what `{subject}` executes in line {row} changes nothing that is used",
+        "a file that is imported by a statement",
+    ),
     "launcher": Doubt(
         "`{subject}` does nothing but call `{detail}`", "a launcher of the table in `modules`"
     ),

@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Collection
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from amplint.probe.worker import absorbed, commandline, library, slots, standins, values
@@ -25,6 +26,8 @@ from amplint.probe.worker.sources import ModuleSource, bound_names, repair_key, 
 BUILTIN_NAMES = frozenset(dir(builtins))
 #: Modules that hold what any file of a program may ask for.
 SURROUNDINGS = frozenset({"os", "sys", "builtins"})
+#: Folders above a file in which another one that it imports by name may lie.
+NEAR = 3
 #: Packages whose real code is used, besides torch and the pure standard library.
 TORCH = frozenset({"torch"})
 
@@ -341,9 +344,25 @@ class Loading:
         if name == "click" and (click := _real(name)) is not None:
             commandline.install_click(self.run, click)
             return click
+        if name == "importlib":
+            module = absorbed.stand_in_module(name)
+            module.import_module = self._by_name  # type: ignore[attr-defined]
+            return module
         if top in absorbed.REAL:
             return _real(name) or absorbed.stand_in_module(name)
         return absorbed.stand_in_module(name)
+
+    def _by_name(self, name: Any, package: Any = None) -> Any:
+        """What `importlib.import_module` gives; a file beside those of the plan may do anything."""
+        text, project = str(name), self.run.project
+        level = len(text) - len(text.lstrip("."))
+        if level or project.find(text, project.checked, 0) is not None:
+            return self.import_module(text.lstrip("."), project.checked, level)
+        top = text.split(".")[0]
+        places = (parent / top for parent in Path(project.checked).parents[:NEAR])
+        if top and any(place.is_dir() or place.with_suffix(".py").is_file() for place in places):
+            self.run.note("imported", text, self.run.row())
+        return self.import_module(text, project.checked, 0)
 
     def register(self, container: str, home: ModuleSource) -> None:
         """Let the files of the plan fill a container of one of them, as importing them would."""

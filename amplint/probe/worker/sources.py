@@ -109,7 +109,7 @@ class ModuleSource:
     @cached_property
     def computing(self) -> list[int]:
         """Statements that bind names which they do not name: `globals()[name] = value`."""
-        return self._at_top(lambda roots: "globals" in roots)
+        return self._at_top(lambda roots: not roots.isdisjoint({"globals", "exec"}))
 
     def _at_top(self, matters: Callable[[set[str]], bool]) -> list[int]:
         top = set(map(id, self.tree.body))

@@ -109,10 +109,14 @@ class UserBuiltins:
             "print": lambda *args, **kwargs: None,
             "breakpoint": lambda *args, **kwargs: None,
             "eval": lambda *args: standins.StandIn("eval()"),
-            "exec": lambda *args: None,
+            "exec": self.exec,
             "exit": _exit,
             "quit": _exit,
         }
+
+    def exec(self, *_args: Any) -> None:
+        """Nothing is executed of what may do anything."""
+        self._run.note("imported", "exec", self._run.row())
 
     def is_none(self, thing: Any) -> bool:
         """`thing is None`, where `thing` may be a stand-in."""
