@@ -374,8 +374,10 @@ class Loading:
 
     def import_effects(self) -> None:
         """Do what importing the files does to others, those first that others import."""
-        for source in reversed(self.run.plan.sources):
-            names = self.user_module(source.filename, source.module or "__main__")._amp_names
+        modules = {source.filename: source.module for source in self.run.plan.sources}
+        for source in reversed(self.run.project.with_effects):
+            name = modules[source.filename] or "__main__"
+            names = self.user_module(source.filename, name)._amp_names
             if names is not None:
                 names.import_effects()
 

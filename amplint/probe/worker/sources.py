@@ -22,6 +22,11 @@ SCALERS = re.compile(
     rb"GradScaler|unscale_|\.scale\(|scaler\.(?:step|update|get_scale)|(?:loss|grad|amp)_?scaler",
     re.IGNORECASE,
 )
+#: Imports, what begins a line that may change something, and the like, as they are written.
+_IMPORT = re.compile(r"^(?:from\b[^\n]*?)?\bimport\b([^\n(]*(?:\([^)]*)?)", re.MULTILINE)
+_CHANGED = re.compile(r"^([A-Za-z_]\w*)[.(\[]", re.MULTILINE)
+_LOOP = re.compile(r"^(?:for|while)\b", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 #: What is told of subclasses.
 _SUBCLASSES = re.compile(r"__init_subclass__|__subclasses__|metaclass=")
 Repair = Callable[[ast.stmt], bool] | None
@@ -317,8 +322,21 @@ class Project:
     @cached_property
     def stored(self) -> frozenset[str]:
         """Attributes that files store on something as they are imported."""
-        sources = map(self.module, self._names)
-        return frozenset(name for source in sources if source is not None for name in source.stored)
+        return frozenset(name for source in self.with_effects for name in source.stored)
+
+    @cached_property
+    def with_effects(self) -> tuple[ModuleSource, ...]:
+        """The files whose import changes what others hold, in the order of the plan."""
+        named = [name for name in self._names if self._may_have_effects(_text_of(name))]
+        parsed = filter(None, map(self.module, named))
+        return tuple(source for source in parsed if source.effects)
+
+    def _may_have_effects(self, text: str) -> bool:
+        """Whether a file is worth parsing for that: most are not."""
+        if _LOOP.search(text) or (self.lists_subclasses and "class " in text):
+            return True
+        imported = {word for found in _IMPORT.findall(text) for word in _NAME.findall(found)}
+        return not imported.isdisjoint(_CHANGED.findall(text))
 
     def is_mine(self, filename: str) -> bool:
         """Whether a file belongs to the plan's sources."""
@@ -476,6 +494,7 @@ class Projects:
             project = self._projects[plan.sources] = Project(plan.sources)
             project.uses()
             project.keys()
+            _ = project.stored  # parsed once for all runs
         return project
 
     def prepare(self, request: Request, used: Iterable[tuple[str, int, bool]]) -> None:
