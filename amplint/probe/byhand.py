@@ -101,6 +101,21 @@ def first_touch(tree: ast.AST) -> int:
     return min(rows, default=0)
 
 
+def touch_in_step(tree: ast.AST, name: str) -> int:
+    """The row of the `step` of a class that stores gradients, or reads something about a scale."""
+    for step in (
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name == name
+        for inner in node.body
+        if isinstance(inner, ast.FunctionDef) and inner.name == "step"
+    ):
+        names = (getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(step))
+        if any("scale" in name for name in names) or any(map(is_by_hand, ast.walk(step))):
+            return step.lineno
+    return 0
+
+
 def _told(node: ast.AST) -> list[ast.expr]:
     """What an expression only asks something about."""
     if isinstance(node, ast.Compare):

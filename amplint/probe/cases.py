@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from dataclasses import dataclass, replace
 
+from amplint.code.module import Function
 from amplint.findings import Evidence, Finding
 from amplint.probe.acceptance import is_own, is_so_by_default
 from amplint.probe.doubts import OWNERS, SECOND_CALL
@@ -112,6 +114,21 @@ def ends_well(exploration: Exploration) -> bool:
     return any(
         trial.reached and trial.result.status in ("returned", "stopped")
         for trial in exploration.trials
+    )
+
+
+def goes_by(exploration: Exploration, function: Function) -> bool:
+    """Whether a caller calls a function in every run to its end, and no run comes to the line."""
+    node, trials = function.node, exploration.trials
+    if isinstance(node, ast.Module):
+        return False
+    inside = set(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+    return bool(trials) and all(
+        not trial.reached
+        and trial.result.status == "returned"
+        and not trial.result.skipped
+        and not inside.isdisjoint(trial.result.rows)
+        for trial in trials
     )
 
 

@@ -58,6 +58,10 @@ DOUBTS = {
         "the value in line {row} is float16 with the real model, too",
         "an operation that autocast or a cast makes float16",
     ),
+    "imported": Doubt(
+        "what `{subject}` executes in line {row} changes nothing that is used",
+        "a file that is imported by a statement",
+    ),
     "launcher": Doubt(
         "`{subject}` does nothing but call `{detail}`", "a launcher of the table in `modules`"
     ),
@@ -115,7 +119,7 @@ DOUBTS = {
         About.INPUT,
     ),
     "stored": Doubt(
-        "`{detail}` of `{subject}` is what the class says: some file stores another",
+        "`{detail}` of `{subject}` is what is defined there: some file stores another",
         "a failure whatever is passed, or no such store",
         About.INPUT,
     ),

@@ -24,12 +24,12 @@ from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.code.statements import blocks_of, expressions_of
 from amplint.findings import Finding
 from amplint.flow.program import Program
-from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused
+from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused, touch_in_step
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
-from amplint.probe.derived import replaced_below, stored_outside
+from amplint.probe.derived import doubt_about
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
-from amplint.probe.messages import Domain, Event, Plan, Role, Source
+from amplint.probe.messages import Domain, Event, Note, Plan, Role, Source
 from amplint.probe.predictions import (
     expectations,
     is_about_calls,
@@ -162,6 +162,14 @@ class PlanBuilder:
         rows = (first_touch(module.tree) for module, _ in self._imported(self.view.module))
         return next(filter(None, (first_touch(self.view.module.tree), *rows)), 0)
 
+    def touched_in_step(self, optimizer: str, plan: Plan) -> int:
+        """The row of the `step` of a class of optimizers, in any file around, that may change
+        gradients before they are applied; 0 for none."""
+        entry = self._entries.get((plan.sources[plan.entry_source].filename, plan.entry))
+        module = entry.module if entry is not None else self.view.module
+        around = (module for module, _ in self._imported(module))
+        return next(filter(None, (touch_in_step(each.tree, optimizer) for each in around)), 0)
+
     @cached_property
     def rows_that_filter(self) -> frozenset[int]:
         """Rows of the checked file that ask a parameter whether it is trained."""
@@ -230,13 +238,9 @@ class PlanBuilder:
             for keyword in site.node.keywords
         )
 
-    def replaced_below(self, function: Function) -> str:
-        """What a method uses and subclasses replace, where only these have objects; or ""."""
-        return replaced_below(function, self.view.objects)
-
-    def stored_outside(self, function: Function) -> str:
-        """What a method uses of its class and some file stores on an object of it; or ""."""
-        return stored_outside(function, self.view.objects)
+    def doubt_about(self, function: Function) -> Note | None:
+        """Something else that the program may have in the place of what a function calls."""
+        return doubt_about(function, self.view.objects, self._modules_around(function, [function]))
 
     def is_straight(self, row: int) -> bool:
         """Whether nothing in its function decides whether a line is reached, but loops."""

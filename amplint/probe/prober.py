@@ -33,6 +33,7 @@ from amplint.probe.cases import (
     doubt_about_filling,
     ending_of,
     ends_well,
+    goes_by,
     goes_on,
     not_probed,
     runs_with_cases,
@@ -290,7 +291,7 @@ class Prober:
         filled = doubt_about_filling(case)
         if filled is not None:
             return replace(case, doubts=(filled,))
-        doubt = None if always else self._doubt_about_class(case.planned.function)
+        doubt = None if always else self._builder.doubt_about(case.planned.function)
         if doubt is not None:
             return replace(case, doubts=(doubt,))
         refused = tuple(doubts_about(case.needed, case.shown.trial, case.planned))
@@ -300,15 +301,6 @@ class Prober:
             return self._uncalled(case)
         return self._feasible(case, silent, passed[1] if passed is not None else None)
 
-    def _doubt_about_class(self, method: Function) -> Note | None:
-        """Something else that the program may have in the place of what the class has."""
-        owner = method.owner.name if method.owner else ""
-        replaced = self._builder.replaced_below(method)
-        if replaced:
-            return Note("derived", owner, detail=replaced)
-        stored = self._builder.stored_outside(method)
-        return Note("stored", owner, detail=stored) if stored else None
-
     def _alone(self, case: Case, finding: Finding, judge: Judge, budget: Budget) -> Case | None:
         """The case of a function that fails whatever is passed to it, if a caller shows it, too.
 
@@ -317,8 +309,9 @@ class Prober:
         callers = self._builder.callers(case.planned.function)
         if not callers or not invents_no_scaler(case.shown.trial.result):
             return None
-        if self._builder.stored_outside(case.planned.function):
-            return None  # a run of a caller does not execute what other files do to a class
+        replaced = self._builder.doubt_about(case.planned.function)
+        if replaced is not None and replaced.kind == "stored":
+            return None  # a run of a caller does not execute what other files do
 
         def holds(trial: Trial) -> bool:
             shown = judge.look(trial)
@@ -437,7 +430,8 @@ class Prober:
                     break
                 # A scaler that is built again shows in the next round, not in the line.
                 in_rounds = case.shown.prediction.kind == "rebuilt"
-                if ends_well(exploration) if in_rounds else goes_on(exploration):
+                passes = ends_well(exploration) if in_rounds else goes_on(exploration)
+                if passes or goes_by(exploration, case.planned.function):
                     reaching = reaching or caller.qualname
                     refused += exploration.exhausted
             else:

@@ -489,6 +489,11 @@ class Judge:
             touched = self._builder.touched_gradients
             if touched:
                 yield Note("by-hand", row=touched)
+        built = (event for event in trial.result.events if event.kind == "optimizer")
+        classes = dict.fromkeys(str(event.facts["class"]) for event in built)
+        steps = (self._builder.touched_in_step(name, trial.plan) for name in classes)
+        for row in filter(None, steps):
+            yield Note("by-hand", row=row)
         by_hand = self._builder.rows_by_hand.intersection(trial.result.rows)
         if by_hand:
             yield Note("by-hand", row=min(by_hand))

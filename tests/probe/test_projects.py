@@ -48,7 +48,7 @@ GATES = [
     ("setup_gives_a_pair", "train.py", "AMP201", UNSCALE, "behaves like torch's GradScaler"),
     ("progress_in_a_file", "train.py", "AMP110", CLIP, "has not written itself"),
     ("method_is_stored", "engine.py", "AMP110", CLIP, "some file stores another"),
-    ("class_is_patched", "engine.py", "AMP110", CLIP, "does not pass what prevents it"),
+    ("class_is_patched", "engine.py", "AMP110", CLIP, "some file stores another"),
     ("linked_arguments", "app.py", "AMP201", UNSCALE, "together"),
     ("conflicts_of_a_cli_library", "train.py", "AMP110", CLIP, "a caller passes"),
     ("validator_before_a_library", "engine.py", "AMP110", CLIP, "together"),
@@ -74,6 +74,24 @@ GATES = [
     ("one_of_two_modes", "train.py", "AMP108", AGAIN, "= 'debug' or `"),
     ("third_brings_it_back", "train.py", "AMP108", AGAIN, "measured` = True or `"),
     ("either_in_an_engine", "engine.py", "AMP108", "            self.scaler.unscale_(", " or `"),
+    # What other files put in the place of what the function calls.
+    ("torch_function_is_replaced", "engine.py", "AMP110", CLIP, "of `torch.nn.utils` is what"),
+    ("method_by_mock", "engine.py", "AMP110", CLIP, "does not pass what prevents it"),
+    ("one_implies_the_other", "engine.py", "AMP110", CLIP, "`unscale` of `Engine` is what"),
+    ("class_decorator_in_a_library", "engine.py", "AMP110", CLIP, "`prepared.prepared` does not"),
+    ("library_decides_the_class", "engine.py", "AMP110", CLIP, "`kit.extended` in line 12 does"),
+    ("table_is_filled_by_imports", "engine.py", "AMP110", CLIP, "does not pass what prevents it"),
+    ("import_sets_a_global", "engine.py", "AMP110", CLIP, "nobody fills `HOOK`"),
+    ("plugin_changes_a_table", "clipping.py", "AMP110", CLIP, "what `plugins.late` executes"),
+    ("context_of_a_module", "engine.py", "AMP110", CLIP, "made by hand in line 18"),
+    ("generator_updates", "engine.py", "AMP105", STEP, "does not pass what prevents it"),
+    # Gradients are divided between the backward and what the optimizer applies.
+    ("hook_before_the_step", "engine.py", "AMP112", "optimizer.step(", "what prevents it"),
+    ("optimizer_divides", "engine.py", "AMP112", "optimizer.step(", "what prevents it"),
+    # Data that the program never has.
+    ("losses_are_finite", "engine.py", "AMP101", STEP, "does not pass what prevents it"),
+    ("shape_of_batches", "engine.py", "AMP108", "        scaler.unscale_(", "some data make"),
+    ("loader_is_long", "engine.py", "AMP108", AGAIN, "does not pass what prevents it"),
 ]
 #: What the project's own parser, class or builder refuses, or changes: no run shows it.
 REFUSED = [
@@ -91,6 +109,15 @@ REFUSED = [
     ("clip_later", "train.py", "AMP127", CLIP),
     ("clip_by_epoch", "engine.py", "AMP127", CLIP),
     ("environment_is_set", "train.py", "AMP110", "clip("),
+    ("environment_update", "clipping.py", "AMP110", CLIP),
+    ("touched_file", "clipping.py", "AMP110", CLIP),
+    ("single_dispatch", "clipping.py", "AMP110", CLIP),
+    ("cached_object_at_import", "clipping.py", "AMP110", CLIP),
+    ("subclasses_are_listed", "clipping.py", "AMP110", CLIP),
+    ("star_import_overrides", "clipping.py", "AMP110", CLIP),
+    ("loop_at_the_top", "clipping.py", "AMP110", CLIP),
+    ("new_returns_a_subclass", "engine.py", "AMP110", CLIP),
+    ("error_is_suppressed", "engine.py", "AMP108", "scaler.unscale_(optimizer)  # again"),
 ]
 #: Mistakes, and what their confirmation says.
 CONFIRMED = {

@@ -82,6 +82,7 @@ REAL = frozenset(
         "typing",
         "typing_extensions",
         "unicodedata",
+        "unittest",
         "uuid",
         "warnings",
         "weakref",
@@ -136,9 +137,10 @@ def _os() -> types.ModuleType:
     for name in ("abspath", "realpath", "expanduser", "expandvars"):
         setattr(path, name, str)
     path.sep = module.sep = "/"  # type: ignore[attr-defined]
+    environment = Environment()
     members = {
         "path": path,
-        "environ": Environment(),
+        "environ": environment,
         "linesep": "\n",
         "name": "posix",
         "getcwd": lambda: "/nonexistent",
@@ -146,7 +148,9 @@ def _os() -> types.ModuleType:
         "getpid": lambda: 1,
         "listdir": lambda *args: _files("listdir"),
         "walk": _walk,
-        "getenv": lambda key, default=None: default,
+        "getenv": lambda key, default=None: dict.get(environment, key, default),
+        "putenv": environment.__setitem__,
+        **{name: made for name in ("mkdir", "makedirs", "mknod")},
         **{name: _ending(f"os.{name}") for name in ENDING},
     }
     for name, value in members.items():
@@ -193,9 +197,31 @@ def _textual(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _existence(name: str) -> Callable[..., bool]:
     def exists(*args: Any) -> bool:
-        return bool(current().choose(f"os.path.{name}@{current().row()}", (False, True)))
+        run = current()
+        if args and _place_of(args[0]) in run.made_files:
+            return True
+        return bool(run.choose(f"os.path.{name}@{run.row()}", (False, True)))
 
     return exists
+
+
+def made(path: Any, *args: Any, **kwargs: Any) -> None:
+    """Nothing is written, but who asks for the file from now on finds it."""
+    place = _place_of(path)
+    if place:
+        current().made_files.add(place)
+
+
+def opened(path: Any = "", mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+    """A file: one that is written to is there afterwards."""
+    if isinstance(mode, str) and set(mode) & set("wax+"):
+        made(path)
+    return standins.StandIn("open()")
+
+
+def _place_of(path: Any) -> str:
+    """The text of a path; "" for one that nobody knows."""
+    return posixpath.normpath(str(path)) if isinstance(path, (str, PurePosixPath)) else ""
 
 
 def _sys() -> types.ModuleType:
@@ -334,7 +360,7 @@ class Path(PurePosixPath):
 
     def exists(self, *args: Any, **kwargs: Any) -> bool:
         """A decision of the run."""
-        return _existence("exists")()
+        return _existence("exists")(self)
 
     is_file = is_dir = exists
 
@@ -345,9 +371,42 @@ class Path(PurePosixPath):
     absolute = expanduser = resolve
 
     def mkdir(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is written."""
+        """Nothing is written; it is there from then on."""
+        made(self)
 
-    touch = unlink = rmdir = rename = chmod = symlink_to = mkdir
+    touch = symlink_to = mkdir
+
+    def unlink(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is removed."""
+        current().made_files.discard(_place_of(self))
+
+    rmdir = unlink
+
+    def rename(self, target: Any) -> Any:
+        """Nothing is moved; the target is there from then on."""
+        self.unlink()
+        made(target)
+        return Path(target)
+
+    replace = rename
+
+    def chmod(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing happens."""
+
+    def open(self, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        """A file; what is written to is there from then on."""
+        opened(self, mode)
+        return standins.StandIn("pathlib.Path().open()")
+
+    def write_text(self, *args: Any, **kwargs: Any) -> Any:
+        """Nothing is written; it is there from then on."""
+        made(self)
+        return standins.StandIn("pathlib.Path().write_text")(*args, **kwargs)
+
+    def write_bytes(self, *args: Any, **kwargs: Any) -> Any:
+        """Nothing is written; it is there from then on."""
+        made(self)
+        return standins.StandIn("pathlib.Path().write_bytes")(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -66,6 +66,10 @@ class Run:
         #: Path of an inherited attribute that nobody has -> the object that it belongs to.
         self.holders: dict[str, Any] = {}
         self.asked: dict[Asked, None] = {}
+        #: With what the length of data is first compared, by the path of the decision.
+        self.bounds: dict[str, float] = {}
+        #: Files and folders that the run has made: whoever asks for them finds them.
+        self.made_files: set[str] = set()
         self.notes: dict[Note, None] = {}
         self.remarks: dict[str, None] = {}
         self.rows: dict[int, int] = {}

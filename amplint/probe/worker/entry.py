@@ -57,6 +57,7 @@ class Entry:
         names: Namespace | None = self._module._amp_names
         if names is None:
             raise EntryError("the checked file cannot be parsed")
+        self._loading.import_effects()
         if self._run.plan.entry == "<module>":
             self._run.calls += 1
             names.run_script()
@@ -159,7 +160,7 @@ class Entry:
         return names
 
     def _init_of(self, kind: type) -> FunctionNode | None:
-        init = kind.__init__  # type: ignore[misc]
+        init = inspect.unwrap(kind.__init__)  # type: ignore[misc]
         code = getattr(init, "__code__", None)
         if code is None:
             return None

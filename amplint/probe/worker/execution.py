@@ -39,6 +39,8 @@ ROWS = 60_000
 EVENTS = 1500
 #: Forwards into which NaN may be put.
 FORWARDS = 2
+#: The key of the hook that measures a step, after all others: theirs are numbers.
+_LAST_HOOK = "amplint"
 
 Used = tuple[tuple[str, int, bool], ...]
 
@@ -152,6 +154,12 @@ def _watch(run: Run) -> None:
     watches_rounding = any(item.kind == rounding.KIND for item in run.plan.predictions)
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        # What the code hooks on comes before: it may change gradients.
+        hooks = optimizer._optimizer_step_pre_hooks
+        hooks[_LAST_HOOK] = measured
+        hooks.move_to_end(_LAST_HOOK)
+
+    def measured(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if 0 < run.request.most_steps <= len(run.steps):
             raise StopRun("stopped", "enough optimizer steps were seen")
         # An optimizer that is given the scale divides by it itself.
@@ -237,7 +245,11 @@ def _norm(gradient: Any, share: float) -> float | None:
 
 
 class _Forwards:
-    """Sees the outermost forward of each model, and puts NaN into it where that is decided."""
+    """Sees the outermost forward of each model, and puts NaN into it where that is decided.
+
+    A model of the project is given NaN, and so is what its layers give: what it makes of that is its
+    own business. Of any other model the output is NaN.
+    """
 
     def __init__(self, run: Run, place: Any, monitor: Monitor) -> None:
         self._run = run
@@ -245,6 +257,8 @@ class _Forwards:
         self._monitor = monitor
         self._depth = 0
         self._count = 0
+        #: Whether NaN goes into the model of the project that is running, and whether it has.
+        self._poisons = self._has_poisoned = False
 
     def watch(self) -> None:
         """Hook every module."""
@@ -252,11 +266,34 @@ class _Forwards:
         module.register_module_forward_pre_hook(self._before)
         module.register_module_forward_hook(self._after, always_call=True)
 
-    def _before(self, module: Any, args: Any) -> None:
+    def _before(self, module: Any, args: Any) -> Any:
         self._depth += 1
+        if self._depth > 1:
+            return None
+        code = getattr(type(module).forward, "__code__", None)
+        is_mine = code is not None and self._run.project.is_mine(code.co_filename)
+        self._has_poisoned = False
+        self._poisons = (
+            is_mine
+            and self._count < FORWARDS
+            and _is_trained(module)
+            and self._run.choose(f"nan in forward {self._count + 1}", (False, True))
+        )
+        return self._poisoned(args) if self._poisons else None
+
+    def _poisoned(self, value: Any) -> Any:
+        """NaN in the place of numbers; nothing where there are none."""
+        made = _with_nan(value)
+        pairs = zip(value, made) if isinstance(value, (tuple, list)) else [(value, made)]
+        if not any(one is not other for one, other in pairs):
+            return None
+        self._has_poisoned = True
+        return made
 
     def _after(self, module: Any, args: Any, output: Any) -> Any:
         self._depth -= 1
+        if self._depth and self._poisons and type(module).__module__.startswith("torch.nn."):
+            return self._poisoned(output)
         if self._depth or output is None or not _is_trained(module):
             return None
         self._count += 1
@@ -267,7 +304,7 @@ class _Forwards:
             return None
         if not self._run.choose(f"nan in forward {self._count}", (False, True)):
             return None
-        return _with_nan(output)
+        return None if self._has_poisoned else _with_nan(output)
 
 
 def _is_trained(module: Any) -> bool:

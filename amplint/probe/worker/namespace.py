@@ -14,7 +14,9 @@ import contextlib
 import importlib
 import sys
 import types
+from collections.abc import Collection
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from amplint.probe.worker import absorbed, commandline, library, slots, standins, values
@@ -22,6 +24,10 @@ from amplint.probe.worker.context import Run
 from amplint.probe.worker.sources import ModuleSource, bound_names, repair_key, repair_of
 
 BUILTIN_NAMES = frozenset(dir(builtins))
+#: Modules that hold what any file of a program may ask for.
+SURROUNDINGS = frozenset({"os", "sys", "builtins"})
+#: Folders above a file in which another one that it imports by name may lie.
+NEAR = 3
 #: Packages whose real code is used, besides torch and the pure standard library.
 TORCH = frozenset({"torch"})
 
@@ -63,6 +69,7 @@ class Namespace(dict):  # type: ignore[type-arg]
             for index in self._source.bindings.get(name, ()):
                 if self._at is None or index < self._at:
                     self._execute(index)
+            self._compute(name)
             if name in self:
                 return dict.__getitem__(self, name)
             found, value = self._from_stars(name)
@@ -72,6 +79,18 @@ class Namespace(dict):  # type: ignore[type-arg]
             self.defining.discard(name)
         self[name] = value
         return value
+
+    def _compute(self, name: str) -> None:
+        """What a module binds by other means than its statements say, once these have run."""
+        for index in self._source.computing if self._at is None else ():
+            if index not in self._done:
+                self._done.add(index)
+                with contextlib.suppress(Exception):  # then it stays as it is
+                    self._run(index)
+        if self._at is None and name in self and self._source.may_be_overridden(name):
+            found, value = self._from_stars(name)
+            if found:
+                self[name] = value
 
     def has(self, name: str) -> bool:
         """Whether the module defines this name."""
@@ -102,8 +121,15 @@ class Namespace(dict):  # type: ignore[type-arg]
             self._loader.run.remark(f"{self._source.name}:{row} was not executed: {reason}")
         for name in bound_names(statement):
             bound = dict.get(self, name)
+            fill = partial(self._loader.register, name, self._source)
+            if self._is_shared(name, bound):
+                fill()
+                bound = dict.get(self, name)
             if type(bound) in (list, dict, collections.defaultdict):
-                self[name] = slots.opened(bound, name, partial(self._loader.register, name))
+                self[name] = slots.opened(bound, name, fill)
+            elif bound is None and name in self._source.writers:
+                if slots.is_hook(self._loader.run, name, f"{self._source.name}.{name}"):
+                    self[name] = slots.Unset(name)
             elif slots.is_users(self._loader.run, type(bound)):
                 slots.open_slots(self._loader.run, bound, name)
             if isinstance(bound, argparse.ArgumentParser):
@@ -111,10 +137,45 @@ class Namespace(dict):  # type: ignore[type-arg]
             elif isinstance(bound, (standins.StandIn, library.Settings)):
                 self._configure(name)
 
-    def register(self, container: str) -> None:
+    def _is_shared(self, name: str, bound: Any) -> bool:
+        """Whether importing other files changes what a name is bound to, or what is in it.
+
+        What is empty is filled when somebody looks into it.
+        """
+        if type(bound) in (list, dict, collections.defaultdict) and not bound:
+            return False
+        is_generic = hasattr(bound, "dispatch") and hasattr(bound, "register")
+        changes = name in self._source.writers or name in self._loader.run.project.stored
+        return is_generic or (changes and not isinstance(bound, types.ModuleType))
+
+    def import_effects(self) -> None:
+        """Do what importing the file does to others, as far as that concerns the project."""
+        for index in self._source.effects:
+            if index not in self._done and self._concerns_project(index):
+                self._done.add(index)
+                with contextlib.suppress(Exception):  # as if it were not there
+                    self._run(index)
+
+    def _concerns_project(self, index: int) -> bool:
+        """Whether a statement touches something of the project's, or the run's surroundings, and
+        calls no function that trains."""
+        project, source = self._loader.run.project, self._source
+        if isinstance(source.statements[index], ast.ClassDef) and not project.lists_subclasses:
+            return False
+        concerns = False
+        for name in source.read_at_once(index):
+            for module, level in source.modules_of(name):
+                place = project.find(module, source.filename, level)
+                known = project.module(place) if place is not None else None
+                if known is not None and known.trains(source.called(index)):
+                    return False
+                concerns |= place is not None or module in SURROUNDINGS
+        return concerns
+
+    def register(self, container: str, writers: Collection[str] = ()) -> None:
         """Execute the definitions with decorators of the project, and the statements that write
-        into a container."""
-        for index in self._source.registering(container):
+        into a container, or call functions of another file that do."""
+        for index in self._source.registering(container, writers):
             if index not in self._done:
                 self._done.add(index)
                 with contextlib.suppress(Exception):  # then nothing is registered
@@ -210,7 +271,7 @@ class UserModule(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         names = self._amp_names
-        if self._amp_has(name) and name not in names.defining:
+        if self._amp_has(name) and (name in names or name not in names.defining):
             return names[name]
         inner = self._amp_loader.run.project.below(self._amp_place, name)
         if inner is not None:
@@ -283,16 +344,42 @@ class Loading:
         if name == "click" and (click := _real(name)) is not None:
             commandline.install_click(self.run, click)
             return click
+        if name == "importlib":
+            module = absorbed.stand_in_module(name)
+            module.import_module = self._by_name  # type: ignore[attr-defined]
+            return module
         if top in absorbed.REAL:
             return _real(name) or absorbed.stand_in_module(name)
         return absorbed.stand_in_module(name)
 
-    def register(self, container: str) -> None:
-        """Let the files of the plan fill a container, as importing them would."""
+    def _by_name(self, name: Any, package: Any = None) -> Any:
+        """What `importlib.import_module` gives; a file beside those of the plan may do anything."""
+        text, project = str(name), self.run.project
+        level = len(text) - len(text.lstrip("."))
+        if level or project.find(text, project.checked, 0) is not None:
+            return self.import_module(text.lstrip("."), project.checked, level)
+        top = text.split(".")[0]
+        places = (parent / top for parent in Path(project.checked).parents[:NEAR])
+        if top and any(place.is_dir() or place.with_suffix(".py").is_file() for place in places):
+            self.run.note("imported", text, self.run.row())
+        return self.import_module(text, project.checked, 0)
+
+    def register(self, container: str, home: ModuleSource) -> None:
+        """Let the files of the plan fill a container of one of them, as importing them would."""
+        writers = home.writers.get(container, frozenset())
         for source in self.run.plan.sources:
             names = self.user_module(source.filename, source.module or "__main__")._amp_names
             if names is not None and (source.module or source is not self.run.plan.sources[0]):
-                names.register(container)
+                names.register(container, () if names._source is home else writers)
+
+    def import_effects(self) -> None:
+        """Do what importing the files does to others, those first that others import."""
+        modules = {source.filename: source.module for source in self.run.plan.sources}
+        for source in reversed(self.run.project.with_effects):
+            name = modules[source.filename] or "__main__"
+            names = self.user_module(source.filename, name)._amp_names
+            if names is not None:
+                names.import_effects()
 
     def _submodule(self, module: Any, name: str) -> None:
         """`from torch import optim` may have to import a submodule, or find nothing."""

@@ -83,8 +83,9 @@ def call(path: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             run.note("launcher", path, detail=args[0].__name__)
         return launched(args[0], kwargs.get("args", args[1:]))
     if len(args) == 1 and not kwargs and _is_defined(args[0]):
-        is_function = isinstance(args[0], types.FunctionType)
-        return watched(path, decorated(args[0])) if is_function else args[0]
+        if isinstance(args[0], types.FunctionType):
+            return watched(path, decorated(args[0]))
+        return watched_class(path, args[0])
     if name in MAPPING and not args:
         return _mapping(path, name)
     if name in ("get", "pop", "setdefault") and len(args) == 2 and _is_default(args[1]):
@@ -176,6 +177,21 @@ def watched(path: str, function: Any) -> Any:
         return function(*args, **kwargs)
 
     return called
+
+
+def watched_class(path: str, kind: Any) -> Any:
+    """A class whose methods an unknown decorator may have replaced: it is given each object."""
+    if issubclass(kind, torch.nn.Module) or "__init__" not in vars(kind):
+        return kind
+    init = kind.__init__
+
+    @functools.wraps(init)
+    def new_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        remember(path, [self])
+
+    kind.__init__ = new_init
+    return kind
 
 
 def decorated(function: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -118,11 +119,16 @@ class Unset:
         return True
 
 
-def is_hook(run: Run, path: str) -> bool:
-    """Whether what stands at a path is called with what holds scaler, optimizer or model."""
-    roles = [run.role(given) for given in run.use(path).given]
+def is_hook(run: Run, *paths: str) -> bool:
+    """Whether what stands at a path is called with what holds scaler, optimizer or model.
+
+    Args:
+        paths: how it may be written.
+    """
+    given = {part for path in paths for part in run.use(path).given}
+    roles = map(run.role, given)
     telling = any(role is not None and role.kind in MATTERING for role in roles)
-    return telling or "self" in run.use(path).given
+    return telling or "self" in given
 
 
 def open_slots(run: Run, made: Any, path: str, depth: int = DEPTH) -> None:
@@ -190,7 +196,8 @@ def _is_empty(table: dict[Any, Any]) -> bool:
 
 
 def _is_users(run: Run, value: Any) -> bool:
-    code = getattr(getattr(type(value), "__init__", None), "__code__", None)
+    init = getattr(type(value), "__init__", None)
+    code = getattr(inspect.unwrap(init), "__code__", None) if init is not None else None
     return code is not None and run.project.is_mine(code.co_filename)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ from amplint.probe.worker.torch_names import (
 LOW = frozenset({torch.float16, torch.bfloat16})
 #: An invented length: of a dimension, of a tensor that is iterated over.
 LENGTH = 2
+#: A length that no bound of a program exceeds.
+LONG = 1 << 40
 #: Depth to which arguments are searched for tensors.
 DEPTH = 5
 #: The mark of graphs that a backward has freed, in the metadata of their nodes.
@@ -73,6 +76,30 @@ class SoftLength(int):
             return equal
         fits = other > 1  # nothing, or a dimension that is left out, is an exception
         return bool(run.choose(f"size@{run.row()}", (fits, not fits)))
+
+    def __lt__(self, other: Any) -> bool:
+        return self._ordered(other, operator.lt)
+
+    def __le__(self, other: Any) -> bool:
+        return self._ordered(other, operator.le)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._ordered(other, operator.gt)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._ordered(other, operator.ge)
+
+    def _ordered(self, other: Any, compare: Callable[[int, Any], bool]) -> bool:
+        """How it compares with a bound: real data are long. A counter that changes meets the number."""
+        run = current()
+        asks = run.project.is_mine(sys._getframe(2).f_code.co_filename)
+        if not asks or type(other) not in (int, float):
+            return compare(int(self), other)
+        path = f"size@{run.row()}"
+        if run.bounds.setdefault(path, other) != other:
+            return compare(int(self), other)
+        long = compare(LONG, other)
+        return bool(run.choose(path, (long, not long)))
 
     def __add__(self, other: Any) -> Any:
         return _length(int(self) + other)

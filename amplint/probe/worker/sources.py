@@ -22,6 +22,13 @@ SCALERS = re.compile(
     rb"GradScaler|unscale_|\.scale\(|scaler\.(?:step|update|get_scale)|(?:loss|grad|amp)_?scaler",
     re.IGNORECASE,
 )
+#: Imports, what begins a line that may change something, and the like, as they are written.
+_IMPORT = re.compile(r"^(?:from\b[^\n]*?)?\bimport\b([^\n(]*(?:\([^)]*)?)", re.MULTILINE)
+_CHANGED = re.compile(r"^([A-Za-z_]\w*)[.(\[]", re.MULTILINE)
+_LOOP = re.compile(r"^(?:for|while)\b", re.MULTILINE)
+_NAME = re.compile(r"\w+")
+#: What is told of subclasses.
+_SUBCLASSES = re.compile(r"__init_subclass__|__subclasses__|metaclass=")
 Repair = Callable[[ast.stmt], bool] | None
 #: Methods whose calls are never skipped.
 EVENTS = frozenset(
@@ -29,6 +36,13 @@ EVENTS = frozenset(
         *("scale", "step", "update", "unscale_", "backward", "zero_grad"),
         *("clip_grad_norm_", "clip_grad_value_"),
     }
+)
+
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
+#: Methods that put something into a container.
+_FILLING = frozenset(
+    {"append", "add", "insert", "extend", "update", "setdefault", "appendleft", "__setitem__"}
 )
 
 
@@ -66,14 +80,75 @@ class ModuleSource:
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
                 self.stars.append(statement)
 
-    def registering(self, container: str) -> list[int]:
-        """Statements that may register something: decorated definitions, and those that write
-        into what is called like a container."""
+    def registering(self, container: str, writers: Collection[str] = ()) -> list[int]:
+        """Statements that may register something: decorated definitions, those that write into
+        what is called like a container, and calls of functions that do.
+
+        Args:
+            writers: such functions of another file.
+        """
         return [
             index
             for index, statement in enumerate(self.statements)
-            if _is_decorated_here(statement, self.local_names) or _writes_to(statement, container)
+            if _is_decorated_here(statement, self.local_names)
+            or _writes_to(statement, container)
+            or (_calls_one_of(statement, writers) and statement in self.tree.body)
         ]
+
+    @cached_property
+    def writers(self) -> dict[str, frozenset[str]]:
+        """Names of the file that its functions change, and these functions."""
+        found: dict[str, set[str]] = {}
+        for statement in self.statements:
+            for name in _changed_by(statement) & self.bindings.keys():
+                found.setdefault(name, set()).add(getattr(statement, "name", ""))
+        return {name: frozenset(functions) for name, functions in found.items()}
+
+    @cached_property
+    def effects(self) -> list[int]:
+        """Statements that change what other files hold as the file is imported: calls of what it
+        imports, stores on that, definitions of subclasses of that."""
+        imported = {name for statement in self.tree.body for name in _imported_by(statement)}
+        return self._at_top(lambda roots: not roots.isdisjoint(imported))
+
+    @cached_property
+    def computing(self) -> list[int]:
+        """Statements that bind names which they do not name: `globals()[name] = value`."""
+        return self._at_top(lambda roots: not roots.isdisjoint({"globals", "exec"}))
+
+    def _at_top(self, matters: Callable[[set[str]], bool]) -> list[int]:
+        top = set(map(id, self.tree.body))
+        return [
+            index
+            for index, statement in enumerate(self.statements)
+            if id(statement) in top and matters(_changed_at_once(statement))
+        ]
+
+    def may_be_overridden(self, name: str) -> bool:
+        """Whether names come with `*` after all that binds a name."""
+        rows = [self.statements[index].lineno for index in self.bindings.get(name, ())]
+        return any(star.lineno > max(rows, default=0) for star in self.stars)
+
+    def modules_of(self, name: str) -> Iterator[tuple[str, int]]:
+        """The modules that a name is imported from, and the level of the import."""
+        for index in self.bindings.get(name, ()):
+            statement = self.statements[index]
+            if isinstance(statement, ast.ImportFrom):
+                yield statement.module or "", statement.level
+            elif isinstance(statement, ast.Import):
+                yield from ((alias.name, 0) for alias in statement.names)
+
+    def called(self, index: int) -> str:
+        """The last part of the name of the function that a statement calls; "" for none."""
+        statement = self.statements[index]
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        callee = call.func if isinstance(call, ast.Call) else None
+        return getattr(callee, "attr", getattr(callee, "id", ""))
+
+    @cached_property
+    def stored(self) -> frozenset[str]:
+        """Attributes that the file stores on something as it is imported."""
+        return frozenset(filter(None, map(_stored_attribute, self.tree.body)))
 
     @cached_property
     def local_names(self) -> frozenset[str]:
@@ -103,6 +178,14 @@ class ModuleSource:
             for row, node in self.functions.items()
             if node.args.args
         }
+
+    def trains(self, name: str) -> bool:
+        """Whether the function of a name runs a backward or a step itself."""
+        definition = self.definition(name)
+        return isinstance(definition, ast.FunctionDef) and any(
+            isinstance(node, ast.Attribute) and node.attr in EVENTS - {"update"}
+            for node in ast.walk(definition)
+        )
 
     def text_of(self, node: ast.AST) -> str:
         """The rows of a part of the file."""
@@ -230,6 +313,30 @@ class Project:
             found = (key[0] or key[1] for text in texts for key in KEYS.findall(text))
             self._keys = list(dict.fromkeys(found))[:MOST_KEYS]
         return self._keys
+
+    @cached_property
+    def lists_subclasses(self) -> bool:
+        """Whether any file does something with the subclasses of a class as they are defined."""
+        return any(_SUBCLASSES.search(_text_of(name)) for name in self._names)
+
+    @cached_property
+    def stored(self) -> frozenset[str]:
+        """Attributes that files store on something as they are imported."""
+        return frozenset(name for source in self.with_effects for name in source.stored)
+
+    @cached_property
+    def with_effects(self) -> tuple[ModuleSource, ...]:
+        """The files whose import changes what others hold, in the order of the plan."""
+        named = [name for name in self._names if self._may_have_effects(_text_of(name))]
+        parsed = filter(None, map(self.module, named))
+        return tuple(source for source in parsed if source.effects)
+
+    def _may_have_effects(self, text: str) -> bool:
+        """Whether a file is worth parsing for that: most are not."""
+        if _LOOP.search(text) or (self.lists_subclasses and "class " in text):
+            return True
+        imported = {word for found in _IMPORT.findall(text) for word in _NAME.findall(found)}
+        return not imported.isdisjoint(_CHANGED.findall(text))
 
     def is_mine(self, filename: str) -> bool:
         """Whether a file belongs to the plan's sources."""
@@ -387,6 +494,7 @@ class Projects:
             project = self._projects[plan.sources] = Project(plan.sources)
             project.uses()
             project.keys()
+            _ = project.stored  # parsed once for all runs
         return project
 
     def prepare(self, request: Request, used: Iterable[tuple[str, int, bool]]) -> None:
@@ -430,10 +538,71 @@ def _is_decorated_here(statement: ast.stmt, names: Collection[str]) -> bool:
     return any(root_of(decorator) in names for decorator in statement.decorator_list)
 
 
+def _imported_by(statement: ast.stmt) -> Iterator[str]:
+    return bound_names(statement) if isinstance(statement, _IMPORTS) else iter(())
+
+
+def _changed_at_once(statement: ast.stmt) -> set[str]:
+    """The names whose objects a statement changes beside the names that it binds."""
+    if isinstance(statement, ast.ClassDef):
+        return {root_of(base) for base in statement.bases}
+    if isinstance(statement, (ast.For, ast.While)):
+        return {name for inner in statement.body for name in _changed_at_once(inner)}
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return {root_of(statement.value)}
+    if isinstance(statement, (ast.Assign, ast.AugAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return {_root_of_store(target) for target in targets}
+    return set()
+
+
+def _root_of_store(target: ast.expr) -> str:
+    """The name "cfg" of `cfg.TRAIN["lr"] = 0.1`; "" for a plain name."""
+    if not isinstance(target, (ast.Attribute, ast.Subscript)):
+        return ""
+    inner: ast.expr = target
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        inner = inner.value
+    return root_of(inner)
+
+
+def _calls_one_of(statement: ast.stmt, functions: Collection[str]) -> bool:
+    """`registry.register(f)`, with arguments or without."""
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    callee = statement.value.func
+    return getattr(callee, "attr", getattr(callee, "id", "")) in functions
+
+
+def _changed_by(statement: ast.stmt) -> set[str]:
+    """Names that a function, or a method of a class, binds or fills in its module."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return set()
+    nodes = list(ast.walk(statement))
+    found = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    filled = (
+        node.value
+        for node in nodes
+        if (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.Attribute) and node.attr in _FILLING)
+    )
+    return found | {node.id for node in filled if isinstance(node, ast.Name)}
+
+
+def _stored_attribute(statement: ast.stmt) -> str:
+    """The name "HOOK" of `registry.HOOK = f`; "" for anything else."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return ""
+    target = statement.targets[0]
+    return target.attr if isinstance(target, ast.Attribute) else ""
+
+
 def _writes_to(statement: ast.stmt, container: str) -> bool:
-    """`HOOKS.append(f)`, `registry.MODELS["a"] = A`."""
+    """`HOOKS.append(f)`, `registry.MODELS["a"] = A`, `registry.HOOK = f`."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         written: ast.AST = statement.value.func
+    elif _stored_attribute(statement) == container:
+        return True
     elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
         written = statement.targets[0].value
     else:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from amplint.probe.messages import SMALL
 from amplint.probe.worker import (
+    absorbed,
     banned,
     gradient_patches,
     opaque_calls,
@@ -328,7 +329,7 @@ def _switches() -> None:
 
 
 def _files() -> None:
-    replace(torch, "save", nothing)
+    replace(torch, "save", lambda saved, file, *args, **kwargs: absorbed.made(file))
     replace(torch, "load", lambda *args, **kwargs: standins.StandIn("torch.load()"))
     replace(torch.hub, "load", lambda *args, **kwargs: standins.StandIn("torch.hub.load()"))
     for name in ("load_state_dict_from_url", "download_url_to_file", "list", "help"):

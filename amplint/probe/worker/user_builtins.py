@@ -13,7 +13,7 @@ import torch
 
 from amplint.probe.messages import SMALL, Skipped
 from amplint.probe.worker import absorbed, slots, standins, values, words
-from amplint.probe.worker.context import Run, StopRun
+from amplint.probe.worker.context import Run, StopRun, current
 from amplint.probe.worker.failures import frames_of, is_amp_failure
 from amplint.probe.worker.namespace import Loading, Namespace
 from amplint.probe.worker.rewrite import (
@@ -31,7 +31,7 @@ from amplint.probe.worker.rewrite import (
     REPAIR,
     UNPACK,
 )
-from amplint.probe.worker.soft import SoftLength, SoftTensor, blocks, derived, soft
+from amplint.probe.worker.soft import LENGTH, SoftLength, SoftTensor, blocks, derived, soft
 
 #: A loop is left after this many rows of the checked file, if it went round FEWEST times.
 ROWS = 1500
@@ -45,6 +45,8 @@ ANY_ROUNDS = 1_000_000
 #: What a training loop only uses: its inside decides about no call of a scaler.
 PARTS = (torch.nn.Module, torch.utils.data.Dataset)
 MODULE_CALLS = (torch.nn.Module._call_impl.__code__,)
+#: What tensors are asked for, and lists and loaders are not.
+MOVES = frozenset({"to", "cuda", "shape", "dim"})
 #: What an unknown value may be an entry of.
 TABLES = (dict, list, tuple, set, frozenset, KeysView)
 #: An entry of none of them.
@@ -99,17 +101,22 @@ class UserBuiltins:
             "hasattr": self.hasattr,
             "getattr": _getattr,
             "next": _next,
+            "len": _len,
             "range": _Range,
             "vars": _vars,
-            "open": lambda *args, **kwargs: standins.StandIn("open()"),
+            "open": absorbed.opened,
             "input": lambda *args: "",
             "print": lambda *args, **kwargs: None,
             "breakpoint": lambda *args, **kwargs: None,
             "eval": lambda *args: standins.StandIn("eval()"),
-            "exec": lambda *args: None,
+            "exec": self.exec,
             "exit": _exit,
             "quit": _exit,
         }
+
+    def exec(self, *_args: Any) -> None:
+        """Nothing is executed of what may do anything."""
+        self._run.note("imported", "exec", self._run.row())
 
     def is_none(self, thing: Any) -> bool:
         """`thing is None`, where `thing` may be a stand-in."""
@@ -375,6 +382,22 @@ def _getattr(thing: Any, name: Any, *default: Any) -> Any:
     if isinstance(name, standins.StandIn):
         return name
     return getattr(thing, name, *default)
+
+
+def _len(thing: Any) -> int:
+    """Python's own makes an ordinary number of the length of what is invented."""
+    return SoftLength(LENGTH) if _is_batch(thing) else len(thing)
+
+
+def _is_batch(thing: Any) -> bool:
+    """Whether something is invented data, also where only its use says that it is a tensor."""
+    if not isinstance(thing, standins.StandIn):
+        return isinstance(thing, SoftTensor)
+    value = object.__getattribute__(thing, "_value")
+    if value is not standins.UNBOUND:
+        return isinstance(value, SoftTensor)
+    attributes = current().use(object.__getattribute__(thing, "_path")).attributes
+    return not MOVES.isdisjoint(attributes)
 
 
 def _next(items: Any, *default: Any) -> Any:
