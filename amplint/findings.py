@@ -66,10 +66,10 @@ class PathStep:
         message: the words of a rule; "" for a step of any other kind than "said".
         state: the scaler's state after such a step, in words; empty if unchanged.
         kind: "said", "event" (of the protocol), "assume" (a test goes one way), "call" (of a
-            function that is followed), "loop" (it goes round), "leave" (it ends), or "again" (a
-            function is called for the next batch).
+            function that is followed), "loop" (it goes round), "leave" (it ends), "again" (a
+            function is called for the next batch), or "raise" (an exception, which a handler takes).
         subject: the test that is assumed, as source text on one line; the name of the function
-            that is called; "" for the others.
+            that is called; the class of the exception; "" for the others.
         holds: whether the assumed test is true.
         event: what happened, for "event".
         idle: the event found no gradient to work on.

@@ -174,7 +174,7 @@ def _is_built_as_scaler(view: AmpView, call: ast.Call, function: Function) -> bo
     """Whether a GradScaler of torch can be what `scale` is called on."""
     assert isinstance(call.func, ast.Attribute)
     found = view.values.origins.of(call.func.value, function)
-    return any(is_torch_scaler(origin) for origin in found.origins)
+    return any(is_torch_scaler(view, origin) for origin in found.origins)
 
 
 def _is_given_a_scaler(

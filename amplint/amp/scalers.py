@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.roles import Role, ScalerConstruction
-from amplint.amp.scaling import enabled_argument
+from amplint.amp.scaling import constructor_argument
 from amplint.amp.view import AmpView
 from amplint.code.arguments import fill, passed
 from amplint.code.dataflow import bindings_of, constant_of, receiver
@@ -59,10 +59,10 @@ class BuiltScaler(Assigned):
 
 def is_off(view: AmpView, constructor: ast.Call, function: Function) -> bool:
     """Whether the scaler that a constructor call of `function` builds is surely disabled."""
-    enabled = enabled_argument(Origin(constructor, function))
+    enabled = constructor_argument(view, Origin(constructor, function), "enabled")
     if enabled is None:
         return False
-    return view.values.of(enabled, function).always(lambda content: content is False)
+    return view.values.of(*enabled).always(lambda content: content is False)
 
 
 def built_scalers(

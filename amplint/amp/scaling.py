@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from amplint.amp import names
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.view import AmpView
+from amplint.code.arguments import Passed, fill, optional, passed
 from amplint.code.dataflow import constant_of
-from amplint.code.expressions import last_name
+from amplint.code.expressions import binder_of, callee_of, last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
 from amplint.values.provenance import Activation, Origin
@@ -24,6 +25,11 @@ _EVALUATES = re.compile(
     re.IGNORECASE,
 )
 
+#: What torch's scalers take, in order; those for one device type lack the first.
+_PARAMETERS = (
+    *("device", "init_scale", "growth_factor", "backoff_factor", "growth_interval"),
+    "enabled",
+)
 #: The method in which torch's scalers refuse float16 gradients.
 _UNSCALING = "_unscale_grads_"
 #: `init_scale` of torch's scalers where none is given.
@@ -37,16 +43,16 @@ class ScalerUse:
 
     Args:
         site: `scaler.scale(...)` or `scaler.step(...)`.
-        built: the constructor call; its `conditions` say when it is this one.
+        built: the constructor call, or the call of what `partial` made of the constructor; its
+            `conditions` say when it is this one.
+        enabled: the expression of `enabled=`; None where the scaler is always on.
+        switching: the function that evaluates it.
     """
 
     site: CallSite
     built: Origin
-
-    @property
-    def enabled(self) -> ast.expr | None:
-        """The expression of `enabled=`; None where the scaler is always on."""
-        return enabled_argument(self.built)
+    enabled: ast.expr | None
+    switching: Function
 
 
 def scaler_uses(view: AmpView, *methods: str) -> Iterator[ScalerUse]:
@@ -55,28 +61,61 @@ def scaler_uses(view: AmpView, *methods: str) -> Iterator[ScalerUse]:
         assert isinstance(site.node.func, ast.Attribute)
         found = view.values.origins.of(site.node.func.value, site.function)
         for origin in found.origins:
-            if is_torch_scaler(origin):
-                yield ScalerUse(site, origin)
+            if is_torch_scaler(view, origin):
+                yield _use(view, site, origin)
 
 
-def is_torch_scaler(origin: Origin) -> bool:
-    """Whether an expression builds one of torch's gradient scalers."""
-    node = origin.expression
-    if not isinstance(node, ast.Call):
+def _use(view: AmpView, site: CallSite, built: Origin) -> ScalerUse:
+    enabled, switching = constructor_argument(view, built, "enabled") or (None, built.function)
+    return ScalerUse(site, built, enabled, switching)
+
+
+def is_torch_scaler(view: AmpView, origin: Origin) -> bool:
+    """Whether an expression builds one of torch's gradient scalers, by `partial` as well."""
+    if not isinstance(origin.expression, ast.Call):
         return False
-    return origin.function.module.resolve(node.func) in TORCH_SCALERS
+    return _is_scaler_class(origin.expression.func, origin.function) or bool(_binder(view, origin))
 
 
-def enabled_argument(built: Origin) -> ast.expr | None:
-    """`enabled` of a constructor call, by keyword or, fifth or sixth, by position."""
-    call = built.expression
+def _is_scaler_class(expression: ast.expr, function: Function) -> bool:
+    return function.module.resolve(expression) in TORCH_SCALERS
+
+
+def constructor_argument(
+    view: AmpView, built: Origin, name: str
+) -> tuple[ast.expr, Function] | None:
+    """The argument that a constructor call of a scaler gives a parameter, and who evaluates it.
+
+    None where the call leaves it out.
+    """
+    call, function = built.expression, built.function
     assert isinstance(call, ast.Call)
-    for keyword in call.keywords:
-        if keyword.arg == "enabled":
-            return keyword.value
-    dotted = built.function.module.resolve(call.func)
-    index = 4 if dotted in names.DEVICE_GRAD_SCALERS else 5
-    return call.args[index] if len(call.args) > index else None
+    given, made, binding = passed(call), callee_of(call), function
+    binder = None if _is_scaler_class(made, function) else _binder(view, built)
+    earlier = Passed()
+    if binder is not None:
+        binding = binder.function
+        assert isinstance(binder.expression, ast.Call)
+        earlier, made = passed(binder.expression).after(1), binder.expression.args[0]
+    is_for_one_device = binding.module.resolve(made) in names.DEVICE_GRAD_SCALERS
+    order = _PARAMETERS[1:] if is_for_one_device else _PARAMETERS
+    found = fill(optional(order), earlier.then(given)).given.get(name)
+    if found is None:
+        return None
+    return found, function if any(found is item for item in given.every()) else binding
+
+
+def _binder(view: AmpView, built: Origin) -> Origin | None:
+    """The `partial(GradScaler, ...)` that made what a call runs; None of any other call."""
+    assert isinstance(built.expression, ast.Call)
+    callee = built.expression.func
+    found = view.values.origins.of(callee, built.function, built.activation)
+    if len(found.origins) != 1 or not found.complete:
+        return None
+    binder = binder_of(found.origins[0].expression)
+    if binder is None or not _is_scaler_class(binder.args[0], found.origins[0].function):
+        return None
+    return found.origins[0]
 
 
 def unscales_otherwise(view: AmpView, built: Origin) -> bool:
@@ -140,17 +179,14 @@ def scale_words(view: AmpView, scaler: str, function: Function) -> str:
 def _initial_scale(view: AmpView, built: Origin) -> float | None:
     """The constant `init_scale` of a constructor call of torch, written or not; None if unknown."""
     call = built.expression
-    if not isinstance(call, ast.Call) or not is_torch_scaler(built):
+    if not isinstance(call, ast.Call) or not is_torch_scaler(view, built):
         return None
-    dotted = built.function.module.resolve(call.func)
-    index = 0 if dotted in names.DEVICE_GRAD_SCALERS else 1
-    given = [item.value for item in call.keywords if item.arg == "init_scale"]
-    given += call.args[index : index + 1]
     if any(item.arg is None for item in call.keywords):
         return None
-    if not given:
+    given = constructor_argument(view, built, "init_scale")
+    if given is None:
         return _DEFAULT_SCALE
-    content = view.values.of(given[0], built.function, built.activation).only()
+    content = view.values.of(*given, built.activation).only()
     is_number = isinstance(content, (int, float)) and not isinstance(content, bool)
     return float(content) if is_number else None  # type: ignore[arg-type]
 

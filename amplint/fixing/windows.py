@@ -100,7 +100,8 @@ class _Place:
     def of(cls, misuse: Misuse, statement: ast.stmt, step: ast.stmt) -> _Place | None:
         """In front of the step, in the window of a step that a test holds."""
         layout = layout_of(misuse.function)
-        inner = [step, *(one for one in layout.ancestors(step) if isinstance(one, ast.stmt))]
+        around = (one for one in layout.ancestors(step) if one in layout.parents)
+        inner = [step, *(one for one in around if isinstance(one, ast.stmt))]
         for outer in inner:
             block = beside(misuse, outer)
             first = next((i for i, each in enumerate(block) if layout.holds(each, statement)), None)

@@ -13,7 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from amplint.code.module import Function
-from amplint.flow.identity import has_plain_twin, holds, may_be_one, scalers_in, spoken
+from amplint.flow.identity import (
+    has_plain_twin,
+    holds,
+    is_of_one_access,
+    may_be_one,
+    scalers_in,
+    spoken,
+)
 from amplint.flow.state import EVERY, State
 from amplint.protocol import Event, Gradient, Pair, Stage, advance
 from amplint.protocol.states import ABSENT
@@ -334,6 +341,8 @@ class Transitions:
             (Event.SET_SCALE if new_scale else Event.UPDATE, site),
         )
         self._started(state)
+        if is_of_one_access(site.scaler):
+            return  # what else that scaler has not done is told at the step
         if not new_scale and self._checked(state, site.scaler) is False:
             self._report("update-without-check", site, state, False)
             self.havoc(state, site.scaler)
@@ -524,7 +533,8 @@ class Transitions:
         words = {"loop": "yes"} if carried else {}
         _, scalers = self.tag(state, site.optimizer)
         if slug == "foreign-scaler":
-            words["scalers"] = ", ".join(sorted(map(spoken, scalers)))
+            named = [item for item in scalers if not is_of_one_access(item)]
+            words["scalers"] = ", ".join(sorted(map(spoken, named)))
             for other in scalers:
                 state.typestate.pop(("checked", other), None)
         self.report(slug, site, state, words)

@@ -27,6 +27,7 @@ from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import CALLED, USES, may_use
 from amplint.flow.merging import merge
 from amplint.flow.program import Program
+from amplint.flow.raising import Raising
 from amplint.flow.reader import Reader
 from amplint.flow.renaming import hand_over
 from amplint.flow.state import SWITCH, State, parts_of
@@ -75,6 +76,7 @@ class Functions:
     Attributes:
         inlined: functions that some call has reached.
         summaries: of the calls that were followed.
+        raising: what leaves functions by exceptions, and the handlers that wait.
         earlier: those of another attempt at the same entry. They hold for functions without events.
     """
 
@@ -94,6 +96,7 @@ class Functions:
         self.scope = scope
         self.owners = owners
         self.transitions = transitions
+        self.raising = Raising(self.program)
         self.inlined: set[Function] = set()
         self._later: dict[Function, frozenset[str]] = {}
         self._blank: dict[Function, dict[ast.AST, tuple[str, ...]]] = {}
@@ -197,9 +200,15 @@ class Functions:
         inner = Frame(function, frame.depth + 1, (*frame.active, function))
         left = self._summarised(inner, entered, frame)
         if left is not None:
-            return left
+            return self._let_out(left)
         self._touched[-1].words |= facts.settles | facts.fills
         return [(_without_stored(facts, call.state), None)]
+
+    def _let_out(self, left: Valued) -> Valued:
+        """The states that a call goes on with; those of exceptions go to their handlers."""
+        thrown = [(state, value) for state, value in left if kind_of(value) == "raised"]
+        self.raising.thrown += ((value[1], state) for state, value in thrown if value is not None)
+        return [item for item in left if item not in thrown] if thrown else left
 
     def may_use(self, function: Function, call: Call) -> bool:
         """Whether a function without a word of AMP does something to what a call gives it."""
@@ -224,7 +233,7 @@ class Functions:
         )
 
     def _summarised(self, inner: Frame, entered: State, outer: Frame) -> Valued | None:
-        call = (inner.active, self.scope())
+        call = (inner.active, self.scope(), self.raising.handlers)
         events = self.transitions
         known = self.summaries.find(call, entered)
         if known is None and not self.program.facts(inner.function).acts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import NONE
 
@@ -47,6 +49,16 @@ def scalers_in(state: State) -> set[str]:
     found = {key[1] for key in state.typestate if key[0] in ("stage", "checked")}
     found.update(*(tag[1] for key, tag in state.typestate.items() if key[0] == "gradient"))
     return found - {EVERY}
+
+
+def one_access(node: ast.Attribute) -> str:
+    """The name of what one access of an attribute gives, and no other access does."""
+    return f"{node.attr}#{node.lineno}+{node.col_offset}"
+
+
+def is_of_one_access(location: str) -> bool:
+    """Whether a place is known to one access only: nothing else is ever done to what it holds."""
+    return "#" in _split(location)[1]
 
 
 def spoken(location: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from amplint.code.by_name import written_by_name
 from amplint.code.module import Function
@@ -25,6 +24,7 @@ from amplint.flow.facts import ZERO_GRAD
 from amplint.flow.liveness import NONE_DEAD, Dead, liveness_of
 from amplint.flow.loops import Enter, Loop, Shape, inner_iterable
 from amplint.flow.merging import FINE, Limits, merge
+from amplint.flow.outcome import Outcome
 from amplint.flow.places import ROUND
 from amplint.flow.program import Program
 from amplint.flow.raising import catches
@@ -48,24 +48,6 @@ WITHOUT_EVENTS = Limits(4, 16)
 ROUNDS = 3
 
 
-@dataclass(slots=True)
-class Outcome:
-    """Where the states of a block go."""
-
-    normal: list[State] = field(default_factory=list)
-    breaks: list[State] = field(default_factory=list)
-    continues: list[State] = field(default_factory=list)
-    returns: Valued = field(default_factory=list)
-    raises: list[tuple[ast.Raise, State]] = field(default_factory=list)
-
-    def absorb(self, other: Outcome) -> None:
-        """Take over everything of another block but its normal end."""
-        self.breaks += other.breaks
-        self.continues += other.continues
-        self.returns += other.returns
-        self.raises += other.raises
-
-
 class Interpreter(Assignments):
     """Follows the paths of functions of one program.
 
@@ -83,6 +65,7 @@ class Interpreter(Assignments):
         crowded: frozenset[int | None] = frozenset(),
     ) -> None:
         super().__init__(reader, transitions, self)
+        self.raising = self.calls.functions.raising
         self.visits = 0
         self._beside = False
         self._visits_beside = 0
@@ -126,19 +109,24 @@ class Interpreter(Assignments):
     def run_callee(self, frame: Frame, state: State) -> Valued | None:
         """The states that a function returns with; None if it has no events and is too large."""
         if self._beside or self.program.facts(frame.function).interesting:
-            return _returned(self.run(frame, [state]))
+            return self._left(self.run(frame, [state]))
         if frame.function in self.program.endless:
             return None
         before = self._visits_beside
         self._beside = True
         try:
-            return _returned(self.run(frame, [state]))
+            return self._left(self.run(frame, [state]))
         except BesideBudgetExceeded:
             if self._visits_beside - before > BESIDE_LIMIT // 2:
                 self.program.endless.add(frame.function)
             return None  # as if nobody knew the function
         finally:
             self._beside = False
+
+    def _left(self, outcome: Outcome) -> Valued:
+        """The ways out of a function; one that a handler takes has the exception as its value."""
+        thrown = ((after, ("raised", raised)) for raised, after in outcome.raises)
+        return [*outcome.returned(), *thrown]
 
     # -- statements --------------------------------------------------------------------
 
@@ -148,12 +136,16 @@ class Interpreter(Assignments):
         dead = frame.function.once(liveness_of).after
         outcome = Outcome(normal=states)
         for statement in body:
+            outcome.raises += self.raising.in_calls(statement, outcome.normal, frame.function)
             if id(statement) not in view.kept:
                 continue
             if not outcome.normal:
                 break
             self._count(outcome.normal)
+            earlier, self.raising.thrown = self.raising.thrown, []
             result = self._statement(statement, outcome.normal, frame)
+            outcome.raises += self.raising.thrown
+            self.raising.thrown = earlier
             outcome.absorb(result)
             here = dead.get(id(statement), NONE_DEAD)
             outcome.normal = self._merge(result.normal, frame, here)
@@ -460,7 +452,8 @@ class Interpreter(Assignments):
         return results
 
     def _try(self, node: ast.Try, states: list[State], frame: Frame) -> Outcome:
-        body = self.block(node.body, states, frame)
+        with self.raising.awaited(node.handlers):
+            body = self.block(node.body, states, frame)
         outcome = Outcome(breaks=body.breaks, continues=body.continues, returns=body.returns)
         normal = body.normal
         if node.orelse and normal:
@@ -482,13 +475,13 @@ class Interpreter(Assignments):
             result = self.block(handler.body, self._merge(confused, frame), frame)
             outcome.absorb(result)
             normal = normal + result.normal
-        outcome.raises += raised if not node.finalbody else []
-        if node.finalbody and normal:
-            result = self.block(node.finalbody, self._merge(normal, frame), frame)
-            outcome.absorb(result)
-            normal = result.normal
+        outcome.raises += raised
         outcome.normal = normal
-        return outcome
+        if not node.finalbody:
+            return outcome
+        return outcome.through(
+            lambda left: self.block(node.finalbody, self._merge(left, frame), frame)
+        )
 
     def _match(self, node: ast.Match, states: list[State], frame: Frame) -> Outcome:
         outcome = Outcome()
@@ -521,11 +514,6 @@ class Interpreter(Assignments):
 
     def _assert(self, node: ast.Assert, states: list[State], frame: Frame) -> Outcome:
         return Outcome(normal=self.branch(node.test, states, frame)[0])
-
-
-def _returned(outcome: Outcome) -> Valued:
-    """Every way out of a function, with the value that it returns."""
-    return [*outcome.returns, *((after, NONE) for after in outcome.normal)]
 
 
 def interpreter_for(
@@ -594,7 +582,9 @@ _HANDLERS: dict[type[ast.stmt], Callable[..., Outcome]] = {
     ast.Match: Interpreter._match,
     ast.Return: Interpreter._return,
     ast.Assert: Interpreter._assert,
-    ast.Raise: lambda self, node, states, frame: Outcome(raises=[(node, s) for s in states]),
+    ast.Raise: lambda self, node, states, frame: Outcome(
+        raises=self.raising.by(node, states, frame.function)
+    ),
     ast.Break: lambda self, node, states, frame: Outcome(breaks=states),
     ast.Continue: lambda self, node, states, frame: Outcome(continues=states),
 }

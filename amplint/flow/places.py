@@ -19,10 +19,11 @@ from amplint.code.module import Class, Function, walk
 from amplint.flow.call import callee_name
 from amplint.flow.copies import original_of
 from amplint.flow.facts import FunctionFacts, is_gradient
+from amplint.flow.identity import one_access
 from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.lists import fixed_list
 from amplint.flow.program import Program
-from amplint.flow.properties import field_behind
+from amplint.flow.properties import field_behind, made_anew
 from amplint.flow.state import State
 from amplint.flow.values import COPIES, Value, kind_of
 
@@ -199,12 +200,26 @@ class Places:
         if held is None or held[0] != "instance":
             return node.attr
         key = (held[1], node.attr)
+        method = self.program.find_method(*key)
         if key not in self._fields:
-            method = self.program.find_method(*key)
             self._fields[key] = (
                 field_behind(method) if method is not None else self._delegated(*key)
             )
+        if method is not None and self._builds_scaler(method):
+            return one_access(node)
         return self._fields[key] or node.attr
+
+    def _builds_scaler(self, property_: Function) -> bool:
+        """Whether each access of a property builds another scaler, which is on."""
+        made = made_anew(property_)
+        if made is None or not self.program.knows(property_):
+            return False
+        dotted = property_.module.resolve(made.func)
+        role = self.program.roles(property_).constructor_role(dotted, made.func)
+        may_be_off = len(made.args) > 4 or any(
+            item.arg in (None, "enabled") for item in made.keywords
+        )
+        return role is Role.SCALER and not may_be_off
 
     def _delegated(self, owner: Class, name: str) -> str | None:
         """The path of the field behind an attribute that only `__getattr__` can give."""

@@ -43,6 +43,16 @@ def _returned_by(body: list[ast.stmt]) -> ast.expr | None:
     return ast.copy_location(ast.IfExp(first.test, chosen, other), first)
 
 
+def made_anew(method: Function) -> ast.Call | None:
+    """The call by which a property makes what it gives, anew at each access; None of others.
+
+    Whether that makes an object is for others to say: it may be any call. What `cached_property`
+    gives is one object.
+    """
+    returned = only_return(method) if is_decorated(method, "property") else None
+    return returned if isinstance(returned, ast.Call) else None
+
+
 def field_behind(method: Function) -> str | None:
     """The path of the field that a property hands on: "_scaler", "amp.scaler"; None of others.
 

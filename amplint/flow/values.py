@@ -29,6 +29,7 @@ A value is a small tuple whose first element names its kind, or None for "unknow
     ("hook",)                 what is looked up under a name that is not known: it may do anything
     ("autocast",), ("null",)  an autocast object; a null context
     ("tuple", values)         a tuple or list display
+    ("raised", exception)     what a call ends with in place of a value
 """
 
 from __future__ import annotations

@@ -172,4 +172,6 @@ def _path_step(step: Step, place_of: PlaceOf) -> PathStep:
         return replace(place, subject=" ".join(ast.unparse(node).split()), holds=bool(data))
     if kind == "again":
         return replace(place, subject=getattr(node, "name", ""))
+    if kind == "raise":
+        return replace(place, subject=data)
     return replace(place, subject=data.name) if kind == "call" else place

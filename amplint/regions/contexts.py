@@ -54,6 +54,8 @@ class Cast:
         usual: names of dtypes that it has, on a GPU if it may be for one, unless somebody chooses
             otherwise; None if not known.
         chosen_by: what chooses the dtype, as source text; "" where nobody has a choice.
+        dtype: the argument that is the dtype, and where it is evaluated; None where there is none.
+        switch: the argument that switches it on, likewise.
         standing: how it is known that it is an autocast.
     """
 
@@ -68,6 +70,8 @@ class Cast:
     usual: Constants = None
     chosen_by: str = ""
     standing: Standing = Standing.CODE
+    dtype: tuple[ast.expr, Function] | None = None
+    switch: tuple[ast.expr, Function] | None = None
 
 
 #: None stands for a context that is no autocast, or for an unknown one.
@@ -365,6 +369,8 @@ class Contexts:
             caches,
             usual=usual,
             chosen_by=chosen_by,
+            dtype=dtype,
+            switch=switch,
         )
 
     def _devices(self, given: tuple[ast.expr, Function] | None) -> Constants:

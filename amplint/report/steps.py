@@ -45,6 +45,8 @@ def words_of(step: PathStep) -> tuple[str, str]:
         return f"`{step.subject or 'the function'}` is called for the next batch", ""
     if step.kind == "call":
         return f"call of `{step.subject}`", ""
+    if step.kind == "raise":
+        return f"`{step.subject}` may be raised here, and a handler takes it", ""
     return ("the loop goes round" if step.kind == "loop" else "the loop ends"), ""
 
 

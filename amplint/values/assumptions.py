@@ -5,7 +5,9 @@
 "bf16", and `decides` then answers the second: no. Locations are told apart by their last name
 (`cfg.amp` and `self.cfg.amp` are one), which joins places that a parameter or an attribute
 separates; a name that means two things in one program makes an answer wrong towards "decided",
-and the rules that ask report only where nothing is decided against them.
+and the rules that ask report only where nothing is decided against them. What a report rests on is
+asked of exact assumptions: there a name counts only where its value comes from the same places, and
+constants are equal where Python says so.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from amplint.amp.dtypes import DType, dtype_meant
+from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import bindings_of, parameters, scopes
+from amplint.code.expressions import path_text
 from amplint.code.module import Function
-from amplint.values.provenance import Condition
+from amplint.values.provenance import Activation, Condition, Origin
 from amplint.values.values import Values
 
 _DEPTH = 4
+#: A function that evaluates an expression, and for which call; None for all known callers.
+Here = tuple[Function, Activation | None]
 #: Methods of texts that give the same answer for the same text.
 _SAME_TEXT = frozenset(("casefold", "lower", "strip", "upper"))
 
@@ -32,16 +38,21 @@ class Assumptions:
     Args:
         known: what a name is.
         excluded: what a name is not.
+        exact: whether a name has to have its value from where it was learned.
     """
 
     values: Values
     known: dict[str, object] = field(default_factory=dict)
     excluded: dict[str, list[object]] = field(default_factory=dict)
+    exact: bool = False
+    _places: dict[str, _Place] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: Values, conditions: Iterable[Condition]) -> Assumptions:
+    def of(
+        cls, values: Values, conditions: Iterable[Condition], exact: bool = False
+    ) -> Assumptions:
         """The facts that some conditions imply together."""
-        found = cls(values)
+        found = cls(values, exact=exact)
         for condition in conditions:
             found.learn(condition.test, condition.side, condition.function)
         return found
@@ -57,47 +68,72 @@ class Assumptions:
         elif isinstance(test, ast.Compare) and len(test.ops) == 1:
             self._learn_comparison(test, side, function)
         elif name_of(test):
-            self.known.setdefault(name_of(test), side)
+            if self._is_one(name_of(test), test, (function, None)):
+                self.known.setdefault(name_of(test), side)
             definition = definition_of(test, function) if depth else None
             if definition is not None:
                 self.learn(definition, side, function, depth - 1)
 
     def _learn_comparison(self, test: ast.Compare, side: bool, function: Function) -> None:
         name = name_of(test.left)
-        content = self._constant(test.comparators[0], function)
+        content = self._constant(test.comparators[0], (function, None))
         if not name or content is ...:
             return
         if isinstance(test.ops[0], (ast.Eq, ast.Is, ast.NotEq, ast.IsNot)):
             if isinstance(test.ops[0], (ast.Eq, ast.Is)) is side:
                 self.assume(test.left, content, function)
-            else:
+            elif self._is_one(name, test.left, (function, None)):
                 self.excluded.setdefault(name, []).append(content)
 
     def assume(self, expression: ast.expr, content: object, function: Function) -> None:
         """Take in what a name is, and what it was copied from."""
-        for name in _names_of(expression, function):
-            self.known.setdefault(name, content)
+        for name, place in _names_of(expression, function):
+            if self._is_one(name, place, (function, None)):
+                self.known.setdefault(name, content)
 
-    def decides(self, test: ast.expr, function: Function, depth: int = _DEPTH) -> bool | None:
-        """How a test comes out under the facts; None where they do not decide it."""
+    def _is_one(self, name: str, place: ast.expr, here: Here) -> bool:
+        """Whether a name has its value from where all that is known of it has; exact facts ask."""
+        if not self.exact:
+            return True
+        text = ast.unparse(place)
+        found = _Place(_sources_of(self.values, place, here), here[0], text)
+        return found.may_be(self._places.setdefault(name, found))
+
+    def decides(
+        self,
+        test: ast.expr,
+        function: Function,
+        activation: Activation | None = None,
+        depth: int = _DEPTH,
+    ) -> bool | None:
+        """How a test comes out under the facts; None where they do not decide it.
+
+        Args:
+            activation: for one call of the function; None for all known callers.
+        """
+        here = function, activation
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            inner = self.decides(test.operand, function, depth)
+            inner = self.decides(test.operand, *here, depth)
             return None if inner is None else not inner
         if isinstance(test, ast.BoolOp):
-            return self._decides_operands(test, function, depth)
+            return self._decides_operands(test, here, depth)
         if isinstance(test, ast.Compare):
-            return self._decides_comparison(test, function)
+            return self._decides_comparison(test, here)
         name = name_of(test)
-        if name in self.known:
+        if name in self.known and self._is_one(name, test, here):
             return bool(self.known[name])
         definition = definition_of(test, function) if name and depth else None
         if definition is not None:
-            return self.decides(definition, function, depth - 1)
-        return self._decides_by_origin(test, function, depth)
+            return self.decides(definition, *here, depth - 1)
+        return self._decides_by_origin(test, here, depth)
 
-    def _decides_by_origin(self, test: ast.expr, function: Function, depth: int) -> bool | None:
+    def _decides_by_origin(self, test: ast.expr, here: Here, depth: int) -> bool | None:
         """What is left of the values of a test where facts rule some of the ways out they come."""
-        possible = self.values.of(test, function)
+        computed = _only_computation(self.values, test, here) if depth else None
+        if computed is not None:
+            where = computed.function, computed.activation
+            return self.decides(computed.expression, *where, depth - 1)
+        possible = self.values.of(test, *here)
         ways = [
             value
             for value in possible.values
@@ -109,56 +145,67 @@ class Assumptions:
     def holds(self, conditions: Iterable[Condition], depth: int = _DEPTH) -> bool | None:
         """Whether all conditions hold under the facts; None where they do not decide it."""
         conditions = tuple(conditions)
-        answers = [self.decides(item.test, item.function, depth) for item in conditions]
+        answers = [self.decides(item.test, item.function, None, depth) for item in conditions]
         sides = [item.side for item in conditions]
         if any(answer is not None and answer is not side for answer, side in zip(answers, sides)):
             return False
         return None if None in answers else True
 
-    def _decides_operands(self, test: ast.BoolOp, function: Function, depth: int) -> bool | None:
+    def _decides_operands(self, test: ast.BoolOp, here: Here, depth: int) -> bool | None:
         absorbing = isinstance(test.op, ast.Or)
-        answers = [self.decides(operand, function, depth) for operand in test.values]
+        answers = [self.decides(operand, *here, depth) for operand in test.values]
         if absorbing in answers:
             return absorbing
         return None if None in answers else not absorbing
 
-    def _decides_comparison(self, test: ast.Compare, function: Function) -> bool | None:
+    def _decides_comparison(self, test: ast.Compare, here: Here) -> bool | None:
         if len(test.ops) != 1:
             return None
         operation, right = test.ops[0], test.comparators[0]
-        name = name_of(test.left)
         if isinstance(operation, (ast.In, ast.NotIn)):
-            return self._decides_membership(name, right, isinstance(operation, ast.In), function)
+            return self._decides_membership(test.left, right, isinstance(operation, ast.In), here)
         if not isinstance(operation, (ast.Eq, ast.Is, ast.NotEq, ast.IsNot)):
             return None
-        equal = self._equal(test.left, self._constant(right, function), function)
+        equal = self._equal(test.left, self._constant(right, here), here)
         if equal is None:
             return None
         return equal is isinstance(operation, (ast.Eq, ast.Is))
 
-    def _equal(self, left: ast.expr, content: object, function: Function) -> bool | None:
+    def _equal(self, left: ast.expr, content: object, here: Here) -> bool | None:
         if content is ...:
             return None
-        for name in _names_of(left, function):
+        for name, place in _names_of(left, here[0]):
+            if not self._is_one(name, place, here):
+                continue
             if name in self.known:
-                return same(self.known[name], content)
-            if any(same(item, content) for item in self.excluded.get(name, ())):
+                return self._same(self.known[name], content)
+            if any(self._same(item, content) for item in self.excluded.get(name, ())):
                 return False
-        constant = self._constant(left, function)
-        return None if constant is ... else same(constant, content)
+        constant = self._constant(left, here)
+        return None if constant is ... else self._same(constant, content)
+
+    def _same(self, first: object, second: object) -> bool | None:
+        """Whether two constants are equal; None where one is only known to be true, or false."""
+        if not self.exact:
+            return same(first, second)
+        return None if isinstance(first, bool) is not isinstance(second, bool) else first == second
 
     def _decides_membership(
-        self, name: str, container: ast.expr, positive: bool, function: Function
+        self, left: ast.expr, container: ast.expr, positive: bool, here: Here
     ) -> bool | None:
+        name = name_of(left)
         if not isinstance(container, (ast.Tuple, ast.List, ast.Set)) or name not in self.known:
             return None
-        members = [self._constant(item, function) for item in container.elts]
-        if any(same(self.known[name], item) for item in members):
+        if not self._is_one(name, left, here):
+            return None
+        members = [self._constant(item, here) for item in container.elts]
+        answers = [self._same(self.known[name], item) for item in members if item is not ...]
+        if True in answers:
             return positive
-        return None if ... in members else not positive
+        return None if ... in members or None in answers else not positive
 
-    def _constant(self, expression: ast.expr, function: Function) -> object:
-        return self.values.of(expression, function).only()
+    def _constant(self, expression: ast.expr, here: Here) -> object:
+        return self.values.of(expression, *here).only()
 
 
 def same(first: object, second: object) -> bool:
@@ -192,13 +239,13 @@ def name_of(expression: ast.expr) -> str:
     return ""
 
 
-def _names_of(expression: ast.expr, function: Function) -> Iterator[str]:
-    """The names of what an expression is, and of what it was copied from, nearest first."""
+def _names_of(expression: ast.expr, function: Function) -> Iterator[tuple[str, ast.expr]]:
+    """The names of what an expression is, and of what it was copied from, nearest first; and each."""
     for _ in range(_DEPTH):
         name = name_of(expression) or _name_of_call(expression)
         if not name:
             return
-        yield name
+        yield name, expression
         definition = definition_of(expression, function)
         if definition is None:
             return
@@ -231,3 +278,54 @@ def definition_of(expression: ast.expr, function: Function) -> ast.expr | None:
         if found:
             return found[0].value if len(found) == 1 else None
     return None
+
+
+def _only_computation(values: Values, test: ast.expr, here: Here) -> Origin | None:
+    """The one test behind a flag, such as what a property returns; None where there are others."""
+    found = values.origins.of(test, *here)
+    if len(found.origins) != 1 or not found.complete or found.origins[0].conditions:
+        return None
+    computed = found.origins[0].expression
+    is_test = isinstance(computed, (ast.Compare, ast.BoolOp, ast.UnaryOp))
+    return found.origins[0] if is_test and computed is not test else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where exact facts know a name from: where its value comes from, and how it is written there."""
+
+    sources: frozenset[object]
+    function: Function
+    text: str
+
+    def may_be(self, other: _Place) -> bool:
+        """Whether both have one value. `first.kind` and `second.kind` of one function are two."""
+        is_elsewhere = self.function is not other.function
+        return self.sources == other.sources and (is_elsewhere or self.text == other.text)
+
+
+def _sources_of(values: Values, expression: ast.expr, here: Here) -> frozenset[object]:
+    """Where the value of an expression comes from: equal for two that have it from one place.
+
+    What creates it, each under the tests that choose it. Of what is not in sight the name, and
+    which function or class that belongs to.
+    """
+    return frozenset(
+        (
+            _source(item.expression, item.function),
+            frozenset((ast.dump(each.test), each.side) for each in item.conditions),
+        )
+        for item in values.origins.of(expression, *here).origins
+    )
+
+
+def _source(expression: ast.expr, function: Function) -> object:
+    path = path_text(expression)
+    root = expression
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    if path is None or not isinstance(root, ast.Name):
+        return expression
+    if root.id == receiver_of(function):
+        return path.partition(".")[2], function.owner
+    return path, function.module.scopes.resolve(root).scope

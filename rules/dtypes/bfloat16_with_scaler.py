@@ -243,7 +243,7 @@ def _needed(
     guards = [*use.built.conditions, *conditions_at(use.site.node, use.site.function)]
     shared = {(ast.dump(item.test), item.side) for item in entered}
     if use.enabled is not None:
-        guards.append(Condition(use.enabled, True, use.built.function))
+        guards.append(Condition(use.enabled, True, use.switching))
     options: dict[str, None] = {}
     for guard in guards:
         if (ast.dump(guard.test), guard.side) in shared or _tests_for(view, guard, use):

@@ -184,7 +184,7 @@ def _scaled(view: FileView, use: ScalerUse, owned: Owned, half: Half) -> bool:
     ]
     enabled = use.enabled
     if enabled is not None:
-        guards.append(Condition(enabled, True, use.built.function))
+        guards.append(Condition(enabled, True, use.switching))
     if not _pass(facts, guards, half, use.site):
         return False
     callers = [

@@ -63,8 +63,9 @@ is a name, an attribute or a literal with one value for both. If the switch of t
 is meant, the fix is wrong.
 
 ## Known limits
-Only what can be told for sure: a constant against another, one condition contained in the other, or
-one the negation of the other. Silent where autocast's dtype is a variable, where the file builds
+Only what can be told for sure: a constant against another, one condition contained in the other,
+one the negation of the other, or a test that fails wherever autocast's dtype is float16, where both
+ask for the same value. Otherwise silent where that dtype is a variable, where the file builds
 several scalers, where a condition in the function tests the flag, and where what else the scaler
 needs is computed (it may ask for the device or the dtype, which decides about autocast, too). What
 somebody has to choose makes it `info`.
@@ -83,16 +84,24 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from amplint.amp import links, names
+from amplint.amp.dtypes import DType
 from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
-from amplint.code.dataflow import constant_of, definitions
+from amplint.amp.scaling import ScalerUse, scaler_uses
+from amplint.code.dataflow import arguments, constant_of, definitions
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import code_of, is_known_at
 from amplint.fixing.verbs import Add, Repair, Write, unsafe
+from amplint.regions.callers import Callers
+from amplint.regions.plain_losses import results_of
 from amplint.regions.regions import Region
 from amplint.rule import Rule
+from amplint.values.assumptions import Assumptions
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import Condition
+from amplint.values.values import Value
 from amplint.view import FileView
 
 RULE = Rule(
@@ -111,12 +120,23 @@ CAN_BE_OFF = (
 )
 WIDER = "the scaler is on (`{scaler}`) where autocast is off (line {row}): it scales for nothing"
 
+NEVER_TRUE = "`{scaler}` is never true: compare values of one type"
+
 #: The parts of a switch, as text; each with its expression and the function that reads it.
-Condition = dict[str, tuple[ast.expr, Function]]
+Conjuncts = dict[str, tuple[ast.expr, Function]]
 
 
 def check(view: FileView) -> Iterator[Finding]:
-    """Compare the only scaler of a file with the autocasts beside its `scale` calls."""
+    """Compare the only scaler of a file with the autocasts beside its `scale` calls.
+
+    Where their words say nothing, ask for a float16 under which the scaler's test fails.
+    """
+    found = next(_by_words(view), None) or next(_by_values(view), None)
+    if found is not None:
+        yield found
+
+
+def _by_words(view: FileView) -> Iterator[Finding]:
     built = view.roles.constructions
     if len(built) != 1 or built[0].dotted not in names.GRAD_SCALERS:
         return
@@ -133,7 +153,6 @@ def check(view: FileView) -> Iterator[Finding]:
             finding = _compare(view, built[0], site, autocast)
             if finding is not None:
                 yield finding
-                return
 
 
 def _compare(
@@ -158,7 +177,7 @@ def _compare(
     if by_default == (False, True) and scaler != region and not guarded:
         help = f"give both the same flag: `enabled={words['autocast']}`"
         if _is_never_on(view, built):
-            help, fix = f"`{words['scaler']}` is never true: compare values of one type", None
+            help, fix = NEVER_TRUE.format_map(words), None
         rests = (*rests, links.proved("value", ours, "is off by default"))
         return view.finding(
             RULE, built.call, CAN_BE_OFF.format_map(words), help, links=rests, fix=fix
@@ -178,6 +197,88 @@ def _compare(
     return None
 
 
+def _by_values(view: FileView) -> Iterator[Finding]:
+    """Scalers of losses of a region that a test switches off wherever its dtype is float16."""
+    uses = [use for use in scaler_uses(view, "scale") if _is_switched(view, use)]
+    callers = Callers(view.regions)
+    for region in view.regions.chosen(view.module) if uses else ():
+        for half in _halves(view, region):
+            for use in uses:
+                if _scales(view, callers, region, use) and _is_off(view, use, region, half):
+                    yield _off_for_float16(view, use, region, half)
+
+
+def _is_switched(view: FileView, use: ScalerUse) -> bool:
+    """Whether a scaler is always the same one of this file, and a test switches it."""
+    assert isinstance(use.site.node.func, ast.Attribute)
+    found = view.values.origins.of(use.site.node.func.value, use.site.function)
+    if use.enabled is None or len(found.origins) != 1 or not found.complete:
+        return False
+    if use.built.function.module is not view.module:
+        return False
+    made = view.values.origins.of(use.enabled, use.switching).origins
+    return not found.origins[0].conditions and all(
+        isinstance(item.expression, (ast.Compare, ast.BoolOp, ast.UnaryOp)) for item in made
+    )
+
+
+def _halves(view: FileView, region: Region) -> list[Value]:
+    """The float16 that a region may get as its dtype, the firmest first."""
+    if region.cast.dtype is None:
+        return []
+    halves = view.values.of(*region.cast.dtype).with_dtype("float16")
+    return sorted(
+        (value for value in halves if isinstance(value.content, DType)),
+        key=lambda value: -value.firmness,
+    )
+
+
+def _scales(view: FileView, callers: Callers, region: Region, use: ScalerUse) -> bool:
+    """Whether a call scales what a region computes."""
+    given = arguments(use.site.node)
+    return bool(given) and any(
+        results.function is use.site.function and results.hold(given[0])
+        for results, _ in results_of(view, callers, region)
+    )
+
+
+def _is_off(view: FileView, use: ScalerUse, region: Region, half: Value) -> bool:
+    """Whether the test of a scaler fails where a region is on and casts to float16."""
+    assert use.enabled is not None and region.cast.dtype is not None
+    dtype, function = region.cast.dtype
+    facts = Assumptions.of(view.values, half.origin.conditions, exact=True)
+    facts.assume(dtype, half.content, function)
+    entered = [*conditions_at(region.opened, region.function)]
+    if region.cast.switch is not None:
+        test, place = region.cast.switch
+        entered.append(Condition(test, True, place))
+    if facts.holds(entered) is False:
+        return False
+    for item in entered:
+        facts.learn(item.test, item.side, item.function)
+    if facts.holds(conditions_at(use.site.node, use.site.function, region.opened)) is not True:
+        return False
+    if _is_never_true(view, use.enabled, use.switching):
+        return True
+    return facts.decides(use.enabled, use.switching, use.built.activation) is False
+
+
+def _off_for_float16(view: FileView, use: ScalerUse, region: Region, half: Value) -> Finding:
+    assert use.enabled is not None and region.cast.dtype is not None
+    assert isinstance(use.site.node.func, ast.Attribute)
+    built, ours = use.built.expression, use.enabled
+    dtype, scaler = view.source_of(region.cast.dtype[0]), view.source_of(ours)
+    words = {"scaler": scaler, "row": str(region.opened.lineno)}
+    help = f"`{scaler}` has to hold wherever `{dtype}` is float16"
+    rests = (
+        links.participant(view, use.site.node.func.value, use.site.function, Role.SCALER),
+        region.link,
+        links.held(half.firmness, f"{dtype} is float16", "is what autocast gets"),
+        links.proved("value", ours, "is false then"),
+    )
+    return view.finding(RULE, built, CAN_BE_OFF.format_map(words), help, links=rests)
+
+
 def _same_flag(
     view: FileView,
     built: ScalerConstruction,
@@ -195,7 +296,7 @@ def _same_flag(
 
 
 def _off(
-    view: FileView, scaler: Condition | None, region: Condition, switch: ast.expr
+    view: FileView, scaler: Conjuncts | None, region: Conjuncts, switch: ast.expr
 ) -> list[Link]:
     """That the scaler is off in a case where autocast is on; nothing where none is in sight."""
     if scaler is None:
@@ -242,7 +343,7 @@ def _enabled(call: ast.Call, index: int) -> ast.expr:
 
 def _conjuncts(
     view: FileView, expression: ast.expr, function: Function, depth: int = 4
-) -> Condition | None:
+) -> Conjuncts | None:
     """The parts of an `and`, names replaced by their only definition; None if it is False."""
     value = constant_of(expression)
     if isinstance(value, bool):
@@ -287,13 +388,17 @@ def _region(view: FileView, site: CallSite) -> Region | None:
 
 
 def _is_never_on(view: FileView, built: ScalerConstruction) -> bool:
-    """Whether a test that switches a scaler fails whatever is chosen: a dtype is no string."""
+    """Whether a test that switches a scaler fails whatever is chosen."""
     ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
-    possible = view.values.of(ours, built.function)
-    if ours is None or not possible.always(lambda content: content is False):
+    return _is_never_true(view, ours, built.function)
+
+
+def _is_never_true(view: FileView, test: ast.expr, function: Function) -> bool:
+    """Whether a comparison fails whatever is chosen: a dtype is no string."""
+    if not view.values.of(test, function).always(lambda content: content is False):
         return False
-    made = [item.expression for item in view.values.origins.of(ours, built.function).origins]
-    return all(isinstance(item, ast.Compare) for item in made or [ours])
+    made = [item.expression for item in view.values.origins.of(test, function).origins]
+    return all(isinstance(item, ast.Compare) for item in made or [test])
 
 
 def _dtype_of(site: CallSite) -> ast.expr | None:

@@ -256,10 +256,10 @@ def _is_on(view: FileView, use: ScalerUse, owned: Owned, facts: Assumptions) -> 
     """Whether the scaler is enabled where it steps this optimizer; None where that is open."""
     if use.enabled is None:
         return True
-    answer = facts.decides(use.enabled, use.built.function)
+    answer = facts.decides(use.enabled, use.switching)
     if answer is not None:
         return answer
-    possible = view.values.of(use.enabled, use.built.function, use.built.activation)
+    possible = view.values.of(use.enabled, use.switching, use.built.activation)
     met = [value for value in possible.values if same_call(value.origin, owned.optimizer)]
     may_be = any(value.content for value in met) or not possible.complete
     return None if may_be else False

@@ -150,7 +150,7 @@ def _is_foreign(view: FileView, site: CallSite) -> bool:
     built = [item for item in found if isinstance(item.expression, ast.Call)]
     if not built:
         return "." in receiver(site.node).removeprefix("self.")
-    return not all(is_torch_scaler(item) for item in built)
+    return not all(is_torch_scaler(view, item) for item in built)
 
 
 def _own_step(view: FileView) -> bool:
