@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp import names
+from amplint.amp.clips import CLAMPS, says_the_same
 from amplint.amp.ownership import parameters_in
+from amplint.amp.parameter_loops import loops_behind
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters, receiver_of
 from amplint.code.dataflow import arguments, bindings_of, names_in
@@ -25,15 +27,13 @@ from amplint.values.provenance import Condition, Origin, Step
 #: What registers a hook -> whether the hook is given the parameter, and not its gradient.
 _REGISTERS = {"register_hook": False, "register_post_accumulate_grad_hook": True}
 #: Methods and functions of torch that keep each number of a tensor between two limits.
-_CLAMPS = frozenset(("clamp", "clip", "clamp_", "clip_"))
+_CLAMPS = CLAMPS | {"clamp", "clip"}
 _BOUNDS = ("min", "max")
 _NORMS = ("max_norm", "clip_value")
 #: Through so many computations a limit is followed back.
 _STEPS = 3
 #: Other names of one tensor.
 _SAME = frozenset(("data", "detach"))
-#: The largest number of float16: who limits at it means what float16 can hold, not a size.
-_LARGEST = 65504.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,33 +64,11 @@ def clipping_hooks(view: AmpView) -> Iterator[ClippingHook]:
         clip = _clip(view, hook, takes=_REGISTERS[site.method]) if hook is not None else None
         if hook is None or clip is None:
             continue
-        for place in view.values.origins.aliases(site.node.func.value, site.function):
-            loop = _loop_over(place)
-            if loop is None:
-                continue
-            target, iterable = loop
-            modules = tuple(
-                parameters_in(view, place.at(iterable, place.function, place.activation))
-            )
+        receiver, origins = site.node.func.value, view.values.origins
+        for place, target, iterable in loops_behind(receiver, site.function, origins):
+            modules = tuple(parameters_in(view, iterable))
             about = {*names_in(target), *map(ast.unparse, _limits(clip, hook))}
             yield ClippingHook(site, modules, clip, place, frozenset(about))
-
-
-def _loop_over(place: Origin) -> tuple[ast.expr, ast.expr] | None:
-    """The target and the iterable of the loop that a name is read in, and bound by."""
-    layout = layout_of(place.function)
-    for outer in layout.ancestors(place.expression) if place.expression in layout else ():
-        for target, iterable in _loops(outer):
-            if path_text(place.expression) in names_in(target):
-                return target, iterable
-    return None
-
-
-def _loops(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The targets of a loop or a comprehension, and what they run over."""
-    for part in (node, *getattr(node, "generators", ())):
-        if isinstance(part, (ast.For, ast.AsyncFor, ast.comprehension)):
-            yield part.target, part.iter
 
 
 def _hook(view: AmpView, site: CallSite) -> Function | None:
@@ -196,13 +174,7 @@ def _is_fixed(view: AmpView, limit: ast.expr, function: Function, depth: int = _
 
 def _says_the_same(view: AmpView, limit: ast.expr, hook: Function) -> bool:
     """Whether a limit is none, or the same for every scale."""
-    return view.values.of(limit, hook).always(_is_scaleless)
-
-
-def _is_scaleless(limit: object) -> bool:
-    if not isinstance(limit, (int, float)):
-        return limit is None
-    return not limit or abs(limit) >= _LARGEST
+    return view.values.of(limit, hook).always(says_the_same)
 
 
 def ways_onto(view: AmpView, hook: ClippingHook, owned: Origin) -> Iterator[tuple[Condition, ...]]:

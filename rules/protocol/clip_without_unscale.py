@@ -3,8 +3,8 @@
 Gradients are clipped while they are still multiplied by the loss scale.
 
 ## What it does
-Flags `clip_grad_norm_`, `clip_grad_value_`, an optimizer's or model's clip method and project
-functions that clip, when the gradients come from a scaled backward and were not unscaled:
+Flags `clip_grad_norm_`, `clip_grad_value_`, `p.grad.clamp_(-1, 1)` in a loop over parameters, an
+optimizer's or model's clip method and project functions that clip, when the gradients come from a scaled backward and were not unscaled:
 no `unscale_`, `unscale_` after the clip, `unscale_` of another optimizer, or a clip on every
 micro-batch with `unscale_` only at the end of the window. A hook on parameters that clips
 (`register_hook`) runs inside the backward, before any `unscale_`.
