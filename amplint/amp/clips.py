@@ -1,4 +1,4 @@
-"""Calls of torch that clip gradients, and the limits that they get."""
+"""Calls of torch that clip gradients, whole or number by number, and the limits that they get."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from amplint.code.module import CallSite, Module
 from amplint.code.tree import walk
 
 _LIMITS = ("max_norm", "clip_value", "gradient_clip_val")
+#: Methods that keep each number of a tensor between two limits, in place.
+CLAMPS = frozenset(("clamp_", "clip_"))
+#: The largest number of float16: who limits at it means what float16 can hold, not a size.
+_LARGEST = 65504.0
 
 
 def torch_clips(module: Module) -> list[CallSite]:
@@ -34,3 +38,10 @@ def has_other_limit(view: AmpView, clip: CallSite) -> bool:
     if any("scale" in (path_text(node) or "") for node in parts):
         return True
     return view.values.of(limit, clip.function).only() == math.inf
+
+
+def says_the_same(limit: object) -> bool:
+    """Whether a limit is none, or the same for scaled gradients as for others."""
+    if not isinstance(limit, (int, float)):
+        return limit is None
+    return not limit or abs(limit) >= _LARGEST

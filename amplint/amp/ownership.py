@@ -241,6 +241,12 @@ def _modules(
                 yield from _modules(view, seen, built, selected, depth + 1)
 
 
+def parameters_in(view: AmpView, place: Origin) -> Iterator[Origin]:
+    """The modules whose parameters, or some of them, are in what an expression yields."""
+    for owned in _modules(view, place, place, False, 0):
+        yield owned.module
+
+
 def _lists_parameters(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in PARAMETERS
 

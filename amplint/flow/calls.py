@@ -24,7 +24,7 @@ from amplint.flow.call import Call, Frame, argument_expressions, callee_name, is
 from amplint.flow.conditions import Formula
 from amplint.flow.escapes import Escapes
 from amplint.flow.events import Site, Transitions
-from amplint.flow.facts import CLIP_NAMES, EDITS, is_gradient
+from amplint.flow.facts import CLIP_NAMES, EDITS, clips, is_gradient
 from amplint.flow.functions import Functions, Runner
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
@@ -231,7 +231,7 @@ class Calls:
             return self.functions.invoke(found[0], call, found[1]) if found else None
         if call.name == "backward":
             return self.events.backward(call)
-        if call.name in CLIP_NAMES:
+        if clips(call.name, call.place):
             return self.events.clip(call)
         if call.name == "zero_grad":
             return self.events.zero_grad(call)

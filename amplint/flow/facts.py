@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from amplint.amp.clips import CLAMPS
 from amplint.amp.names import CLIP_FUNCTIONS
 from amplint.amp.roles import Role, Roles
 from amplint.code.arguments import parameters
@@ -350,7 +351,7 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
         return ZERO_GRAD
     if method == "unscale_":
         return UNSCALE
-    if method in CLIP_NAMES:
+    if clips(method, receiver):
         return CLIP
     # An attribute has been judged by its name; a plain name may be an alias.
     if receiver is None and roles.module.resolve(node.func) in CLIP_FUNCTIONS:
@@ -369,6 +370,13 @@ def protocol_word(node: ast.Call, method: str, function: Function, roles: Roles)
     if method in STATE_METHODS and roles.is_scaler(receiver, function):
         return STATE
     return None
+
+
+def clips(method: str, receiver: ast.expr | None) -> bool:
+    """Whether a method clips gradients, all at once or one in place: `p.grad.clamp_(-1, 1)`."""
+    if method in CLAMPS:
+        return receiver is not None and is_gradient(receiver)
+    return method in CLIP_NAMES
 
 
 def is_gradient(place: ast.AST) -> bool:

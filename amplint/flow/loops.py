@@ -336,7 +336,8 @@ class LoopReader:
     def elements(self, node: ast.For, state: State, frame: Frame) -> list[Value]:
         """The values the target takes: each one where they are known, else one for all."""
         found = self._members(node.iter, state, frame)
-        if found and len(found) <= HOOKS and all(map(_is_place, found)):
+        is_key = all(item is not None and item[0] == "const" for item in found)
+        if found and len(found) <= HOOKS and (is_key or all(map(_is_place, found))):
             return list(found)
         return [self.element(node.iter, state, frame)]
 

@@ -160,7 +160,7 @@ class Places:
             base = self.locate(node.value, state, function, own=own)
             if base is None:
                 return None
-            location = item_location(base, node.slice)
+            location = item_location(base, self._index(node.slice, state, function))
         elif isinstance(node, ast.Call) and self._is_get(node):
             base = self.locate(node.func.value, state, function)  # type: ignore[attr-defined]
             if base is None:
@@ -178,6 +178,13 @@ class Places:
         else:
             return None
         return location
+
+    def _index(self, index: ast.expr, state: State, function: Function) -> ast.expr:
+        """The key or the number that a name stands for on this path, if one is known."""
+        if not isinstance(index, ast.Name):
+            return index
+        held = state.values.get(self.name_location(index.id, function))
+        return ast.Constant(held[1]) if held is not None and held[0] == "const" else index
 
     def _follow(self, location: str, state: State, *, own: bool = False) -> str:
         value = state.values.get(location)

@@ -48,7 +48,7 @@ from amplint.values.values import Values
 #: An imported file without one of these words cannot take part in the protocol.
 _PROTOCOL_WORDS = re.compile(
     r"backward|\.step\b|zero_grad|clip_grad|unscale_|[gG]rad_?[sS]caler|autocast|scaler"
-    r"|\.update\(\)|\.scale\("
+    r"|\.update\(\)|\.scale\(|\.cl(?:amp|ip)_\("
 )
 #: Callers and subclasses are looked for in this many files that mention the name.
 CALLER_LIMIT = 12

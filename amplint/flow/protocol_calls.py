@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
+from amplint.amp.clips import CLAMPS, says_the_same
+from amplint.amp.parameter_loops import parameters_behind
 from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name
@@ -37,7 +39,7 @@ UNBOUNDED = re.compile(r"inf\b|None$", re.IGNORECASE)
 COPY = "deepcopy"
 #: A function or an object of the program that a loss was computed by, and nobody knows its module.
 OTHER = "<other>"
-THRESHOLDS = ("max_norm", "clip_value", "max_value")
+THRESHOLDS = ("max_norm", "clip_value", "max_value", "min", "max")
 
 
 class SeveralOptimizers(Exception):
@@ -391,10 +393,12 @@ class ProtocolCalls:
 
     def clip(self, call: Call) -> Valued:
         """A clip of gradients, unless its threshold is meant for scaled ones."""
-        if self._threshold_is_harmless(call.node, call.function):
+        clipped = self._clipped(call)
+        is_known = call.name not in CLAMPS or clipped is not None  # others may be of an image
+        if not is_known or self._threshold_is_harmless(call.node, call.function):
             return [(call.state, None)]
         state = call.state.copy()
-        only = self._still_scaled(state, self._optimizers_over(call.within(state)))
+        only = self._still_scaled(state, self._optimizers_over(clipped, call.within(state)))
         prefix = f"{call.function.label}:"
         owners = [name for name in only or () if name.startswith(prefix)]
         text = owners[0].removeprefix(prefix) if len(owners) == 1 else ""
@@ -412,7 +416,12 @@ class ProtocolCalls:
         named = [word.value for word in node.keywords if word.arg in THRESHOLDS]
         # `optimizer.clip_grad_norm(threshold)` has no parameters before the threshold.
         first = [word for word in node.args[:1] if "param" not in ast.unparse(word)]
-        for threshold in (*first, *node.args[1:2], *named):
+        thresholds = (*first, *node.args[1:2], *named)
+        values = self.reader.program.values
+        same = (values.of(item, function).always(says_the_same) for item in thresholds)
+        if callee_name(node) in CLAMPS and all(same):
+            return True
+        for threshold in thresholds:
             texts = [ast.unparse(threshold), *self._definitions(threshold, function)]
             if any(SCALE_MENTION.search(text) or UNBOUNDED.search(text) for text in texts):
                 return True
@@ -426,12 +435,18 @@ class ProtocolCalls:
                     yield ast.unparse(binding.value) if binding.value is not None else ""
                 if name.id in parameters(function):
                     found = self.reader.program.objects.origins.of(name, function)
-                    made = (item.expression for item in found.origins)
-                    yield from (ast.unparse(item) for item in made if isinstance(item, ast.Call))
+                    for origin in found.origins:
+                        if isinstance(origin.expression, (ast.Call, ast.BinOp)):
+                            yield ast.unparse(origin.expression)
 
-    def _optimizers_over(self, call: Call) -> frozenset[str] | None:
+    def _clipped(self, call: Call) -> ast.expr | None:
+        """The parameters whose gradients a call clips."""
+        if call.name in CLAMPS:
+            return parameters_behind(call.place, call.function, self.reader.program.objects)
+        return call.named.get("parameters") or next(iter(call.positional), None)
+
+    def _optimizers_over(self, clipped: ast.expr | None, call: Call) -> frozenset[str] | None:
         """Optimizers over the clipped modules, parts of them, or what they are part of, if known."""
-        clipped = call.named.get("parameters") or next(iter(call.positional), None)
         if clipped is None:
             return None
         modules = self._clipped_modules(clipped, call)
@@ -534,8 +549,7 @@ class ProtocolCalls:
         return Site(call.node, call.function, scaler, optimizer, *texts)
 
     def _site(self, call: Call, scaler: str) -> Site:
-        place = call.place
-        text = call.receiver_text
+        place, text = call.place, call.receiver_text
         if isinstance(place, ast.Call) and callee_name(place) == "scale":
             text = ast.unparse(place.func.value if isinstance(place.func, ast.Attribute) else place)
         return Site(call.node, call.function, scaler, "", text, "")

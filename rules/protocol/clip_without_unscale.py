@@ -3,10 +3,11 @@
 Gradients are clipped while they are still multiplied by the loss scale.
 
 ## What it does
-Flags `clip_grad_norm_`, `clip_grad_value_`, an optimizer's or model's clip method and project
-functions that clip, when the gradients come from a scaled backward and were not unscaled:
+Flags `clip_grad_norm_`, `clip_grad_value_`, `p.grad.clamp_(-1, 1)` in a loop over parameters, an
+optimizer's or model's clip method and project functions that clip, when the gradients come from a scaled backward and were not unscaled:
 no `unscale_`, `unscale_` after the clip, `unscale_` of another optimizer, or a clip on every
-micro-batch with `unscale_` only at the end of the window.
+micro-batch with `unscale_` only at the end of the window. A hook on parameters that clips
+(`register_hook`) runs inside the backward, before any `unscale_`.
 
 ## Why is this bad?
 The gradients are about 65536 times too large, so `max_norm=1.0` acts like `max_norm=1.5e-5`:
@@ -82,8 +83,13 @@ mentions the scale is taken to be right.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
+from amplint.amp import links
+from amplint.amp.gradient_hooks import ClippingHook, clipping_hooks, ways_onto
+from amplint.amp.ownership import Owned, owned_modules
+from amplint.amp.scaling import ScalerUse, scale_words, scaler_uses
 from amplint.code.dataflow import arguments, bindings_of
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
@@ -93,6 +99,8 @@ from amplint.fixing.statements import beside, calls_on, code_of, is_unconditiona
 from amplint.fixing.verbs import Insert, Move, Repair, unsafe
 from amplint.fixing.windows import PLAIN, at_the_step, under
 from amplint.rule import Misuse, Rule
+from amplint.values.assumptions import Assumptions
+from amplint.values.provenance import Condition, same_call
 from amplint.view import FileView
 from amplint.wording import report
 
@@ -117,9 +125,100 @@ HELPS = {
 }
 
 
+#: A clip in a hook on parameters, which runs while the scaled backward does.
+IN_A_HOOK = (
+    "`{clip}` clips gradients in a hook, while they are scaled: its limit is too small by the loss "
+    "scale, {scale}"
+)
+HELP_IN_A_HOOK = (
+    "clip behind `{scaler}.unscale_({optimizer})` instead, or multiply the limit by "
+    "`{scaler}.get_scale()`"
+)
+
+
 def check(view: FileView) -> Iterator[Finding]:
-    """Report the clips that see scaled gradients."""
-    return report(view, RULE, MESSAGES, HELPS, _unscale_before)
+    """Report the clips that see scaled gradients, on some path or in a hook."""
+    yield from report(view, RULE, MESSAGES, HELPS, _unscale_before)
+    yield from _in_hooks(view)
+
+
+def _in_hooks(view: FileView) -> Iterator[Finding]:
+    """The clips of hooks on what a scaler's steps train; each once."""
+    hooks = list(clipping_hooks(view))
+    told: set[ast.AST] = set()
+    for use, owned in _steps(view) if hooks else ():
+        for hook in hooks:
+            ways = ways_onto(view, hook, owned.module) if hook.clip not in told else ()
+            every = (_needed(view, use, way) for way in ways)
+            needed = next((item for item in every if item is not None), None)
+            if needed is not None:
+                told.add(hook.clip)
+                yield _of_hook(view, use, owned, hook, needed)
+
+
+def _steps(view: FileView) -> Iterator[tuple[ScalerUse, Owned]]:
+    """The steps of scalers, with the modules that they train.
+
+    Where one step may be of several scalers, each with the optimizers that are built beside it.
+    """
+    uses = [use for use in scaler_uses(view, "step") if use.site.node.args]
+    several = Counter(use.site for use in uses)
+    for use in uses:
+        for owned in owned_modules(view, use.site.node.args[0], use.site.function):
+            is_beside = use.built.function is owned.optimizer.function
+            if same_call(use.built, owned.optimizer) and (is_beside or several[use.site] == 1):
+                yield use, owned
+
+
+def _needed(
+    view: FileView, use: ScalerUse, registers: tuple[Condition, ...]
+) -> list[Condition] | None:
+    """The conditions under which a scaler is on and a hook is there; None where that may never be.
+
+    Switches that nothing ties may exclude each other.
+    """
+    enabled = [Condition(use.enabled, True, use.built.function)] if use.enabled is not None else []
+    switches = [*use.built.conditions, *enabled]
+    facts = Assumptions.of(view.values, registers)
+    for item in switches:
+        sides = view.values.truth(item.test, item.function)
+        if item.side not in sides:
+            return None
+        answer = facts.decides(item.test, item.function) if registers else item.side
+        if answer is (not item.side) or (answer is None and len(sides) > 1):
+            return None
+    return [*switches, *registers]
+
+
+def _of_hook(
+    view: FileView,
+    use: ScalerUse,
+    owned: Owned,
+    hook: ClippingHook,
+    conditions: list[Condition],
+) -> Finding:
+    call = use.site.node
+    assert isinstance(call.func, ast.Attribute)
+    scaler, optimizer = ast.unparse(call.func.value), _first(call)
+    words = {
+        "clip": view.source_of(hook.clip.func),
+        "scale": scale_words(view, scaler, use.site.function),
+        "scaler": scaler,
+        "optimizer": optimizer,
+    }
+    built = owned.optimizer
+    path = (
+        view.step(hook.site.node, hook.site.function.module, "every backward runs the hook"),
+        view.step(built.expression, built.function.module, "the optimizer owns the parameters"),
+        view.step(call, use.site.function.module, f"`{scaler}` has scaled their gradients"),
+    )
+    rests = (
+        *links.stepped(view, use.site),
+        *links.chosen(view, conditions),
+        links.proved("damage", hook.clip, "limits scaled gradients"),
+    )
+    message, help = IN_A_HOOK.format_map(words), HELP_IN_A_HOOK.format_map(words)
+    return view.finding(RULE, hook.clip, message, help, path=path, links=rests)
 
 
 def _unscale_before(view: FileView, misuse: Misuse) -> Repair | None:

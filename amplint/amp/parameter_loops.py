@@ -1,0 +1,69 @@
+"""Loops over parameters, and what is read of one parameter in them, or in what they call with it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.amp.names import PARAMETERS
+from amplint.code.dataflow import names_in
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import Function, walk
+from amplint.values.objects import Objects
+from amplint.values.origins import Origins
+from amplint.values.provenance import Origin
+
+#: Under these names optimizers keep their parameters.
+_GROUPS = frozenset(("param_groups", "params"))
+
+
+def loops_behind(
+    place: ast.expr, function: Function, origins: Origins
+) -> Iterator[tuple[Origin, ast.expr, Origin]]:
+    """The loops whose variable an expression is, where it is bound or was handed in from.
+
+    Returns:
+        the variable as it is read in the loop, the target, and what the loop goes over.
+    """
+    for item in origins.aliases(place, function):
+        layout = layout_of(item.function)
+        outer = layout.ancestors(item.expression) if item.expression in layout else ()
+        loops = (loop for node in outer for loop in _loops(node))
+        name = path_text(item.expression)
+        found = next((loop for loop in loops if name in names_in(loop[0])), None)
+        if found is not None:
+            yield item, found[0], item.at(found[1], item.function, item.activation)
+
+
+def _loops(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets of a loop or a comprehension, and what they run over."""
+    for part in (node, *getattr(node, "generators", ())):
+        if isinstance(part, (ast.For, ast.AsyncFor, ast.comprehension)):
+            yield part.target, part.iter
+
+
+def parameters_behind(place: ast.expr, function: Function, objects: Objects) -> ast.expr | None:
+    """What a loop goes over whose variable an expression such as `p.grad.data` reads.
+
+    The expression itself where that loop is in another function; None where it is not known to be
+    one over parameters.
+    """
+    root = place
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    origins = objects.origins
+    for _, _, iterable in loops_behind(root, function, origins):
+        made = origins.of(iterable.expression, iterable.function, iterable.activation).origins
+        if any(_lists_parameters(item.expression) for item in (iterable, *made)):
+            return iterable.expression if iterable.function is function else place
+    return None
+
+
+def _lists_parameters(expression: ast.expr) -> bool:
+    return any(
+        (isinstance(part, ast.Call) and last_name(part.func) in PARAMETERS)
+        or (isinstance(part, ast.Attribute) and part.attr in _GROUPS)
+        or (isinstance(part, ast.Constant) and part.value in _GROUPS)
+        for part in walk(expression)
+    )
