@@ -48,7 +48,15 @@ def links_of(
         *_options(program, flags),
         *_between_calls(program, path, events),
         *_plain_losses(program, (item[1] for item in happened if item[0] is Event.PLAIN_BACKWARD)),
+        *_raised(steps),
     )
+
+
+def _raised(steps: Iterable[Step]) -> Iterator[Link]:
+    """That an exception is raised which a handler takes: a test of arguments may never be false."""
+    for step in steps:
+        if step[0] == "raise":
+            yield Link("reach", Standing.OPEN, str(step[3]), "is ever raised there")
 
 
 def _plain_losses(program: Program, sites: Iterable[Site]) -> Iterator[Link]:
