@@ -98,7 +98,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("depth", [150, 1_000, 5_000, 20_000])
+@pytest.mark.parametrize("depth", [150, 1_000, 20_000])
 def test_deep_nesting(depth: int) -> None:
     """In a process of its own, because a native crash cannot be caught."""
     programs = {f"{name}.py": TRAINING + shape(depth) + "\n" for name, shape in SHAPES.items()}

@@ -11,12 +11,14 @@ from amplint.config import Settings
 from amplint.flow import footprints, interpreter
 from tests.fixtures_runner import FIXTURES
 
+#: Collections of dozens of small cases: each is followed twice, for as long as all others together.
+LONG = frozenset(("gradient_norm_in_utils", "own_grad_scaler", "order_split_over_files"))
 #: Programs whose protocol is spread over functions, each folder a project of its own.
 PROJECTS = sorted(
     path
     for group in ("projects", "incidents", "silent")
     for path in (FIXTURES / group).iterdir()
-    if path.is_dir()
+    if path.is_dir() and path.name not in LONG
 )
 
 HELPER = """

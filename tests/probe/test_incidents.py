@@ -18,7 +18,7 @@ INCIDENTS = sorted((ROOT / "fixtures" / "incidents").iterdir())
 HIDDEN = {("AMP123", 63), ("AMP301", 55), ("AMP401", 80)}
 HIDING = ROOT / "fixtures" / "incidents" / "4_prompt_policy"
 #: Generous, because the machine may be busy; a run takes a fraction of a second.
-LIMITS = Limits(seconds=60.0)
+LIMITS = Limits(seconds=60.0, runs=90)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def is_confirmed(place: tuple[str, int], evidence: Evidence) -> None:
 def test_what_is_asked_with_others_is_answered_as_alone() -> None:
     """Two programs with a `trainer.py` each: what was read for one says nothing of the other."""
     folders = [str(incident / "before") for incident in INCIDENTS[1:3]]
-    settings = Settings()
+    settings = Settings(project_root=str(HIDING.parent))
     found = probe_findings(check_paths(folders, settings).findings, settings, LIMITS)
     asked = [item.finding for item in found if expectations(item.finding.code)]
     assert [each.evidence.status for each in asked] == ["confirmed"] * 3
