@@ -177,7 +177,7 @@ def _needed(
 
     Switches that nothing ties may exclude each other.
     """
-    enabled = [Condition(use.enabled, True, use.built.function)] if use.enabled is not None else []
+    enabled = [Condition(use.enabled, True, use.switching)] if use.enabled is not None else []
     switches = [*use.built.conditions, *enabled]
     facts = Assumptions.of(view.values, registers)
     for item in switches:
