@@ -144,47 +144,46 @@ def check(view: FileView) -> Iterator[Finding]:
         chosen = _as_entropy(view, site.node.func, site.function)
         if chosen is None or expects_error(view, site):
             continue
-        found = next(_around(view, site, chosen), None) or _possible(view, site, chosen)
+        found = _reported(view, site, chosen)
         if found is not None:
             yield found
 
 
-def _around(view: FileView, site: CallSite, chosen: tuple[Condition, ...]) -> Iterator[Finding]:
-    """The findings of the regions that reach a call."""
+def _reported(view: FileView, site: CallSite, chosen: tuple[Condition, ...]) -> Finding | None:
+    """The finding of the first region that reaches a call, or of one that may.
+
+    Where an option chooses what runs the call, and every way excludes autocast, that is known.
+    """
     callers = Callers(view.regions, choices=True)
+    is_settled = False
     for region, trail in callers.regions_around(site.node, site.function):
-        devices = region.cast.devices
-        way = _way_chosen(view, callers.made_by(trail, site.function))
-        if way is None or (devices is not None and not devices & DEVICES.keys()):
+        made = callers.made_by(trail, site.function)
+        way = _way_chosen(view, made)
+        if way is None:
             continue
         conditions = tuple(dict.fromkeys((*chosen, *way)))
         reach = _reach(view, region, site, conditions)
-        if reach is not None:
+        if reach is not None and _forbids(region):
             place = Inside(site.node, site.function, trail)
-            yield _finding(view, region, place, (reach, *links.chosen(view, conditions)))
+            return _finding(view, region, place, (reach, *links.chosen(view, conditions)))
+        is_settled = is_settled or bool(made)
+    return None if is_settled else _possible(view, site, chosen)
 
 
 def _possible(view: FileView, site: CallSite, chosen: tuple[Condition, ...]) -> Finding | None:
     """The finding of a region from which the way to a call is not in sight."""
-    callers = Callers(view.regions)
-    possible = may_run(view, callers, site.node, site.function)
-    if possible is None or not (possible.cast.devices or DEVICES.keys()) & DEVICES.keys():
-        return None
-    if _reach(view, possible, site, chosen) is None or _is_settled(view, site):
+    region = may_run(view, Callers(view.regions), site.node, site.function)
+    if region is None or not _forbids(region) or _reach(view, region, site, chosen) is None:
         return None
     reach = Link("reach", Standing.GUESS, ast.unparse(site.node.func), "runs inside")
     place = Inside(site.node, site.function, ())
-    return _finding(view, possible, place, (reach,), ", if it runs this module")
+    return _finding(view, region, place, (reach,), ", if it runs this module")
 
 
-def _is_settled(view: FileView, site: CallSite) -> bool:
-    """Whether an option chooses what runs a call: that it excludes autocast is known then."""
-    callers = Callers(view.regions, choices=True)
-    made = (
-        callers.made_by(trail, site.function)
-        for _, trail in callers.regions_around(site.node, site.function)
-    )
-    return any(each and _way_chosen(view, each) is not None for each in made)
+def _forbids(region: Region) -> bool:
+    """Whether a region is, or may be, of a device whose autocast forbids the loss."""
+    devices = region.cast.devices
+    return devices is None or bool(devices & DEVICES.keys())
 
 
 def _finding(
