@@ -27,7 +27,6 @@ from amplint.flow.program import Program
 from amplint.probe.byhand import first_touch, is_by_hand, may_be_fused, touch_in_step
 from amplint.probe.callers import Callers
 from amplint.probe.counters import tests_of_counters
-from amplint.probe.derived import doubt_about
 from amplint.probe.domains import Option, domains_of, domains_of_options, options_of
 from amplint.probe.messages import Domain, Event, Note, Plan, Role, Source
 from amplint.probe.predictions import (
@@ -40,6 +39,7 @@ from amplint.probe.predictions import (
 )
 from amplint.probe.preferences import Compared, Truth, demands, fits
 from amplint.probe.repetition import Repetition
+from amplint.probe.replacements import doubt_about
 from amplint.probe.roles import roles_in, with_nested
 from amplint.probe.search import NAN
 from amplint.probe.straight import is_straight

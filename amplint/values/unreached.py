@@ -34,8 +34,9 @@ _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_inpu
 #: Context managers of torch and the standard library whose `__exit__` swallows nothing.
 _PASSING = frozenset(
     ("autocast", "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "nullcontext")
-    + ("detect_anomaly", "set_detect_anomaly", "record_function", "profile", "open", "device")
+    + ("detect_anomaly", "set_detect_anomaly", "record_function", "profile", "device")
 )
+_LIBRARIES = frozenset(("torch", "contextlib"))
 #: Bases whose objects have attributes that no text of the project shows.
 _WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
 
@@ -98,7 +99,8 @@ class Unreached:
         maker = context.func if isinstance(context, ast.Call) else context
         found = self.objects.origins.of(maker, function)
         dotted = [item.function.module.resolve(item.expression) or "" for item in found.origins]
-        return bool(dotted) and all(name.rpartition(".")[2] in _PASSING for name in dotted)
+        parts = [name.split(".") for name in dotted]
+        return bool(parts) and all(p[0] in _LIBRARIES and p[-1] in _PASSING for p in parts)
 
     def _never_ends(self, function: Function) -> Link | None:
         """Why no call of a function comes to its end, or to a `return` of it."""
