@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.probe.worker.context import Run
-from amplint.probe.worker.sources import ModuleSource, Project, root_of, rows_of
+from amplint.probe.worker.effects import root_of
+from amplint.probe.worker.sources import ModuleSource, Project, rows_of
 
 #: What the text of a handler says that may do something to a scaler, an optimizer or gradients.
 _MATTERING = re.compile(r"scaler|optim|grad|unscale_|\.step\(|\.update\(", re.IGNORECASE)

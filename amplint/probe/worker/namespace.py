@@ -21,7 +21,8 @@ from typing import Any
 
 from amplint.probe.worker import absorbed, commandline, library, slots, standins, values
 from amplint.probe.worker.context import Run
-from amplint.probe.worker.sources import ModuleSource, bound_names, repair_key, repair_of
+from amplint.probe.worker.effects import bound_names
+from amplint.probe.worker.sources import ModuleSource, repair_key, repair_of
 
 BUILTIN_NAMES = frozenset(dir(builtins))
 #: Modules that hold what any file of a program may ask for.

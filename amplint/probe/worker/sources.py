@@ -11,6 +11,17 @@ from pathlib import Path
 from types import CodeType
 
 from amplint.probe.messages import Plan, Request, Source
+from amplint.probe.worker.effects import (
+    bound_names,
+    calls_one_of,
+    changed_at_once,
+    changed_by,
+    configured,
+    imported_by,
+    is_decorated_with,
+    stored_attribute,
+    writes_to,
+)
 from amplint.probe.worker.rewrite import Rewriter, copied
 from amplint.probe.worker.uses import Uses
 
@@ -36,13 +47,6 @@ EVENTS = frozenset(
         *("scale", "step", "update", "unscale_", "backward", "zero_grad"),
         *("clip_grad_norm_", "clip_grad_value_"),
     }
-)
-
-
-_IMPORTS = (ast.Import, ast.ImportFrom)
-#: Methods that put something into a container.
-_FILLING = frozenset(
-    {"append", "add", "insert", "extend", "update", "setdefault", "appendleft", "__setitem__"}
 )
 
 
@@ -74,7 +78,7 @@ class ModuleSource:
         for index, statement in enumerate(self.statements):
             for bound in bound_names(statement):
                 self.bindings.setdefault(bound, []).append(index)
-            root = _configured(statement)
+            root = configured(statement)
             if root:
                 self.settings.setdefault(root, []).append(index)
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
@@ -90,9 +94,9 @@ class ModuleSource:
         return [
             index
             for index, statement in enumerate(self.statements)
-            if _is_decorated_here(statement, self.local_names)
-            or _writes_to(statement, container)
-            or (_calls_one_of(statement, writers) and statement in self.tree.body)
+            if is_decorated_with(statement, self.local_names)
+            or writes_to(statement, container)
+            or (calls_one_of(statement, writers) and statement in self.tree.body)
         ]
 
     @cached_property
@@ -100,7 +104,7 @@ class ModuleSource:
         """Names of the file that its functions change, and these functions."""
         found: dict[str, set[str]] = {}
         for statement in self.statements:
-            for name in _changed_by(statement) & self.bindings.keys():
+            for name in changed_by(statement) & self.bindings.keys():
                 found.setdefault(name, set()).add(getattr(statement, "name", ""))
         return {name: frozenset(functions) for name, functions in found.items()}
 
@@ -108,7 +112,7 @@ class ModuleSource:
     def effects(self) -> list[int]:
         """Statements that change what other files hold as the file is imported: calls of what it
         imports, stores on that, definitions of subclasses of that."""
-        imported = {name for statement in self.tree.body for name in _imported_by(statement)}
+        imported = {name for statement in self.tree.body for name in imported_by(statement)}
         return self._at_top(lambda roots: not roots.isdisjoint(imported))
 
     @cached_property
@@ -121,7 +125,7 @@ class ModuleSource:
         return [
             index
             for index, statement in enumerate(self.statements)
-            if id(statement) in top and matters(_changed_at_once(statement))
+            if id(statement) in top and matters(changed_at_once(statement))
         ]
 
     def may_be_overridden(self, name: str) -> bool:
@@ -148,7 +152,7 @@ class ModuleSource:
     @cached_property
     def stored(self) -> frozenset[str]:
         """Attributes that the file stores on something as it is imported."""
-        return frozenset(filter(None, map(_stored_attribute, self.tree.body)))
+        return frozenset(filter(None, map(stored_attribute, self.tree.body)))
 
     @cached_property
     def local_names(self) -> frozenset[str]:
@@ -511,130 +515,6 @@ class Projects:
 def _is_number(expression: ast.expr) -> bool:
     """Whether the left side of `%` may be a number: no text is formatted."""
     return not isinstance(expression, (ast.Constant, ast.JoinedStr))
-
-
-def bound_names(statement: ast.stmt) -> Iterator[str]:
-    """The names that a top-level statement binds, without those of nested functions."""
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield statement.name
-        return
-    if isinstance(statement, (ast.Import, ast.ImportFrom)):
-        for alias in statement.names:
-            yield alias.asname or alias.name.split(".")[0]
-        return
-    for child in ast.iter_child_nodes(statement):
-        if isinstance(child, ast.stmt):
-            yield from bound_names(child)
-        elif isinstance(child, ast.ExceptHandler):
-            for inner in child.body:
-                yield from bound_names(inner)
-        else:
-            yield from _stored(child)
-
-
-def _is_decorated_here(statement: ast.stmt, names: Collection[str]) -> bool:
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return False
-    return any(root_of(decorator) in names for decorator in statement.decorator_list)
-
-
-def _imported_by(statement: ast.stmt) -> Iterator[str]:
-    return bound_names(statement) if isinstance(statement, _IMPORTS) else iter(())
-
-
-def _changed_at_once(statement: ast.stmt) -> set[str]:
-    """The names whose objects a statement changes beside the names that it binds."""
-    if isinstance(statement, ast.ClassDef):
-        return {root_of(base) for base in statement.bases}
-    if isinstance(statement, (ast.For, ast.While)):
-        return {name for inner in statement.body for name in _changed_at_once(inner)}
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return {root_of(statement.value)}
-    if isinstance(statement, (ast.Assign, ast.AugAssign)):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return {_root_of_store(target) for target in targets}
-    return set()
-
-
-def _root_of_store(target: ast.expr) -> str:
-    """The name "cfg" of `cfg.TRAIN["lr"] = 0.1`; "" for a plain name."""
-    if not isinstance(target, (ast.Attribute, ast.Subscript)):
-        return ""
-    inner: ast.expr = target
-    while isinstance(inner, (ast.Attribute, ast.Subscript)):
-        inner = inner.value
-    return root_of(inner)
-
-
-def _calls_one_of(statement: ast.stmt, functions: Collection[str]) -> bool:
-    """`registry.register(f)`, with arguments or without."""
-    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
-        return False
-    callee = statement.value.func
-    return getattr(callee, "attr", getattr(callee, "id", "")) in functions
-
-
-def _changed_by(statement: ast.stmt) -> set[str]:
-    """Names that a function, or a method of a class, binds or fills in its module."""
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return set()
-    nodes = list(ast.walk(statement))
-    found = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
-    filled = (
-        node.value
-        for node in nodes
-        if (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
-        or (isinstance(node, ast.Attribute) and node.attr in _FILLING)
-    )
-    return found | {node.id for node in filled if isinstance(node, ast.Name)}
-
-
-def _stored_attribute(statement: ast.stmt) -> str:
-    """The name "HOOK" of `registry.HOOK = f`; "" for anything else."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return ""
-    target = statement.targets[0]
-    return target.attr if isinstance(target, ast.Attribute) else ""
-
-
-def _writes_to(statement: ast.stmt, container: str) -> bool:
-    """`HOOKS.append(f)`, `registry.MODELS["a"] = A`, `registry.HOOK = f`."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        written: ast.AST = statement.value.func
-    elif _stored_attribute(statement) == container:
-        return True
-    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        written = statement.targets[0].value
-    else:
-        return False
-    return any(
-        getattr(node, "id", getattr(node, "attr", "")) == container for node in ast.walk(written)
-    )
-
-
-def root_of(expression: ast.expr) -> str:
-    """The name "bus" of `bus.on("step")`; "" for what begins with no name."""
-    while isinstance(expression, (ast.Call, ast.Attribute)):
-        expression = expression.func if isinstance(expression, ast.Call) else expression.value
-    return expression.id if isinstance(expression, ast.Name) else ""
-
-
-def _configured(statement: ast.stmt) -> str:
-    """The name "cfg" of `cfg.TRAIN.LR = 0.1`; "" for anything else."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return ""
-    target: ast.expr = statement.targets[0]
-    if not isinstance(target, ast.Attribute):
-        return ""
-    while isinstance(target, ast.Attribute):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else ""
-
-
-def _stored(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-            yield inner.id
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
