@@ -231,9 +231,13 @@ class Unreached:
             found = self._constructor(found)
         if found is None or _is_decorated(found) or self.objects.is_replaced(found, function):
             return None
-        if self.objects.bind(call, function, found).refused:
-            return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
-        return self._never_ends(found)
+        return self._not_taken(call, function, found) or self._never_ends(found)
+
+    def _not_taken(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
+        """Why a call raises before it enters its callee: that does not take its arguments."""
+        if not self.objects.bind(call, function, callee).refused:
+            return None
+        return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
 
     def _constructor(self, owner: Class) -> Function | None:
         """What a call of a class runs, where that is all that it runs."""
@@ -272,20 +276,28 @@ class Unreached:
         sites = self.objects.calls_of(function) if function is not function.module.body else ()
         if not sites or self.objects.may_have_other_callers(function):
             return None
-        doubts = [self.doubt(site.node, site.function) for site in sites]
+        doubts = [
+            self.doubt(site.node, site.function)
+            or self._not_taken(site.node, site.function, function)
+            for site in sites
+        ]
         return doubts[0] if all(doubts) else None
 
     def _uncallable(self, function: Function) -> Link | None:
-        """Why nobody calls a function: its file does not, and no import can name that file."""
+        """Why nobody calls a function: its own file does not, and no other names that file."""
         module = function.module
         stem = self._stem_of(module)
-        if not stem or stem.isidentifier() or function is module.body:
+        if not stem or function is module.body or not self.objects.project.is_searched(module):
             return None
         name = _outermost(function)
         used = module.once(_names_reached)
         if name in used or not used.isdisjoint(_UNSEEN):
             return None
-        if any(True for _ in self.objects.project.mentioning(module, stem)):
+        # An import can name this file: of a script, others may want another function.
+        others = (stem, name) if stem.isidentifier() else (stem,)
+        if stem.isidentifier() and not module.once(_is_script):
+            return None
+        if any(True for _ in self.objects.project.mentioning(module, *others)):
             return None
         return _doubt(name, "is called by somebody")
 
@@ -381,6 +393,16 @@ def _is_decorated(function: Function) -> bool:
 def _outermost(function: Function) -> str:
     """The name at the top of the file under which a function, or what holds it, can be called."""
     return function.qualname.partition(".")[0]
+
+
+def _is_script(module: Module) -> bool:
+    """Whether the body of a file asks if it is the program that runs: `__name__ == "__main__"`."""
+    return any(
+        isinstance(node, ast.Name) and node.id == "__name__"
+        for statement in module.tree.body
+        if isinstance(statement, ast.If)
+        for node in ast.walk(statement.test)
+    )
 
 
 def _names_reached(module: Module) -> frozenset[str]:

@@ -94,8 +94,8 @@ def test_every_name_of_a_scaler_is_kept(name: str) -> None:
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("fixtures/**/*.py")))
 def test_a_file_with_findings_is_kept(path: Path) -> None:
     data = path.read_bytes()
-    findings = check_source("a.py", data, Settings(select=("ALL",))).findings
-    assert mentions_amp(data) or not findings
+    # Only a file that the screen drops is checked: for the others there is nothing to show.
+    assert mentions_amp(data) or not check_source("a.py", data, Settings(select=("ALL",))).findings
 
 
 def test_every_page_example_is_kept() -> None:

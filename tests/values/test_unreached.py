@@ -74,6 +74,24 @@ PROGRAMS = (
         "load(...)",
     ),
     (
+        "its call has an argument too many",
+        "def run(lr):\n    arrive(lr)\nrun(1, 2)\n",
+        "run(...)",
+    ),
+    (
+        "one of its calls has an argument too many",
+        (
+            "def run(lr):\n    arrive(lr)\nrun(1)\n"
+            "try:\n    run(1, 2)\nexcept TypeError:\n    pass\n"
+        ),
+        "",
+    ),
+    (
+        "an argument of its call is undefined",
+        "def run(lr):\n    arrive(lr)\nrun(base_rate)\n",
+        "base_rate",
+    ),
+    (
         "an argument of another name",
         (
             "class Data:\n    def __init__(self, folder):\n        self.folder = folder\n"
@@ -461,6 +479,21 @@ FILES = (
         True,
     ),
     ("no object", "exp-01.py", "class Run:\n    def fit(self):\n        arrive()\n", False),
+    (
+        "a script that calls another one",
+        "exp_01.py",
+        (
+            "def fit():\n    arrive()\ndef test():\n    pass\n"
+            "if __name__ == '__main__':\n    test()\n"
+        ),
+        False,
+    ),
+    (
+        "a script that calls it",
+        "exp_01.py",
+        "def fit():\n    arrive()\nif __name__ == '__main__':\n    fit()\n",
+        True,
+    ),
 )
 
 
@@ -482,6 +515,27 @@ def test_another_file_may_load_it_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "run.py").write_text(loader)
     assert doubt_about_arriving(script) == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ("from exp_01 import fit\nfit()\n", ""),
+        ("import exp_01\nexp_01.fit()\n", ""),
+        ("import exp_01\nprint(exp_01)\n", "fit"),
+    ],
+)
+def test_another_file_may_take_what_a_script_does_not_call(
+    other: str, why: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "exp_01.py"
+    script.write_text(
+        "def arrive():\n    pass\n\ndef fit():\n    arrive()\n"
+        "if __name__ == '__main__':\n    print('done')\n"
+    )
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "run.py").write_text(other)
+    assert doubt_about_arriving(script) == why
 
 
 def doubt_about_arriving(script: Path) -> str:
