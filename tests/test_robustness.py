@@ -160,10 +160,10 @@ def assert_sane(result: FileResult, text: str) -> None:
         assert_inside(error.row, error.column)
 
 
-# -- generated and mutated programs, about 2,000: deselect them with -k "not large" -------------
+# -- generated and mutated programs, about 1,000: deselect them with -k "not large" -------------
 
 FIXTURES = sorted((ROOT / "fixtures").rglob("*.py"))
-MUTANTS = 1_900
+MUTANTS = 950
 
 
 @given(hypothesmith.from_node())

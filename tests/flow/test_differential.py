@@ -180,7 +180,7 @@ def test_every_lenient_exception_is_needed(excuse: str) -> None:
 
 AUTHORS = (Author, Pairs)
 PROGRAMS = 150
-MUTANTS = 300
+MUTANTS = 200
 
 #: Crashes that a broken program may meet while amplint is silent, and why.
 SILENT_STOPS = {

@@ -12,7 +12,9 @@ from amplint.flow import footprints, interpreter
 from tests.fixtures_runner import FIXTURES
 
 #: Collections of dozens of small cases: each is followed twice, for as long as all others together.
-LONG = frozenset(("gradient_norm_in_utils", "own_grad_scaler", "order_split_over_files"))
+LONG = frozenset(
+    ("gradient_norm_in_utils", "own_grad_scaler", "order_split_over_files", "26_indirection")
+)
 #: Programs whose protocol is spread over functions, each folder a project of its own.
 PROJECTS = sorted(
     path

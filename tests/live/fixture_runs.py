@@ -1,7 +1,7 @@
 """Runs functions of the fixtures on real torch, with real arguments, under the hooks of a run.
 
     python -m tests.live.fixture_runs good|bad [PART]     # one JSON object for each function
-    python -m tests.live.fixture_runs rows                # the rows of observable.tsv
+    python -m tests.live.fixture_runs share PART          # the rows of observable.tsv, and good
     python -m tests.live.fixture_runs table               # write it anew
 
 Arguments are made by the names of parameters: small models, optimizers, loaders. "cuda" means the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import importlib.util
 import inspect
 import io
@@ -41,7 +42,7 @@ from tests.live.fixture_arguments import own as arguments_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 #: Parts that tests run beside each other: one process for all took the last minutes of a suite.
-SHARES = 8
+SHARES = 6
 #: Seconds for one function.
 _LIMIT = 60
 #: A method of a trainer without a loop of its own is called for each batch.
@@ -291,6 +292,7 @@ def in_child(entry: Entry) -> Outcome:
     """The same in a process that ends with it."""
     import torch._dynamo
 
+    gc.freeze()  # a collection in the child would copy every page that it looks through
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -408,15 +410,19 @@ def why_not(path: Path, code: str, row: int) -> str:
 
 
 def main() -> None:
-    """One JSON object for each function, or the rows of the table; `table` writes it anew.
+    """One JSON object for each function; `table` writes the table anew.
 
-    Arguments: `good`, `bad`, `rows` or `table`; the number of a share, none for all.
+    Arguments: `good`, `bad`, `share` (one JSON object of the rows and the good functions) or
+    `table`; the number of a share, none for all.
     """
     which, *numbers = sys.argv[1:]
     share = int(numbers[0]) if numbers else None
-    if which in ("table", "rows"):
-        lines = "".join("\t".join(row) + "\n" for row in rows(share))
-        TABLE.write_text(lines, "utf-8") if which == "table" else print(lines, end="")
+    if which == "table":
+        TABLE.write_text("".join("\t".join(row) + "\n" for row in rows()), "utf-8")
+        return
+    if which == "share":
+        good = [asdict(in_child(entry)) for entry in entries("good", share)]
+        print(json.dumps({"rows": list(rows(share)), "good": good}))
         return
     for entry in entries(which, share):
         print(json.dumps(asdict(in_child(entry))), flush=True)

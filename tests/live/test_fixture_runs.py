@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import pytest
 
@@ -52,13 +53,20 @@ _PART = "_scale is None"
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_what_is_told_shrinks_only_on_purpose(share: int) -> None:
+def test_a_share_of_the_fixtures(share: int) -> None:
+    """One process for both: what runs tell of the mistakes there, and of the good functions."""
+    said = _said(share)
+    _shrinks_only_on_purpose(share, said["rows"])
+    _good_functions_are_silent([Outcome(**each) for each in said["good"]])
+
+
+def _shrinks_only_on_purpose(share: int, rows: list[tuple[str, str, str]]) -> None:
     """What the table has said of a mark holds; of a new one it need not say anything yet.
 
     Write it anew with `python -m tests.live.fixture_runs table`, and read the difference.
     """
-    now = {(file, mark): words for file, mark, words in map(_fields, said("rows", share))}
-    lines = map(_fields, TABLE.read_text("utf-8").splitlines())
+    now = {(file, mark): words for file, mark, words in rows}
+    lines = (line.split("\t") for line in TABLE.read_text("utf-8").splitlines())
     table = {(file, mark): words for file, mark, words in lines if share_of(file) == share}
     changed = {key: (table[key], now[key]) for key in table.keys() & now.keys()}
     assert {key: pair for key, pair in changed.items() if pair[0] != pair[1]} == {}
@@ -80,10 +88,9 @@ def test_reports_and_documents_name_all_that_a_run_cannot_see() -> None:
     assert set(WHY_NOT.values()) >= ONLY_HERE
 
 
-@pytest.mark.parametrize("share", range(SHARES))
-def test_good_functions_are_silent(share: int) -> None:
+def _good_functions_are_silent(outcomes: list[Outcome]) -> None:
     trained = 0
-    for outcome in (Outcome(**json.loads(line)) for line in said("good", share)):
+    for outcome in outcomes:
         assert outcome.defects == [], outcome
         trained += outcome.updates > 0
         if _PART in outcome.failed:
@@ -93,17 +100,14 @@ def test_good_functions_are_silent(share: int) -> None:
     assert trained >= 160 / SHARES / 2
 
 
-def said(what: str, share: int) -> list[str]:
-    """The lines of the runs, in a process that no other test has touched."""
+def _said(share: int) -> dict[str, list[Any]]:
+    """What the runs of a share say, in a process that no other test has touched."""
     if not hasattr(os, "fork"):
         pytest.skip("functions run in forked processes")
-    command = [sys.executable, "-m", "tests.live.fixture_runs", what, str(share)]
+    command = [sys.executable, "-m", "tests.live.fixture_runs", "share", str(share)]
     with tempfile.TemporaryDirectory() as folder:  # for what they save
         done = subprocess.run(
             command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True, check=True
         )
-    return done.stdout.splitlines()
-
-
-def _fields(line: str) -> list[str]:
-    return line.split("\t")
+    said: dict[str, list[Any]] = json.loads(done.stdout)
+    return said

@@ -60,7 +60,7 @@ def worker() -> Iterator[Worker]:
 @pytest.mark.parametrize("name", FOOLED)
 def test_nothing_is_confirmed(corpus: ModuleType, worker: Worker, name: str) -> None:
     path = FIXTURES / name
-    asked = corpus.ask(corpus.Job(path, str(path.parent)), worker, 6, 30.0)
+    asked = corpus.ask(corpus.Job(path, str(path.parent)), worker, 4, 30.0)
     assert asked is not None
     assert asked.runs > 0
     assert asked.confirmed == ()
