@@ -89,6 +89,32 @@ def half_precision(
     return Link("value", Standing.GUESS, "mixed_precision", "is fp16: nothing in sight says so"), ()
 
 
+def never_scales(view: AmpView, accelerator: ast.expr, function: Function) -> Link | None:
+    """That an accelerator has no scaler, unless somebody chooses fp16; None if that is not known.
+
+    Given a precision, `accelerate launch` does not decide: `AcceleratorState.__init__` asks the
+    environment only where `mixed_precision` is None. Only fp16 has a scaler (`Accelerator.__init__`).
+    """
+    settings = precisions_of(view, accelerator, function)
+    usual = [_usual(item) for item in settings]
+    if not usual or any(not words or "fp16" in words for words in usual):
+        return None
+    given = " or ".join(sorted(set().union(*usual)))
+    owner = ast.unparse(accelerator)
+    return Link("value", Standing.CODE, f"{owner}.mixed_precision", f"is {given} by default")
+
+
+def _usual(setting: Setting) -> frozenset[str]:
+    """The words that a precision may be if nobody chooses another; none where that is not known."""
+    values = setting.possible.values
+    usual = [item for item in values if item.firmness is Firmness.DEFAULT]
+    if not usual and not setting.possible.complete:
+        return frozenset()
+    contents = [item.content for item in usual or values]
+    is_said = all(isinstance(item, str) for item in contents)
+    return frozenset(str(item).lower() for item in contents) if is_said else frozenset()
+
+
 def path_of(view: AmpView, setting: Setting, value: Value) -> tuple[PathStep, ...]:
     """From where a setting's value is written to the accelerator's use."""
     steps = (*value.steps, *setting.built.steps)

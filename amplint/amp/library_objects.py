@@ -55,17 +55,20 @@ def imports_library(module: Module, row: LibraryClass) -> bool:
     return bool(packages & imported)
 
 
-def names_training(module: Module) -> bool:
+def names_training(module: Module, besides: str = "") -> bool:
     """Whether a module makes, inherits or hands on a class of a library that trains.
 
     What it only imports does nothing, and `transformers.AutoModel` is no trainer.
+
+    Args:
+        besides: a class that does not count.
     """
-    return any(
-        isinstance(node, (ast.Name, ast.Attribute))
-        and isinstance(node.ctx, ast.Load)
-        and class_row(module.resolve(node)) is not None
+    rows = (
+        class_row(module.resolve(node))
         for node in module.nodes()
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
     )
+    return any(row is not None and row.name != besides for row in rows)
 
 
 def calls_on(objects: Objects, module: Module, row_name: str, *methods: str) -> Iterator[CallSite]:

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from amplint.amp.accelerators import never_scales
 from amplint.amp.links import model
 from amplint.amp.losses import CUTS
 from amplint.amp.scaled_losses import MOVES
@@ -20,7 +21,7 @@ from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
-from amplint.findings import Standing
+from amplint.findings import Link, Standing
 from amplint.gradflow.handing import is_handed_on
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region
@@ -46,6 +47,8 @@ class PlainLoss:
         function: holds the backward.
         results: what of the function comes from the region.
         through: the function that hands it there; the region's own where it is the same one.
+        loss: what goes backward.
+        library: that the library whose method runs the backward does not scale; None for torch's.
         step: the first step behind the backward, here or where `function` is called.
         stepping: the function that holds the step.
     """
@@ -55,14 +58,10 @@ class PlainLoss:
     results: Results
     through: Function
     backward: ast.Call
+    loss: ast.expr
+    library: Link | None
     step: ast.Call
     stepping: Function
-
-    @property
-    def loss(self) -> ast.expr:
-        """What goes backward."""
-        assert isinstance(self.backward.func, ast.Attribute)
-        return self.backward.func.value
 
 
 class Results:
@@ -191,7 +190,7 @@ def _names_of(expression: ast.expr) -> set[str]:
 def plain_losses(view: AmpView, callers: Callers, region: Region) -> Iterator[PlainLoss]:
     """The plain backwards of what a region computes, each with the step that follows it."""
     for results, through in results_of(view, callers, region):
-        yield from _plain_in(callers, region, results, through)
+        yield from _plain_in(view, callers, region, results, through)
 
 
 def results_of(
@@ -214,16 +213,16 @@ def results_of(
 
 
 def _plain_in(
-    callers: Callers, region: Region, results: Results, through: Function
+    view: AmpView, callers: Callers, region: Region, results: Results, through: Function
 ) -> Iterator[PlainLoss]:
     function = results.function
     for node in layout_of(function).nodes:
-        if not isinstance(node, ast.Call) or not is_plain_backward(node):
+        if not isinstance(node, ast.Call):
             continue
-        assert isinstance(node.func, ast.Attribute)
-        if not results.hold(node.func.value) or not is_backward(
-            callers.regions, Inside(node, function)
-        ):
+        loss, library = _plain_loss(view, node, function)
+        if loss is None or not results.hold(loss):
+            continue
+        if not is_backward(callers.regions, Inside(node, function)):
             continue
         if not results.lead_to(node, callers.regions.values):
             continue
@@ -233,7 +232,7 @@ def _plain_in(
             continue
         found = _step_behind(callers, node, function)
         if found is not None:
-            yield PlainLoss(region, function, results, through, node, *found)
+            yield PlainLoss(region, function, results, through, node, loss, library, *found)
 
 
 def _may_run(callers: Callers, node: ast.AST, function: Function) -> bool:
@@ -251,12 +250,22 @@ def _tests_allow(callers: Callers, node: ast.AST, function: Function) -> bool:
     )
 
 
-def is_plain_backward(call: ast.Call) -> bool:
-    """Whether a call is `loss.backward()` of a name or attribute, or of arithmetic with one."""
+def _plain_loss(
+    view: AmpView, call: ast.Call, function: Function
+) -> tuple[ast.expr | None, Link | None]:
+    """What goes backward unscaled: of `loss.backward()`, or by a library that does not scale.
+
+    A loss is a name or attribute, or arithmetic with one.
+    """
     callee = call.func
-    if not isinstance(callee, ast.Attribute) or callee.attr != "backward" or call.args:
-        return False
-    return isinstance(callee.value, ast.BinOp) or path_text(callee.value) is not None
+    if not isinstance(callee, ast.Attribute) or callee.attr != "backward":
+        return None, None
+    loss, library = callee.value, None
+    if len(call.args) == 1:
+        loss, library = call.args[0], never_scales(view, callee.value, function)
+    is_loss = isinstance(loss, ast.BinOp) or path_text(loss) is not None
+    is_plain = not call.args or library is not None
+    return (loss if is_loss and is_plain else None), library
 
 
 def _step_behind(

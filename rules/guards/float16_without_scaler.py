@@ -5,7 +5,8 @@ A model is trained under float16 autocast and nothing scales its loss.
 ## What it does
 Flags a float16 autocast region whose loss goes into a plain `backward()` before an optimizer step,
 in the same function or in one that gets the loss returned, if nothing scales that loss; so does a
-loss that a LightningModule returns to a Trainer without a 16-bit precision. Another
+loss that a LightningModule returns to a Trainer without a 16-bit precision, and one that goes into
+`accelerator.backward` of an Accelerator that is given another precision than fp16. Another
 loss that is scaled, or a scaler that somebody else uses, does not help it. As advice, where there is
 a scaler: a forward that one branch of a training step runs outside autocast, while the other one
 runs it inside.
@@ -64,7 +65,8 @@ Only where the dtype is float16 unless somebody chooses otherwise: given so, by 
 or left to CUDA's default; or where a test chooses among contexts and one of them is float16. The loss is followed through the bindings that reach its `backward()`.
 Nothing is said where something in sight may scale it, on the other side of a test, too, where code
 out of sight makes something of it alone, or where a file that takes part uses a class of a library
-that scales (unless it is Lightning's, and its Trainer does not); a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
+that scales (unless it is Lightning's, and its Trainer does not, or the Accelerator whose backward it
+is); an Accelerator that is given no precision is set up by the launcher, and silent; a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
 within one function, and not under tests about AMP, precision or the device, or of a parameter that
 stays the same for the whole call.
 
@@ -72,6 +74,7 @@ stays the same for the whole call.
 - PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
 - PyTorch, Automatic Mixed Precision examples: "Typical Mixed Precision Training"
 - lightning, `pytorch/plugins/precision/precision.py`: `Precision.backward`
+- accelerate, `accelerator.py`: `Accelerator.__init__` (a scaler for fp16 only) and `backward`
 """
 
 from __future__ import annotations
@@ -81,6 +84,7 @@ import re
 from collections.abc import Iterator
 
 from amplint.amp import links
+from amplint.amp.accelerators import ACCELERATOR
 from amplint.amp.half_tensors import SAME_DTYPE
 from amplint.amp.library_objects import names_training
 from amplint.amp.roles import Role, roles_of
@@ -132,6 +136,10 @@ SWITCH = re.compile(
 HELP = (
     "scale the loss: `scaler.scale({loss}).backward()`, `scaler.step({optimizer})`, "
     "`scaler.update()`; or use `dtype=torch.bfloat16`"
+)
+HELP_ACCELERATOR = (
+    'give the Accelerator `mixed_precision="fp16"`, which scales, and open `accelerator.autocast()` '
+    "in place of this autocast; or use `dtype=torch.bfloat16`"
 )
 HELP_TRAINER = (
     'give the Trainer `precision="16-mixed"`, which scales, in place of this autocast; or use '
@@ -188,8 +196,13 @@ def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Find
             "gives unscaled gradients",
         ),
     )
-    help = HELP.format_map(words)
-    return view.finding(RULE, region.opened, message, help, path=path, links=rests)
+    if plain.library is not None:
+        return view.finding(
+            RULE, region.opened, message, HELP_ACCELERATOR, path=path, links=(*rests, plain.library)
+        )
+    return view.finding(
+        RULE, region.opened, message, HELP.format_map(words), path=path, links=rests
+    )
 
 
 def _left_to_trainer(view: FileView, returned: ReturnedLoss) -> Finding:
@@ -311,10 +324,13 @@ def _taking_part(view: FileView, callers: Callers, plain: PlainLoss) -> set[Modu
 def _scaling(view: FileView, callers: Callers, plain: PlainLoss) -> Standing | None:
     """How it is known that something scales a loss; None where nothing does."""
     modules = _taking_part(view, callers, plain)
-    if any(names_training(module) for module in modules) or unscales_by_hand(plain):
+    known = ACCELERATOR if plain.library is not None else ""
+    if any(names_training(module, known) for module in modules) or unscales_by_hand(plain):
         return Standing.CODE
     if may_be_scaled(view, callers, plain):
         return Standing.CODE
+    if plain.library is not None:
+        return None
     in_sight = any(module.once(_has_scaler) or _is_handed_one(view, module) for module in modules)
     spoken = any(module.once(_speaks_of_scaling) for module in modules)
     return Standing.GUESS if spoken and not in_sight else None

@@ -23,6 +23,9 @@ TOLD_HERE = {
     # "cuda" means the CPU here, where these programs and libraries switch their scaler off.
     ("AMP204/good_device.py", "train"): {"float16-without-scaler"},
     ("AMP206/good_library.py", "train"): {"float16-without-scaler"},
+    ("AMP206/good_accelerator_with_precision.py", "by_option"): {"float16-without-scaler"},
+    ("AMP206/good_accelerator_with_precision.py", "by_launcher"): {"float16-without-scaler"},
+    ("AMP206/good_accelerator_with_precision.py", "unsaid"): {"float16-without-scaler"},
     # They step past their scaler: true, marked there, and another rule's business.
     ("AMP206/good_helper_for_another.py", "returned"): {"optimizer-step-bypass"},
     ("AMP206/good_other_loss.py", "renamed"): {"optimizer-step-bypass"},
