@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from amplint.amp import names
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import Binding, bindings_of, constant_of
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.module import Function
 from amplint.values.bindings import reaching
@@ -54,6 +55,9 @@ _NUMBERS = frozenset(("sqrt", "int", "float", "len", "size", "pow", "dim", "nume
 _LEFT = frozenset(("double", "cpu"))
 _DEPTH = 8
 
+#: An expression, and the function that evaluates it.
+_Place = tuple[ast.expr, Function]
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -89,7 +93,8 @@ class HalfReading:
         if isinstance(tensor, ast.Attribute) and tensor.attr in ("data", "T", "mT"):
             return self.of(tensor.value, function, depth - 1)
         if isinstance(tensor, ast.Subscript):
-            return self.of(tensor.value, function, depth - 1)
+            found = self.of(tensor.value, function, depth - 1)
+            return found or self._entry(tensor, function, depth)
         if isinstance(tensor, ast.UnaryOp) and isinstance(tensor.op, ast.USub):
             return self.of(tensor.operand, function, depth - 1)
         if isinstance(tensor, ast.BinOp):
@@ -106,17 +111,47 @@ class HalfReading:
             return self.of(dtype.value, function, depth - 1)
         if not isinstance(dtype, ast.Name):
             return None
-        back = self.view.values.origins.back(dtype, function, None)
-        if back is None or not back.complete or any(place.part for place in back.places):
-            return None
-        sources = [
-            self.of_dtype(place.expression, place.function, depth - 1) for place in back.places
-        ]
+        sources = [self.of_dtype(*place, depth - 1) for place in self._behind(dtype, function)]
         return sources[0] if sources and all(sources) else None
+
+    def _behind(self, node: ast.expr, function: Function) -> list[_Place]:
+        """What a name is given, by all calls for a parameter, or what a call returns, if known."""
+        back = self.view.values.origins.back(node, function, None)
+        if back is not None:
+            is_whole = back.complete and not any(place.part for place in back.places)
+            return [(item.expression, item.function) for item in back.places if is_whole]
+        if not isinstance(node, ast.Call):
+            return []
+        run = self.view.objects.targets(node, function)
+        return [] if run.unknown else [(item, it) for it in run.functions for item in returned(it)]
+
+    def _elsewhere(self, node: ast.expr, function: Function, depth: int) -> Source | None:
+        """A tensor that another function makes, which hands it in or returns it."""
+        sources = [self.of(*place, depth - 1) for place in self._behind(node, function)]
+        return sources[0] if sources and all(sources) else None
+
+    def _entry(self, node: ast.Subscript, function: Function, depth: int) -> Source | None:
+        """What stands under a constant key of the dicts that a value may be."""
+        key = constant_of(node.slice)
+        entries = self._entries((node.value, function), key, depth) if key is not ... else []
+        sources = [place and self.of(*place, depth - 1) for place in entries]
+        return sources[0] if sources and all(sources) else None
+
+    def _entries(self, place: _Place, key: object, depth: int) -> list[_Place | None]:
+        """The entries of all dicts that a value may be; None for what is no dict in sight."""
+        display, function = place
+        if isinstance(display, ast.Dict):
+            value = _only_entry(display, key)
+            return [None if value is None else (value, function)]
+        behind = self._behind(display, function) if depth else []
+        return [e for each in behind for e in self._entries(each, key, depth - 1)] or [None]
 
     def _bound(self, name: ast.Name, function: Function, depth: int) -> Source | None:
         """All bindings that reach the use have to agree; `x += y` leaves the dtype as it is."""
-        groups = reaching(bindings_of(function).get(name.id, []), name, function)
+        bindings = bindings_of(function).get(name.id, [])
+        if all(isinstance(item.statement, ast.arguments) for item in bindings):
+            return self._elsewhere(name, function, depth)
+        groups = reaching(bindings, name, function)
         found = [self._agreed(group, name, function, depth) for group in groups]
         return found[0] if all(found) else None
 
@@ -164,7 +199,7 @@ class HalfReading:
         is_torch = dotted.startswith("torch.")
         is_method = isinstance(call.func, ast.Attribute) and not dotted
         if not (is_torch or is_method):
-            return self._layer(call, function)
+            return self._layer(call, function) or self._elsewhere(call, function, depth)
         receiver = [call.func.value] if is_method and isinstance(call.func, ast.Attribute) else []
         tensors = [*receiver, *call.args]
         if name in LOWERED:
@@ -176,7 +211,7 @@ class HalfReading:
             return self._cast(call, function, depth)
         if name in SAME_DTYPE or (name in _RAISED and not self.autocast):
             return self.of(tensors[0], function, depth - 1) if tensors else None
-        return self._layer(call, function)
+        return self._layer(call, function) or self._elsewhere(call, function, depth)
 
     def _cast(self, call: ast.Call, function: Function, depth: int) -> Source | None:
         given = [*call.args, *(item.value for item in call.keywords)]
@@ -194,6 +229,13 @@ class HalfReading:
         found = self.view.values.origins.of(call.func, function)
         runs = [_is_lowered_layer(item.expression, item.function) for item in found.origins]
         return Source(call, function) if runs and all(runs) else None
+
+
+def _only_entry(display: ast.Dict, key: object) -> ast.expr | None:
+    """The value under a key of a dict display, if no other may be."""
+    pairs = zip(display.keys, display.values)
+    found = [value for name, value in pairs if name is None or constant_of(name) in (key, ...)]
+    return found[0] if len(found) == 1 else None
 
 
 def _is_lowered_layer(built: ast.expr, function: Function) -> bool:

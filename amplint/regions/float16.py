@@ -33,12 +33,14 @@ class HalfTensor:
 
     Args:
         operation: the operation that makes it so.
+        function: that computes it, in whatever file.
         region: the autocast region that runs it; None for an explicit cast.
         trail: the calls that lead from the region there.
         sure: whether it is known that the region runs it.
     """
 
     operation: ast.expr
+    function: Function
     region: Region | None
     trail: Trail = ()
     sure: bool = True
@@ -64,14 +66,14 @@ class HalfTensor:
         """That the tensor in question is what the operation gives."""
         return Link("object", Standing.CODE, ast.unparse(expression), "is its result")
 
-    def steps(self, module: Module) -> Iterator[Step]:
-        """From the region to the operation, which stands in `module`."""
+    def steps(self) -> Iterator[Step]:
+        """From the region to the operation."""
         if self.region is not None:
             words = "autocast runs the forward in float16"
             yield Step(self.region.opened, self.region.function.module, words)
         for call, function in self.trail:
             yield Step(call, function.module, f"{call_words(call)} runs inside")
-        yield Step(self.operation, module, "the result is float16")
+        yield Step(self.operation, self.function.module, "the result is float16")
 
 
 def half_tensor(
@@ -96,8 +98,8 @@ def _half(
     view: AmpView, callers: Callers, use: ast.expr, function: Function, source: Source
 ) -> HalfTensor | None:
     if source.is_cast:
-        return HalfTensor(source.node, None)
-    if _is_decorated(function):
+        return HalfTensor(source.node, source.function, None)
+    if _is_decorated(function) or _is_decorated(source.function):
         return None
     if source.function is function:  # the way may end at a test between the two
         ways, excludes = callers.regions_around(use, function), callers.regions.is_excluded
@@ -108,9 +110,11 @@ def _half(
         around = [(region, trail) for region, trail in ways if region.opened in using]
     for region, trail in around:
         if is_float16_autocast(view, region.cast.call, region.cast.function):
-            return HalfTensor(source.node, region, trail)
+            return HalfTensor(source.node, source.function, region, trail)
     possible = may_run(view, callers, source.node, source.function)
-    return HalfTensor(source.node, possible, sure=False) if possible is not None else None
+    if possible is None:
+        return None
+    return HalfTensor(source.node, source.function, possible, sure=False)
 
 
 def may_run(view: AmpView, callers: Callers, node: ast.expr, function: Function) -> Region | None:
@@ -133,7 +137,7 @@ def _half_without_autocast(
         return None
     if next(callers.regions_around(tensor, function), None) is not None:
         return None
-    return HalfTensor(source.node, None)
+    return HalfTensor(source.node, source.function, None)
 
 
 def _is_decorated(function: Function) -> bool:

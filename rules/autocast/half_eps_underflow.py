@@ -67,7 +67,8 @@ No fix. Compute the guarded expression in float32 (`y.float() + 1e-8`), or use a
 or more (5e-4 below one), or a function made for it (`logsigmoid`, `log_softmax`, `F.normalize`).
 
 ## Known limits
-A tensor is taken to be float16 only where its computation is in sight. Where a float16 region trains
+A tensor is taken to be float16 only where its computation is in sight: through assignments, results
+of functions and models, dicts that they return, and parameters, if every call gives float16. Where a float16 region trains
 something that is not in sight, and the project builds the module, the finding is only `info`. Operations that autocast
 runs in float32 on CUDA (softmax, norms, sums, exponentials) end it, unless the tensor is cast by hand
 and nothing in sight runs the function under autocast.
@@ -254,7 +255,7 @@ def _finding(view: FileView, lost: _Lost, operation: str, half: HalfTensor) -> F
     eps, name = view.source_of(lost.eps), view.source_of(lost.tensor)
     words = f"is {lost.value} in float16"
     module = lost.function.module
-    steps = [*half.steps(module), Step(lost.node, module, f"`{eps}` {words}")]
+    steps = [*half.steps(), Step(lost.node, module, f"`{eps}` {words}")]
     message = VANISHES.format(
         eps=eps,
         value=lost.value,

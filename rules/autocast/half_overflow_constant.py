@@ -209,7 +209,7 @@ def _finding(
     fix: Repair | None,
 ) -> Finding:
     here = site.function.module
-    steps = [*half.steps(here)]
+    steps = [*half.steps()]
     steps.append(Step(site.node, here, f"`{_number(value)}` does not fit"))
     name = view.source_of(tensor)
     message = OVERFLOWS.format(
