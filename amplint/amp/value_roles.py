@@ -138,11 +138,10 @@ class ValueRoles:
             return None
         if not isinstance(node, ast.Call):
             return Role.OTHER
-        declared = roles_of(origin.function.module).call_role(node, origin.function)
-        if declared is not None:
-            return declared
         symbol = self.objects.symbol(node.func, origin.function)
-        return self._role_of_class(symbol) if isinstance(symbol, Class) else None
+        if isinstance(symbol, Class):  # in sight, it is what it is, whatever it is called
+            return self._role_of_class(symbol)
+        return roles_of(origin.function.module).call_role(node, origin.function)
 
     def _role_of_class(self, owner: Class) -> Role | None:
         """The role of the objects of a project class, by all of its bases in whatever file."""

@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from amplint.amp.links import participant
 from amplint.amp.roles import Role
@@ -26,6 +26,7 @@ from amplint.regions.regions import (
     call_words,
     opening_words,
 )
+from amplint.values.assumptions import may_follow
 from amplint.values.wrappers import SAME_OBJECT
 
 #: Methods of tensors, modules and optimizers that run no forward.
@@ -238,7 +239,7 @@ def _in_order(regions: Regions, region: Region) -> Stale | None:
         owned = _owned(regions, step)
         if not owned:
             continue
-        layout = layout_of(step.function)
+        follows = partial(_follows, regions, region, step.function)
         calls = [
             item
             for item in inside
@@ -249,15 +250,23 @@ def _in_order(regions: Regions, region: Region) -> Stale | None:
             earlier = (
                 item
                 for item in calls
-                if _model_path(item.call.func) == path and layout.reaches(item.call, step.call)
+                if _model_path(item.call.func) == path and follows(item.call, step.call)
             )
             if may_be_frozen(regions, later.call, later.function):
                 continue
-            if layout.reaches(step.call, later.call) and next(earlier, None) is not None:
+            if follows(step.call, later.call) and next(earlier, None) is not None:
                 kept = keeps_weights(regions, later.call.func, later.function)
                 if kept is not False:
                     return Stale(region, step, later, sure=bool(kept))
     return None
+
+
+def _follows(
+    regions: Regions, region: Region, function: Function, first: ast.Call, second: ast.Call
+) -> bool:
+    """Whether one call may run behind another in a region, which may be another function's."""
+    entered = region.opened if region.opened in layout_of(function) else None
+    return may_follow(regions.values, first, second, function, entered)
 
 
 def _owned(regions: Regions, step: Inside) -> set[str]:

@@ -20,7 +20,9 @@ from amplint.amp.dtypes import DType, dtype_meant
 from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import bindings_of, parameters, scopes
 from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import Function
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Activation, Condition, Origin
 from amplint.values.values import Values
 
@@ -206,6 +208,44 @@ class Assumptions:
 
     def _constant(self, expression: ast.expr, here: Here) -> object:
         return self.values.of(expression, *here).only()
+
+
+def may_follow(
+    values: Values,
+    first: ast.AST,
+    second: ast.AST,
+    function: Function,
+    entered: ast.AST | None = None,
+) -> bool:
+    """Whether one node of a function may run behind another: a way leads there, and tests allow it.
+
+    Args:
+        entered: what both are inside of; of a loop around that, one round holds both. What is bound
+            in a loop that goes round between them may have changed: its tests say nothing.
+    """
+    layout = layout_of(function)
+    if not layout.reaches(first, second):
+        return False
+    outer = layout.loops(entered) if entered is not None else ()
+    around = [loop for loop in layout.loops(first) if loop not in outer]
+    rounds = [loop for loop in around if loop in layout.loops(second)]
+    changing = {
+        name
+        for name, bindings in bindings_of(function).items()
+        for binding in bindings
+        if any(layout.holds(loop, binding.statement) for loop in rounds)
+    }
+    facts = Assumptions.of(values, conditions_at(first, function))
+    lasting = [
+        item
+        for item in conditions_at(second, function)
+        if changing.isdisjoint(filter(None, map(path_text, _expressions(item.test))))
+    ]
+    return facts.holds(lasting) is not False
+
+
+def _expressions(test: ast.expr) -> Iterator[ast.expr]:
+    return (node for node in ast.walk(test) if isinstance(node, ast.expr))
 
 
 def same(first: object, second: object) -> bool:

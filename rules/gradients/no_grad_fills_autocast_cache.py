@@ -84,6 +84,7 @@ from amplint.regions.cached_weights import clears_cache
 from amplint.regions.regions import Region, opening_words
 from amplint.regions.training import is_forward
 from amplint.rule import Rule
+from amplint.values.assumptions import may_follow
 from amplint.view import FileView
 
 RULE = Rule(
@@ -139,7 +140,7 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
     inside = regions.inside(region)
     if clears_cache(regions, region):
         return None
-    function, layout = region.function, layout_of(region.function)
+    function = region.function
     if not _trains(function):
         return None
     forwards = [
@@ -153,7 +154,7 @@ def _pair(view: FileView, region: Region) -> tuple[ast.Call, ast.Call] | None:
         for second in forwards:
             if path_text(first.func) != path_text(second.func):
                 continue
-            if not layout.reaches(first, second):
+            if not may_follow(view.values, first, second, function, entered=region.opened):
                 continue
             if _is_without_graph(first, function) and not _is_without_graph(second, function):
                 return first, second
