@@ -116,8 +116,9 @@ class Truths(Windows):
 
     def _call_formula(self, node: ast.Call, state: State, function: Function) -> Formula:
         name = callee_name(node)
-        if name == "is_enabled" and isinstance(node.func, ast.Attribute):
-            value = self.content(node.func.value, state, function)
+        asked = _asked_for_its_switch(node)
+        if asked is not None:
+            value = self.content(asked, state, function)
             if value is not None and value[0] == "scaler":
                 place = value[1] + SWITCH
                 known = state.values.get(place)
@@ -152,8 +153,8 @@ class Truths(Windows):
         if self._is_get(node):
             location = self.locate(node, state, function)
             return self._truth_at(location, state) if location else None
-        asked = function.module.resolve(node.func)
-        if asked == "torch.cuda.is_bf16_supported" and not (node.args or node.keywords):
+        dotted = function.module.resolve(node.func)
+        if dotted == "torch.cuda.is_bf16_supported" and not (node.args or node.keywords):
             node = _is_there(node)
         text = self.text(node, state, function)
         if text and name in COUNTING_CALLS:
@@ -550,6 +551,14 @@ class _Replaced(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """One name."""
         return self.arguments.get(node.id, node)
+
+
+def _asked_for_its_switch(call: ast.Call) -> ast.expr | None:
+    """`scaler` of `scaler.is_enabled()`, also where that method is looked up with a default."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.value if call.func.attr == "is_enabled" else None
+    named = read_by_name(call.func)
+    return named[0] if named is not None and named[1] == "is_enabled" else None
 
 
 def _asks_for_gradients(node: ast.Call) -> bool:

@@ -293,13 +293,13 @@ class Unreached:
         used = module.once(_names_reached)
         if name in used or not used.isdisjoint(_UNSEEN):
             return None
-        # An import can name this file: of a script, others may want another function.
-        others = (stem, name) if stem.isidentifier() else (stem,)
-        if stem.isidentifier() and not module.once(_is_script):
+        if not stem.isidentifier():
+            mentioned = self.objects.project.mentioning(module, stem)
+            return None if any(mentioned) else _doubt(name, "is called by somebody")
+        if not module.once(_is_script) or any(self.objects.project.mentioning(module, stem, name)):
             return None
-        if any(True for _ in self.objects.project.mentioning(module, *others)):
-            return None
-        return _doubt(name, "is called by somebody")
+        # Of a script that somebody edits between its runs, a function may be the one of another day.
+        return Link("reach", Standing.OPEN, name, "is called by somebody")
 
 
 def _doubt(subject: str, claim: str) -> Link:
