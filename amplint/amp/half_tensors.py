@@ -9,7 +9,7 @@ added promotes to float32. What is not one of these is unknown, and unknown is n
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from amplint.amp import names
@@ -56,7 +56,7 @@ _LEFT = frozenset(("double", "cpu"))
 _DEPTH = 8
 
 #: An expression, and the function that evaluates it.
-_Place = tuple[ast.expr, Function]
+Place = tuple[ast.expr, Function]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,12 @@ class HalfReading:
     Args:
         autocast: whether float16 autocast is on; without it only casts make a tensor float16, and
             sums and norms leave it so.
+        given: what calls in sight pass for a parameter of a function.
     """
 
     view: AmpView
     autocast: bool = True
+    given: Callable[[Function, str], Iterable[Place]] = lambda function, name: ()
 
     def of(self, tensor: ast.expr, function: Function, depth: int = _DEPTH) -> Source | None:
         """The operation that a tensor's dtype comes from if that is float16, None if unknown."""
@@ -114,7 +116,7 @@ class HalfReading:
         sources = [self.of_dtype(*place, depth - 1) for place in self._behind(dtype, function)]
         return sources[0] if sources and all(sources) else None
 
-    def _behind(self, node: ast.expr, function: Function) -> list[_Place]:
+    def _behind(self, node: ast.expr, function: Function) -> list[Place]:
         """What a name is given, by all calls for a parameter, or what a call returns, if known."""
         back = self.view.values.origins.back(node, function, None)
         if back is not None:
@@ -125,10 +127,15 @@ class HalfReading:
         run = self.view.objects.targets(node, function)
         return [] if run.unknown else [(item, it) for it in run.functions for item in returned(it)]
 
-    def _elsewhere(self, node: ast.expr, function: Function, depth: int) -> Source | None:
-        """A tensor that another function makes, which hands it in or returns it."""
-        sources = [self.of(*place, depth - 1) for place in self._behind(node, function)]
+    def _returned(self, call: ast.Call, function: Function, depth: int) -> Source | None:
+        """What a function of the project returns, whichever `return` it comes to."""
+        sources = [self.of(*place, depth - 1) for place in self._behind(call, function)]
         return sources[0] if sources and all(sources) else None
+
+    def _passed(self, name: ast.Name, function: Function, depth: int) -> Source | None:
+        """What one of the calls passes for a parameter: each is a way of its own to get there."""
+        sources = (self.of(*place, depth - 1) for place in self.given(function, name.id))
+        return next(filter(None, sources), None)
 
     def _entry(self, node: ast.Subscript, function: Function, depth: int) -> Source | None:
         """What stands under a constant key of the dicts that a value may be."""
@@ -137,7 +144,7 @@ class HalfReading:
         sources = [place and self.of(*place, depth - 1) for place in entries]
         return sources[0] if sources and all(sources) else None
 
-    def _entries(self, place: _Place, key: object, depth: int) -> list[_Place | None]:
+    def _entries(self, place: Place, key: object, depth: int) -> list[Place | None]:
         """The entries of all dicts that a value may be; None for what is no dict in sight."""
         display, function = place
         if isinstance(display, ast.Dict):
@@ -150,7 +157,7 @@ class HalfReading:
         """All bindings that reach the use have to agree; `x += y` leaves the dtype as it is."""
         bindings = bindings_of(function).get(name.id, [])
         if all(isinstance(item.statement, ast.arguments) for item in bindings):
-            return self._elsewhere(name, function, depth)
+            return self._passed(name, function, depth)
         groups = reaching(bindings, name, function)
         found = [self._agreed(group, name, function, depth) for group in groups]
         return found[0] if all(found) else None
@@ -199,7 +206,7 @@ class HalfReading:
         is_torch = dotted.startswith("torch.")
         is_method = isinstance(call.func, ast.Attribute) and not dotted
         if not (is_torch or is_method):
-            return self._layer(call, function) or self._elsewhere(call, function, depth)
+            return self._layer(call, function) or self._returned(call, function, depth)
         receiver = [call.func.value] if is_method and isinstance(call.func, ast.Attribute) else []
         tensors = [*receiver, *call.args]
         if name in LOWERED:
@@ -211,7 +218,7 @@ class HalfReading:
             return self._cast(call, function, depth)
         if name in SAME_DTYPE or (name in _RAISED and not self.autocast):
             return self.of(tensors[0], function, depth - 1) if tensors else None
-        return self._layer(call, function) or self._elsewhere(call, function, depth)
+        return self._layer(call, function) or self._returned(call, function, depth)
 
     def _cast(self, call: ast.Call, function: Function, depth: int) -> Source | None:
         given = [*call.args, *(item.value for item in call.keywords)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.amp.links import chosen
 from amplint.amp.view import AmpView
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
@@ -18,7 +19,7 @@ from amplint.code.module import Class, Function, Module
 from amplint.regions.islands import applied_function
 from amplint.regions.regions import Inside, Region, Regions, Trail, is_off
 from amplint.values.kinds import classes_in
-from amplint.values.provenance import Origin
+from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.values.wrappers import WRAPPERS
 
 #: Callers are followed this far up, and over this many functions.
@@ -152,10 +153,12 @@ class Callers:
         return found
 
     def _modules_with_objects(self, owner: Class) -> list[Module]:
-        """Modules that name the class, and those that they hand its objects to."""
+        """Modules that name the class, or call what builds it, and those they hand its objects to."""
         naming = [owner.module, *self.project.mentioning(owner.module, owner.name)][:FILE_LIMIT]
         found = dict.fromkeys(naming)
-        for module in naming:
+        for builder in self._builders(owner, naming):
+            found.update(dict.fromkeys(self.project.users(builder)))
+        for module in list(found)[:FILE_LIMIT]:
             for site in module.calls:
                 values = [*site.node.args, *(item.value for item in site.node.keywords)]
                 if any(self.objects.class_of(value, site.function) is owner for value in values):
@@ -180,6 +183,19 @@ class Callers:
                         callee, site.function, factory
                     ):
                         yield site.node, site.function
+
+    def _builders(self, owner: Class, naming: list[Module]) -> list[Function]:
+        """The functions that return objects of the class, where one of several may be chosen."""
+        return [
+            function
+            for module in naming
+            for function in module.functions
+            if function.owner is None
+            and any(
+                owner in classes_in(self.objects.kinds(value, function))
+                for value in returned(function)
+            )
+        ]
 
     def _factories(self, owner: Class) -> set[str]:
         """Names of methods that return objects of the class."""
@@ -227,3 +243,23 @@ def applied_inside(
             trail: Trail
             for region, trail in callers.regions_around(site.node, site.function):
                 yield region, Inside(site.node, site.function, trail)
+
+
+def way_chosen(view: AmpView, made: list[list[Origin]]) -> tuple[Condition, ...] | None:
+    """What has to hold for objects on a way to be those it needs; None if nothing chooses one.
+
+    Args:
+        made: see `Callers.made_by`.
+    """
+    conditions: tuple[Condition, ...] = ()
+    for origins in made:
+        best = max(origins, key=lambda item: item.firmness, default=None)
+        if best is None or not is_chosen(view, best):
+            return None
+        conditions += best.conditions
+    return conditions
+
+
+def is_chosen(view: AmpView, made: Origin) -> bool:
+    """Whether a default makes it so, or an option that the code declares."""
+    return made.firmness > Firmness.CHOICE or any(chosen(view, made.conditions))

@@ -10,17 +10,19 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from amplint.amp.half_tensors import HalfReading, Source, is_float16_autocast
+from amplint.amp.half_tensors import HalfReading, Place, Source, is_float16_autocast
+from amplint.amp.links import chosen
 from amplint.amp.scaling import evaluates
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.findings import Link, Standing
-from amplint.regions.callers import Callers
+from amplint.regions.callers import Callers, way_chosen
 from amplint.regions.regions import Inside, Region, Regions, Trail, call_words
 from amplint.values.kinds import KEEPING, PROPERTIES
-from amplint.values.provenance import Step
+from amplint.values.provenance import Condition, Step
 
 #: Files that name a class, beyond which nobody is looked for who builds it.
 _FILE_LIMIT = 40
@@ -37,6 +39,7 @@ class HalfTensor:
         region: the autocast region that runs it; None for an explicit cast.
         trail: the calls that lead from the region there.
         sure: whether it is known that the region runs it.
+        conditions: what has to hold for an object on the way to be the one that it needs.
     """
 
     operation: ast.expr
@@ -44,6 +47,7 @@ class HalfTensor:
     region: Region | None
     trail: Trail = ()
     sure: bool = True
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def why(self) -> str:
@@ -62,9 +66,10 @@ class HalfTensor:
         kind = "value" if self.region is None else "region"
         return Link(kind, standing, ast.unparse(self.operation), "computes in float16")
 
-    def tensor(self, expression: ast.expr) -> Link:
-        """That the tensor in question is what the operation gives."""
-        return Link("object", Standing.CODE, ast.unparse(expression), "is its result")
+    def links(self, view: AmpView, expression: ast.expr) -> tuple[Link, ...]:
+        """How it is known that a tensor is float16: that of the operation, and what it rests on."""
+        result = Link("object", Standing.CODE, ast.unparse(expression), "is its result")
+        return (self.link, result, *chosen(view, self.conditions))
 
     def steps(self) -> Iterator[Step]:
         """From the region to the operation."""
@@ -80,10 +85,18 @@ def half_tensor(
     view: AmpView, regions: Regions, tensor: ast.expr, function: Function
 ) -> HalfTensor | None:
     """Why a tensor is float16 where a function computes with it; None where it may not be."""
-    source = HalfReading(view).of(tensor, function)
-    callers = Callers(regions)
+    callers = Callers(regions, choices=True)
+    source = HalfReading(view, given=partial(_given, callers)).of(tensor, function)
     found = _half(view, callers, tensor, function, source) if source is not None else None
     return found or _half_without_autocast(view, callers, tensor, function)
+
+
+def _given(callers: Callers, function: Function, name: str) -> Iterator[Place]:
+    """What the calls of a function, or of the module whose forward it is, pass for a parameter."""
+    for call, caller in callers.callers(function):
+        value = callers.objects.bind(call, caller, function).given.get(name)
+        if value is not None and not evaluates(caller):
+            yield value, caller
 
 
 def half_dtype(
@@ -101,20 +114,33 @@ def _half(
         return HalfTensor(source.node, source.function, None)
     if _is_decorated(function) or _is_decorated(source.function):
         return None
-    if source.function is function:  # the way may end at a test between the two
-        ways, excludes = callers.regions_around(use, function), callers.regions.is_excluded
-        around = [way for way in ways if not excludes(way[0], source.node, function, way[1])]
-    else:  # what computes it and what uses it run in one region
-        using = {region.opened for region, _ in callers.regions_around(use, function)}
-        ways = callers.regions_around(source.node, source.function)
-        around = [(region, trail) for region, trail in ways if region.opened in using]
-    for region, trail in around:
+    for region, trail, conditions in _ways(view, callers, use, function, source):
         if is_float16_autocast(view, region.cast.call, region.cast.function):
-            return HalfTensor(source.node, source.function, region, trail)
+            where = source.node, source.function
+            return HalfTensor(*where, region, trail, conditions=conditions)
     possible = may_run(view, callers, source.node, source.function)
     if possible is None:
         return None
     return HalfTensor(source.node, source.function, possible, sure=False)
+
+
+def _ways(
+    view: AmpView, callers: Callers, use: ast.expr, function: Function, source: Source
+) -> Iterator[tuple[Region, Trail, tuple[Condition, ...]]]:
+    """The regions that run a use and its source, each with the way to the source.
+
+    With what has to hold for the objects on the way to the use to be those that it needs.
+    """
+    is_here = source.function is function
+    computing: dict[ast.AST, Trail] = {}
+    for region, trail in () if is_here else callers.regions_around(source.node, source.function):
+        computing.setdefault(region.opened, trail)
+    for region, trail in callers.regions_around(use, function):
+        if is_here and callers.regions.is_excluded(region, source.node, function, trail):
+            continue  # the way ends at a test between the two
+        way = way_chosen(view, callers.made_by(trail, function))
+        if way is not None and (is_here or region.opened in computing):
+            yield region, trail if is_here else computing[region.opened], way
 
 
 def may_run(view: AmpView, callers: Callers, node: ast.expr, function: Function) -> Region | None:

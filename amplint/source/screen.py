@@ -37,6 +37,12 @@ _SPELLINGS = (
     (b"autograd", re.compile(rb"autograd(?:\.| import )function")),
 )
 
+#: An epsilon that float16 does not hold, a function that it guards, and what makes float16 of a
+#: tensor under an autocast of another file, or an activation that keeps it so (AMP504).
+_TINY = re.compile(rb"e-(?:0?[6-9]|[1-9]\d)\b")
+_GUARDED = re.compile(rb"\blog(?:2|10)?\(|sqrt\(|reciprocal\(")
+_HALF = re.compile(rb"sigmoid|mm\(|matmul|einsum|linear|conv| @ ")
+
 #: What a file does that trains, whoever made its scaler.
 _TRAINS = re.compile(rb"\.backward\(|\.step\(|zero_grad\(|clip_grad_")
 
@@ -80,6 +86,8 @@ def mentions_amp(data: bytes) -> bool:
         if first in lower and any(other in lower for other in others):
             return True
     if any(word in lower and spelling.search(lower) for word, spelling in _SPELLINGS):
+        return True
+    if all(each.search(lower) for each in (_TINY, _GUARDED, _HALF)):
         return True
     if b"\0" in data:  # perhaps UTF-16, which hides every word
         return True

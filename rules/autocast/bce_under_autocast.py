@@ -90,14 +90,14 @@ from amplint.expectations import raises
 from amplint.findings import Finding, Link, Severity, Standing, shorten
 from amplint.fixing.statements import code_of
 from amplint.fixing.verbs import Repair, Write, unsafe
-from amplint.regions.callers import Callers
+from amplint.regions.callers import Callers, is_chosen, way_chosen
 from amplint.regions.float16 import may_run
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import path_to
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition, Firmness, Origin
+from amplint.values.provenance import Condition
 from amplint.view import FileView
 
 RULE = Rule(
@@ -158,7 +158,7 @@ def _reported(view: FileView, site: CallSite, chosen: tuple[Condition, ...]) -> 
     is_settled = False
     for region, trail in callers.regions_around(site.node, site.function):
         made = callers.made_by(trail, site.function)
-        way = _way_chosen(view, made)
+        way = way_chosen(view, made)
         if way is None:
             continue
         conditions = tuple(dict.fromkeys((*chosen, *way)))
@@ -294,25 +294,9 @@ def _as_entropy(
         if item.conditions and _makes_plain_entropy(item.expression, item.function)
     ]
     best = max(made, key=lambda item: item.firmness, default=None)
-    if best is None or not _is_chosen(view, best):
+    if best is None or not is_chosen(view, best):
         return None
     return best.conditions
-
-
-def _way_chosen(view: FileView, made: list[list[Origin]]) -> tuple[Condition, ...] | None:
-    """What has to hold for objects on a way to be those it needs; None if nothing chooses one."""
-    conditions: tuple[Condition, ...] = ()
-    for origins in made:
-        best = max(origins, key=lambda item: item.firmness, default=None)
-        if best is None or not _is_chosen(view, best):
-            return None
-        conditions += best.conditions
-    return conditions
-
-
-def _is_chosen(view: FileView, made: Origin) -> bool:
-    """Whether a default makes it so, or an option that the code declares."""
-    return made.firmness > Firmness.CHOICE or any(links.chosen(view, made.conditions))
 
 
 def _makes_plain_entropy(value: ast.expr, function: Function) -> bool:

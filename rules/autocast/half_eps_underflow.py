@@ -264,7 +264,7 @@ def _finding(view: FileView, lost: _Lost, operation: str, half: HalfTensor) -> F
         operation=operation,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    rests = (half.link, half.tensor(lost.tensor), links.proved("value", lost.eps, words))
+    rests = (*half.links(view, lost.tensor), links.proved("value", lost.eps, words))
     help = HELP.format(tensor=name, least=lost.least)
     return view.finding(RULE, lost.node, message, help, path=path, links=rests)
 

@@ -221,7 +221,7 @@ def _finding(
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
     takes = links.held(value.firmness, name, "takes the constant")
     data = links.data_decides(site.node, site.function, (tensor,))
-    rests = (half.link, half.tensor(tensor), takes, *data)
+    rests = (*half.links(view, tensor), takes, *data)
     assert isinstance(value.content, (int, float))
     dtype = name if site.dotted in _MAKING else f"{name}.dtype"
     help = HELP.format(dtype=dtype, end=_end(value))
