@@ -303,9 +303,9 @@ class Calls:
         return None
 
     def _closure(self, call: Call) -> list[State]:
-        """The states in which `optimizer.step(closure)` applies gradients: the closure has run.
+        """The states in which `optimizer.step(closure)` applies gradients: those of the closure.
 
-        torch/optim/optimizer.py: every `step` calls it before it reads a gradient.
+        Every `step` calls it first (torch/optim/optimizer.py); one out of sight may do anything.
         """
         given = (*call.node.args, *(word.value for word in call.node.keywords))
         if not given:
@@ -313,7 +313,7 @@ class Calls:
         bare = ast.copy_location(ast.Call(call.node.func, [], []), call.node)
         closure = self.reader.binding(given[0], call.state, call.function)
         ran = self._through(closure, replace(call, node=bare, values={}, receiver=None))
-        return [call.state] if ran is None else [state for state, _ in ran]
+        return [state for state, _ in (self.events.havoc(call.state) if ran is None else ran)]
 
     def _is_scaler(self, call: Call) -> bool:
         return self.reader.program.roles(call.function).is_scaler(call.place, call.function)
