@@ -41,7 +41,7 @@ def averages_of(view: AmpView) -> Iterator[Average]:
             share = _share_of_function(view, site)
             if share is not None:
                 yield Average(site.node, Origin(site.node.args[0], site.function), share)
-    for loop, function in view.module.once(_pairwise_loops):
+    for loop, function in view.module.once(_loops_over_weights):
         yield from _updates(view, loop, function)
 
 
@@ -53,17 +53,22 @@ def _share_of_function(view: AmpView, site: CallSite) -> float | None:
     return None
 
 
-def _pairwise_loops(module: Module) -> list[tuple[ast.For, Function]]:
-    """Loops over the parameters of two modules at once."""
+def _loops_over_weights(module: Module) -> list[tuple[ast.For, Function]]:
+    """Loops over the parameters of a module, or of two at once."""
     return [
         (node, function)
         for function in module.functions
         for node in function.nodes
-        if isinstance(node, ast.For)
-        and isinstance(node.iter, ast.Call)
-        and last_name(node.iter.func) == "zip"
-        and any(_owner(item) is not None for item in node.iter.args)
+        if isinstance(node, ast.For) and any(_owner(item) is not None for _, item in _paired(node))
     ]
+
+
+def _paired(loop: ast.For) -> list[tuple[ast.expr, ast.expr]]:
+    """What a loop goes over, each with its target: what is zipped one by one."""
+    iterable, target = loop.iter, loop.target
+    if not isinstance(iterable, ast.Call) or last_name(iterable.func) != "zip":
+        return [(target, iterable)]
+    return list(zip(target.elts, iterable.args)) if isinstance(target, ast.Tuple) else []
 
 
 def _owner(iterable: ast.expr) -> ast.expr | None:
@@ -74,22 +79,25 @@ def _owner(iterable: ast.expr) -> ast.expr | None:
 
 
 def _updates(view: AmpView, loop: ast.For, function: Function) -> Iterator[Average]:
-    assert isinstance(loop.iter, ast.Call)
-    targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
     owners = {
         _element(target): owner
-        for target, item in zip(targets, loop.iter.args, strict=False)
+        for target, item in _paired(loop)
         if (owner := _owner(item)) is not None
     }
     for statement in loop.body:
         for node in ast.walk(statement):
             moved = _moved(view, node, function)
-            if moved is None:
+            if moved is None or _takes_gradients(node):
                 continue
             target, share = moved
             name = _root(_behind_names(target, function))
             if name in owners:
                 yield Average(node, Origin(owners[name], function), share)
+
+
+def _takes_gradients(node: ast.AST) -> bool:
+    """Whether a weight is moved along its gradient, as an optimizer does: that is no average."""
+    return any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in ast.walk(node))
 
 
 def _element(target: ast.expr) -> str:

@@ -38,6 +38,7 @@ SAME_DTYPE = frozenset(
     + ("chunk", "split", "unbind", "masked_fill", "masked_fill_", "dropout", "relu", "leaky_relu")
     + ("sigmoid", "tanh", "gelu", "silu", "abs", "clamp", "clamp_", "div", "div_", "mul", "mul_")
     + ("triu", "tril", "flip", "roll", "narrow", "select", "relu_", "sigmoid_", "neg", "cuda")
+    + ("amax", "amin", "sqrt", "mean", "var")
 )
 #: Layers whose result has the dtype of what they get.
 _KEEPING_LAYERS = frozenset(
@@ -47,13 +48,13 @@ _KEEPING_LAYERS = frozenset(
 #: What autocast runs in float32, and what keeps the dtype where no autocast runs.
 _RAISED = frozenset(
     ("sum", "prod", "cumsum", "cumprod", "norm", "softmax", "log_softmax", "exp", "log", "pow")
-    + ("mean", "sqrt", "rsqrt", "normalize", "layer_norm")
+    + ("rsqrt", "normalize", "layer_norm")
 )
 _CASTS = frozenset(("to", "type"))
 _NUMBERS = frozenset(("sqrt", "int", "float", "len", "size", "pow", "dim", "numel", "max", "min"))
 #: What makes a layer one that autocast on a GPU leaves alone.
 _LEFT = frozenset(("double", "cpu"))
-_DEPTH = 8
+_DEPTH = 16
 
 #: An expression, and the function that evaluates it.
 Place = tuple[ast.expr, Function]

@@ -18,7 +18,7 @@ _PAIRS = (
     (b"masked_fill", (b"1e",)),
     (b"torch.full(", (b"1e",)),
     (b"adam", (b"bfloat16", b".half()")),
-    (b".parameters()", (b".mul_(", b".lerp_(")),
+    (b"parameters()", (b".mul_(", b".lerp_(")),
     (b"arange", (b"float16", b".half()")),
     (b"is_bf16_supported", (b"float16", b"fp16")),
     (b"fp32_precision", (b"allow_tf32",)),
@@ -42,6 +42,7 @@ _SPELLINGS = (
 _TINY = re.compile(rb"e-(?:0?[6-9]|[1-9]\d)\b")
 _GUARDED = re.compile(rb"\blog(?:2|10)?\(|sqrt\(|reciprocal\(")
 _HALF = re.compile(rb"sigmoid|mm\(|matmul|einsum|linear|conv| @ ")
+_DIVIDED = re.compile(rb"/ ?\([^\n]{1,60}(?:eps|\de-)")
 
 #: What a file does that trains, whoever made its scaler.
 _TRAINS = re.compile(rb"\.backward\(|\.step\(|zero_grad\(|clip_grad_")
@@ -87,7 +88,9 @@ def mentions_amp(data: bytes) -> bool:
             return True
     if any(word in lower and spelling.search(lower) for word, spelling in _SPELLINGS):
         return True
-    if all(each.search(lower) for each in (_TINY, _GUARDED, _HALF)):
+    if _TINY.search(lower) and (
+        _DIVIDED.search(lower) or _GUARDED.search(lower) and _HALF.search(lower)
+    ):
         return True
     if b"\0" in data:  # perhaps UTF-16, which hides every word
         return True
