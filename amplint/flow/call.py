@@ -6,9 +6,10 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from amplint.code.arguments import Passed, passed, written
+from amplint.code.arguments import Passed, passed, receiver_of, written
+from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import callee_of, last_name
-from amplint.code.module import Function, Module
+from amplint.code.module import Function, Module, walk
 from amplint.flow.state import State
 from amplint.flow.values import Value
 
@@ -146,3 +147,21 @@ def keeps_zeros(node: ast.Call) -> bool:
     """Whether a zero_grad call asks for zeros instead of None."""
     values = [word.value for word in node.keywords if word.arg == "set_to_none"] + node.args[:1]
     return any(isinstance(value, ast.Constant) and value.value is False for value in values)
+
+
+def scaler_text(call: Call, scaler: str) -> str:
+    """The scaler of a backward as the code writes it where it scales, else by its place alone.
+
+    Args:
+        scaler: the place.
+    """
+    made = [call.place]
+    if isinstance(call.place, ast.Name):
+        found = bindings_of(call.function).get(call.place.id, ())
+        made = [item.value for item in found if item.value is not None]
+    for callee in (part.func for item in made for part in walk(item) if isinstance(part, ast.Call)):
+        if isinstance(callee, ast.Attribute) and callee.attr == "scale":
+            return ast.unparse(callee.value)
+    whole, _, rest = scaler.partition(".")
+    own = receiver_of(call.function)
+    return f"{own}.{rest}" if own and rest and "@" in whole else scaler.rpartition(":")[2]

@@ -13,7 +13,7 @@ from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
-from amplint.flow.call import Call, callee_name, keeps_zeros
+from amplint.flow.call import Call, callee_name, keeps_zeros, scaler_text
 from amplint.flow.conditions import assume, evaluate, is_under
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STATE_METHODS, STEP, ZERO_GRAD
@@ -549,10 +549,7 @@ class ProtocolCalls:
         return Site(call.node, call.function, scaler, optimizer, *texts)
 
     def _site(self, call: Call, scaler: str) -> Site:
-        place, text = call.place, call.receiver_text
-        if isinstance(place, ast.Call) and callee_name(place) == "scale":
-            text = ast.unparse(place.func.value if isinstance(place.func, ast.Attribute) else place)
-        return Site(call.node, call.function, scaler, "", text, "")
+        return Site(call.node, call.function, scaler, "", scaler_text(call, scaler), "")
 
 
 def _is_name_of(part: ast.AST, given: AbstractSet[str]) -> bool:

@@ -212,3 +212,17 @@ def test_a_constant_test_is_no_condition(test: str, named: bool) -> None:
     (message,) = messages(program(body.format(test, CLIP)), "AMP110")
     assert (f"when `{test}`" in message) is named
     assert (" when " in message) is named
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "scaled = scaler.scale(loss)\nscaled.backward()\nopt_d.step()",
+        "(scaler.scale(loss) if cfg.amp else loss).backward()\nopt_d.step()",
+        "loss = scaler.scale(loss)\nloss.backward()\nopt_d.step()",
+    ],
+)
+def test_the_help_names_the_scaler_and_not_what_it_scaled(body: str) -> None:
+    source = program(body, "scaler = torch.amp.GradScaler('cuda')", "amp=True")
+    (found,) = [item for item in findings_of(source, "AMP112") if item.code == "AMP112"]
+    assert found.help.startswith("replace `opt_d.step()` by `scaler.step(opt_d)`")
