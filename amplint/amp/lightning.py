@@ -8,13 +8,18 @@ from dataclasses import dataclass
 
 from amplint.amp.libraries import class_row
 from amplint.amp.view import AmpView
-from amplint.code.module import CallSite, Class, Module
+from amplint.code.arguments import written_argument
+from amplint.code.module import CallSite, Class, Function, Module
+from amplint.values.provenance import Origin
 from amplint.values.values import Value
 
 MODULE = "lightning.pytorch.LightningModule"
 TRAINER = "lightning.pytorch.Trainer"
 #: With these a Trainer scales losses, on CUDA.
 _SCALED = (16, "16", "16-mixed")
+#: Plugins that own the scaler of a Trainer, by their names in all versions, and where they lie.
+_MIXED = frozenset(("MixedPrecision", "MixedPrecisionPlugin", "NativeMixedPrecisionPlugin"))
+_PLUGINS = ("lightning.pytorch.plugins", "pytorch_lightning.plugins")
 #: Arguments of a Trainer that bring a precision of their own, and those that are not in sight.
 _OTHER_PRECISION = frozenset(("plugins", "amp_backend", "amp_level", None))
 
@@ -25,25 +30,56 @@ def is_lightning_module(view: AmpView, owner: Class) -> bool:
     return any(row is not None and row.name == MODULE for row in rows)
 
 
-def scaling_trainer(view: AmpView, owner: Class) -> tuple[CallSite, Value] | None:
-    """The Trainer that scales the losses of a Lightning module, with its precision; the surest.
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalingTrainer:
+    """A Trainer that scales losses, on CUDA.
+
+    Args:
+        site: its constructor call.
+        given: the argument that is its precision, or that of a plugin which it gets.
+        precision: what that is.
+    """
+
+    site: CallSite
+    given: ast.expr
+    precision: Value
+
+    @property
+    def words(self) -> str:
+        """What has to hold for it to have this precision, as source text."""
+        if self.precision.origin.conditions:
+            return " ".join(ast.unparse(self.precision.origin.conditions[0].test).split())
+        is_said = isinstance(self.given, ast.Constant)
+        text = "precision" if is_said else " ".join(ast.unparse(self.given).split())
+        return f"{text} == {self.precision.content!r}"
+
+
+def scaling_trainer(view: AmpView, owner: Class) -> ScalingTrainer | None:
+    """The Trainer that scales the losses of a Lightning module; the surest.
 
     It is looked for in the file of the class and in those that import it.
     """
     found = view.once(_scaling_trainers, owner)
-    return max(found, key=lambda item: item[1].firmness, default=None)
+    return max(found, key=lambda item: item.precision.firmness, default=None)
 
 
-def _scaling_trainers(view: AmpView, owner: Class) -> list[tuple[CallSite, Value]]:
-    return [(site, value) for site in _trainers(view, owner) for value in _precisions(view, site)]
+def _scaling_trainers(view: AmpView, owner: Class) -> list[ScalingTrainer]:
+    return [
+        ScalingTrainer(site, given, value)
+        for site in _trainers(view, owner)
+        for given, value in _precisions(view, site)
+        if value.content in _SCALED and not isinstance(value.content, bool)
+    ]
 
 
 def _trainers(view: AmpView, owner: Class) -> list[CallSite]:
-    """The Trainers that may run a Lightning module."""
-    constructor = owner.methods.get("__init__")
-    modules: list[Module] = [owner.module]
-    if constructor is not None:
-        modules += view.project.users(constructor)
+    """The Trainers that may run a Lightning module, or one that derives from it."""
+    modules: list[Module] = []
+    for each in (owner, *view.objects.subclasses(owner)):
+        modules.append(each.module)
+        constructor = each.methods.get("__init__")
+        if constructor is not None:
+            modules += view.project.users(constructor)
     return [
         site
         for module in dict.fromkeys(modules)
@@ -112,18 +148,43 @@ def _comes_from(view: AmpView, receiver: ast.expr, site: CallSite, trainer: Call
     return any(origin.expression is trainer.node for origin in found.origins)
 
 
-def _precisions(view: AmpView, trainer: CallSite) -> Iterator[Value]:
+def _precisions(view: AmpView, trainer: CallSite) -> Iterator[tuple[ast.expr, Value]]:
+    """The arguments that give a Trainer its precision, with what each may be."""
     for word in trainer.node.keywords:
         if word.arg == "precision":
             for value in view.values.of(word.value, trainer.function).values:
-                if value.content in _SCALED and not isinstance(value.content, bool):
-                    yield value
+                yield word.value, value
+        elif word.arg == "plugins":
+            for plugin in _plugins(view, word.value, trainer.function):
+                yield from _of_plugin(view, plugin)
 
 
-def precision_words(value: Value, trainer: ast.Call) -> str:
-    """What has to hold for a Trainer to have a precision, as source text."""
-    if value.origin.conditions:
-        return " ".join(ast.unparse(value.origin.conditions[0].test).split())
-    given = next(item.value for item in trainer.keywords if item.arg == "precision")
-    text = " ".join(ast.unparse(given).split())
-    return text if isinstance(given, ast.Constant) else f"{text} == {value.content!r}"
+def _plugins(view: AmpView, given: ast.expr, function: Function) -> Iterator[Origin]:
+    """What a Trainer gets as its plugins: a single one, or those of a list, all of which count."""
+    origins = view.values.origins
+    for origin in origins.of(given, function).origins:
+        display = origin.expression
+        if not isinstance(display, (ast.List, ast.Tuple)):
+            yield origin
+            continue
+        for item in display.elts:
+            for inner in origins.of(item, origin.function, origin.activation).origins:
+                yield inner.then(origin.firmness, origin.steps, origin.conditions)
+
+
+def _of_plugin(view: AmpView, plugin: Origin) -> Iterator[tuple[ast.expr, Value]]:
+    """What a plugin for mixed precision gets as its precision."""
+    call = plugin.expression
+    if not isinstance(call, ast.Call) or not _is_mixed(plugin.function.module.resolve(call.func)):
+        return
+    given = written_argument(call, "precision", 0)
+    if given is None:
+        return
+    for value in view.values.of(given, plugin.function, plugin.activation).values:
+        origin = value.origin.then(plugin.firmness, plugin.steps, plugin.conditions)
+        yield given, Value(value.content, min(value.firmness, plugin.firmness), origin)
+
+
+def _is_mixed(dotted: str | None) -> bool:
+    package, _, name = (dotted or "").rpartition(".")
+    return name in _MIXED and package.startswith(_PLUGINS)

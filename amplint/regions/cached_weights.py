@@ -39,7 +39,7 @@ def clears_cache(regions: Regions, region: Region) -> bool:
             region.cast.devices != frozenset({"cpu"})
             and _clears_in_backward(regions, item.call, item.function)
         )
-        for item in regions.inside(region)
+        for item in regions.until_end(region)
     )
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from amplint.amp import names
 from amplint.amp.dtypes import DType
 from amplint.amp.libraries import class_row
-from amplint.code.arguments import Passed, fill, optional, parameters, passed
-from amplint.code.dataflow import Binding, scopes
+from amplint.code.arguments import Kind, Passed, fill, optional, parameters, passed
+from amplint.code.dataflow import Binding, bindings_of, scopes
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
@@ -289,17 +289,36 @@ class Contexts:
 
     def _returned(self, known: Function, call: ast.expr, caller: Function) -> Alternatives:
         if any(last_name(_plain(item)) in _CONTEXT_FACTORIES for item in _decorators(known)):
-            return tuple(self._around_yield(known)) or UNKNOWN
+            return tuple(self._around_yield(known, call, caller)) or UNKNOWN
         found: list[Cast | None] = []
         for value in returned(known):
             if self._is_turned_down(value, known, call, caller):
                 continue
             test = _test_around(value, known)
-            for item in self.alternatives(value, known):
+            for item in self._handed(value, known, call, caller):
                 if item is not None and not item.condition and item.function is known:
                     item = replace(item, condition=test)
                 found.append(item)
         return tuple(found) or UNKNOWN
+
+    def _handed(
+        self, value: ast.expr, known: Function, call: ast.expr, caller: Function
+    ) -> Alternatives:
+        """What an expression of a function gives where one call runs that: `autocast("cuda", **kw)`.
+
+        What the call does not pass by `kw` is left out there.
+        """
+        words = next((each for each in parameters(known).values() if each.kind is Kind.WORDS), None)
+        if words is None or not isinstance(value, ast.Call) or not isinstance(call, ast.Call):
+            return self.alternatives(value, known)
+        inner, outer = passed(value), self.objects.bind(call, caller, known)
+        names_it = [isinstance(each, ast.Name) and each.id == words.name for each in inner.spread]
+        is_sure = names_it == [True] and not passed(call).spread and not outer.refused
+        if not is_sure or words.name in bindings_of(known):
+            return self.alternatives(value, known)
+        own = _Given.of(replace(inner, spread=()), known)
+        by_word = _Given.of(Passed(named=outer.words), caller)
+        return self._called(value.func, known, own.before(by_word), value)
 
     def _is_turned_down(
         self, value: ast.expr, known: Function, call: ast.expr, caller: Function
@@ -324,14 +343,16 @@ class Contexts:
                 here.excluded[parameter] = facts.excluded[name]
         return here
 
-    def _around_yield(self, known: Function) -> Iterator[Cast | None]:
+    def _around_yield(
+        self, known: Function, call: ast.expr, caller: Function
+    ) -> Iterator[Cast | None]:
         layout = layout_of(known)
         for node in layout.nodes:
             if not isinstance(node, ast.Yield):
                 continue
             blocks = [n for n in layout.ancestors(node) if isinstance(n, (ast.With, ast.AsyncWith))]
             items = [item.context_expr for block in blocks for item in block.items]
-            found = [each for item in items for each in self.alternatives(item, known)]
+            found = [each for item in items for each in self._handed(item, known, call, caller)]
             casts = [each for each in found if each is not None]
             yield casts[0] if casts else None
 
@@ -346,16 +367,22 @@ class Contexts:
         device = arguments.get("device_type")
         devices: Constants = frozenset((fixed,)) if fixed else self._devices(device)
         switch = arguments.get("enabled")
-        states = self._values(*switch) if switch is not None else frozenset((True,))
+        states: Constants = None if "enabled" in bound.unknown else frozenset((True,))
+        if switch is not None:
+            states = self._values(*switch)
         enabled = _only_bool(states)
         condition = ast.unparse(switch[0]) if switch is not None and enabled is None else ""
         caching = arguments.get("cache_enabled")
-        caches = caching is None or self._values(*caching) != frozenset((False,))
+        caches = "cache_enabled" not in bound.unknown
+        if caching is not None:
+            caches = self._values(*caching) != frozenset((False,))
         dtype = arguments.get("dtype")
-        dtypes = self._dtypes(dtype, devices, self._values)
-        usual = self._dtypes(
-            dtype, self._usual_devices(device, devices, switch), self._usual_values
-        )
+        dtypes = usual = None
+        if "dtype" not in bound.unknown:
+            dtypes = self._dtypes(dtype, devices, self._values)
+            usual = self._dtypes(
+                dtype, self._usual_devices(device, devices, switch), self._usual_values
+            )
         if dtypes is not None and len(dtypes) == 1:
             usual = dtypes
         chosen_by = ast.unparse(dtype[0]) if dtype is not None and usual != dtypes else ""

@@ -98,7 +98,8 @@ class Regions:
         self.roles = ValueRoles(objects)
         self.contexts = Contexts(objects, values)
         self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
-        self._inside: dict[Region, list[Inside]] = {}
+        self._inside: dict[tuple[Region, bool], list[Inside]] = {}
+        self._parts: dict[tuple[Region, ast.AST], Region] = {}
         self._switches: dict[Cast, ast.expr] = {}
         self._entries: dict[tuple[Trail, Function], tuple[Activation | None, bool]] = {}
         #: Answers of `islands` about whole functions.
@@ -177,23 +178,44 @@ class Regions:
         return [item for item in every if not self.is_excluded(region, item.call, item.function)]
 
     def _own_calls(self, region: Region) -> Iterator[ast.Call]:
-        return self._calls(region.function, region.parts, region)
+        return self._calls(region.function, region.parts, region, is_on=True)
 
-    def inside(self, region: Region) -> list[Inside]:
+    def inside(self, region: Region, trail: Trail = ()) -> list[Inside]:
         """Every call that runs inside a region, nearest functions first.
 
         Each function is entered once with the same arguments left out, and not at all where
         autocast is off.
+
+        Args:
+            trail: the calls that lead from the region to its part, where it is one.
         """
-        if region not in self._inside:
+        return self._reached(region, trail, is_on=True)
+
+    def until_end(self, region: Region, trail: Trail = ()) -> list[Inside]:
+        """Every call that runs before a region ends, with autocast still on or off by then.
+
+        An inner autocast that is off does not end the outer one: what that keeps, it keeps.
+        """
+        return self._reached(region, trail, is_on=False)
+
+    def part(self, region: Region, node: ast.AST, function: Function) -> Region:
+        """A node that runs inside a region, in whatever function, as a region."""
+        key = (region, node)
+        if key not in self._parts:
+            self._parts[key] = replace(region, function=function, parts=(node,))
+        return self._parts[key]
+
+    def _reached(self, region: Region, trail: Trail, is_on: bool) -> list[Inside]:
+        if (region, is_on) not in self._inside:
             found: dict[ast.Call, Inside] = {}
-            for item in self._walk(region):
+            for each in self._walk(region, is_on):
+                item = replace(each, trail=(*trail, *each.trail))
                 if item.call not in found and not self.is_excluded(
                     region, item.call, item.function, item.trail
                 ):
                     found[item.call] = item
-            self._inside[region] = list(found.values())
-        return self._inside[region]
+            self._inside[region, is_on] = list(found.values())
+        return self._inside[region, is_on]
 
     def is_excluded(
         self, region: Region, node: ast.AST, function: Function, trail: Trail = ()
@@ -271,10 +293,10 @@ class Regions:
             self._switches[cast] = ast.parse(cast.condition, mode="eval").body
         return self._switches[cast]
 
-    def _walk(self, region: Region) -> Iterator[Inside]:
+    def _walk(self, region: Region, is_on: bool) -> Iterator[Inside]:
         seen: set[tuple[Function, frozenset[str]]] = set()
         pending: list[tuple[Inside, frozenset[str]]] = []
-        for call in self._own_calls(region):
+        for call in self._calls(region.function, region.parts, region, is_on):
             item = Inside(call, region.function)
             pending.append((item, frozenset()))
             yield item
@@ -288,7 +310,7 @@ class Regions:
                 continue
             seen.add(entered)
             trail = (*item.trail, (item.call, item.function))
-            for call in self._calls(known, tuple(known.body), region):
+            for call in self._calls(known, tuple(known.body), region, is_on):
                 inner = Inside(call, known, trail)
                 pending.append((inner, entered[1]))
                 yield inner
@@ -303,14 +325,14 @@ class Regions:
                 yield known, (*item.trail, (item.call, item.function))
 
     def _calls(
-        self, function: Function, parts: tuple[ast.AST, ...], region: Region
+        self, function: Function, parts: tuple[ast.AST, ...], region: Region, is_on: bool
     ) -> Iterator[ast.Call]:
-        """The calls in parts of a function that run at once, with autocast still on."""
+        """The calls in parts of a function that run at once; with autocast still on, if asked."""
         layout = layout_of(function)
         off = [
             part
             for span, found in self.spans(function)
-            if is_off(found) and _same_device(found, region.cast)
+            if is_on and is_off(found) and _same_device(found, region.cast)
             for part in span.parts
             if function is not region.function or not _encloses(layout, part, region.opened)
         ]

@@ -23,6 +23,7 @@ from amplint.regions.regions import (
     Inside,
     Region,
     Regions,
+    Trail,
     call_words,
     opening_words,
 )
@@ -103,6 +104,19 @@ def steps(regions: Regions, region: Region) -> list[Inside]:
     return [item for item in regions.inside(region) if stepped_optimizer(regions, item) is not None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loop:
+    """A loop inside a region.
+
+    Args:
+        trail: the calls that lead from the region to its function.
+    """
+
+    node: ast.AST
+    function: Function
+    trail: Trail
+
+
 # -- steps whose effect the region's weight cache hides ------------------------------------------
 
 
@@ -125,21 +139,22 @@ def _may_clear(regions: Regions, region: Region) -> bool:
         and dotted.partition(".")[0] not in _PLAIN
         and not regions.objects.targets(item.call, item.function).functions
         and item.call in _loss_calls(item.function)
-        for item in regions.inside(region)
+        for item in regions.until_end(region)
     )
 
 
 def _repeated(regions: Regions, region: Region) -> Stale | None:
     """A step in a loop inside the region that also holds a forward and a backward."""
-    inside = regions.inside(region)
-    passes = backwards(regions, region)
-    for step in steps(regions, region):
+    for step in regions.until_end(region):
+        if stepped_optimizer(regions, step) is None:
+            continue
         for loop in _loops(region, step):
-            ending = [item for item in passes if loop in _loops(region, item)]
-            within = [item for item in inside if loop in _loops(region, item)]
-            stale = _read_again(regions, region, step, within) if ending else None
+            rounds, trail = regions.part(region, loop.node, loop.function), loop.trail
+            if not any(is_backward(regions, item) for item in regions.until_end(rounds, trail)):
+                continue
+            stale = _read_again(regions, region, step, regions.inside(rounds, trail))
             if stale is not None:
-                return replace(stale, loop=loop)
+                return replace(stale, loop=loop.node)
     return None
 
 
@@ -168,15 +183,16 @@ def _is_none_of(owned: set[str], item: Inside, step: Inside) -> bool:
     return bool(owned) and is_beside and _model_path(item.call.func) not in owned
 
 
-def _loops(region: Region, item: Inside) -> list[ast.AST]:
+def _loops(region: Region, item: Inside) -> list[_Loop]:
     """The loops inside the region that repeat a call, innermost first."""
-    found: list[ast.AST] = []
-    for call, function in ((item.call, item.function), *reversed(item.trail)):
+    found: list[_Loop] = []
+    ways = [*item.trail, (item.call, item.function)]
+    for index, (call, function) in reversed([*enumerate(ways)]):
         layout = layout_of(function)
         loops = layout.loops(call) if call in layout else []
         if function is region.function:
             loops = [one for one in loops if any(layout.holds(p, one) for p in region.parts)]
-        found += loops
+        found += (_Loop(one, function, item.trail[:index]) for one in loops)
     return found
 
 
@@ -234,8 +250,8 @@ def _loss_calls(function: Function) -> frozenset[ast.AST]:
 
 def _in_order(regions: Regions, region: Region) -> Stale | None:
     """A step, and behind it a second forward of the model whose parameters it changed."""
-    inside = regions.inside(region)
-    for step in steps(regions, region):
+    inside, held = regions.inside(region), regions.until_end(region)
+    for step in (item for item in held if stepped_optimizer(regions, item) is not None):
         owned = _owned(regions, step)
         if not owned:
             continue

@@ -115,8 +115,8 @@ RULE = Rule(
 )
 
 MESSAGE = "the step runs under the autocast of line {row}, which goes on with the weights before it"
-
-
+#: Autocast that is off around the step keeps the copies of the region around.
+ENDS = "end the `with autocast` block before `{}`"
 STALE = "the step runs under autocast (line {row}): `{forward}(...)` may go on with the old weights"
 
 
@@ -161,8 +161,7 @@ def _stale(view: FileView, stale: Stale) -> Finding:
     steps = path_to(view, stale.region, stale.step, "the step changes the float32 weights")
     module = stale.forward.function.module
     again = view.step(stale.forward.call, module, "this forward runs in the same region again")
-    help = ending_words(view, stale.region, node, stale.step)
-    fix = narrowed(view, stale.region)
+    help, fix = ENDS.format(view.source_of(node)), narrowed(view, stale.region)
     rests = (
         stale.region.link,
         optimizer_link(view, view.regions, stale.step),

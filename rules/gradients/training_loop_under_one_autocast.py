@@ -5,7 +5,8 @@ The optimizer steps inside an autocast region whose next forward still uses the 
 ## What it does
 Flags an optimizer or scaler step inside an autocast region if the region goes on: with the next
 round of a loop that lies in the region, or with a second forward of the model whose parameters the
-step changed. Regions are followed into the functions and files that they call.
+step changed. Regions are followed into the functions and files that they call; an inner
+`autocast(enabled=False)` around the step does not end them.
 
 ## Why is this bad?
 Autocast casts a float32 weight once and keeps the copy until the outermost region ends. Nothing

@@ -5,8 +5,8 @@ A LightningModule clips gradients before its Trainer's precision plugin unscales
 ## What it does
 Flags `self.clip_gradients(...)` and torch's clipping functions behind `self.manual_backward(loss)`
 in a method of a `LightningModule`, and anywhere in its `on_after_backward`, where the project
-builds a `Trainer` with `precision="16-mixed"` (or `16`, `"16"`) in the same file or in a file that
-imports the module.
+builds a `Trainer` with `precision="16-mixed"` (or `16`, `"16"`, or a `MixedPrecision` plugin of
+that) in the same file or in a file that imports the module.
 
 ## Why is this bad?
 The Trainer's precision plugin owns a GradScaler on CUDA. `manual_backward` scales the loss, and only
@@ -113,7 +113,7 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.clips import has_other_limit, torch_clips
-from amplint.amp.lightning import is_lightning_module, precision_words, scaling_trainer
+from amplint.amp.lightning import is_lightning_module, scaling_trainer
 from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, enclosing_class
@@ -150,14 +150,13 @@ def check(view: FileView) -> Iterator[Finding]:
         found = scaling_trainer(view, owner)
         if found is None or has_other_limit(view, clip):
             continue
-        trainer, precision = found
-        words = precision_words(precision, trainer.node)
+        trainer, precision = found.site, found.precision
         step = view.step(
             trainer.node, trainer.function.module, f"trains with {precision.content!r}"
         )
         rests = (
             Link("object", Standing.LIBRARY, owner.name, "is a LightningModule"),
-            links.held(precision.firmness, words, "makes the Trainer scale"),
+            links.held(precision.firmness, found.words, "makes the Trainer scale"),
             links.proved("damage", clip.node, "sees gradients that are still scaled"),
         )
         message = MESSAGE.format(clip=view.source_of(clip.node.func), where=where)

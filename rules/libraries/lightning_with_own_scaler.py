@@ -4,7 +4,8 @@ A LightningModule scales losses by hand while its Trainer runs with 16-bit mixed
 
 ## What it does
 Flags `scaler.scale(...)` in a `LightningModule` where the project builds a `Trainer` with
-`precision="16-mixed"` (or `16`, `"16"`) in the same file or in a file that imports the module.
+`precision="16-mixed"` (or `16`, `"16"`, or a `MixedPrecision` plugin of that) in the same file or in
+a file that imports the module.
 
 ## Why is this bad?
 The Trainer's precision plugin owns a GradScaler on CUDA: it scales in `backward` (in
@@ -107,7 +108,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.amp import links
-from amplint.amp.lightning import is_lightning_module, precision_words, scaling_trainer
+from amplint.amp.lightning import is_lightning_module, scaling_trainer
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.code.dataflow import receiver
 from amplint.code.module import enclosing_class
@@ -140,7 +141,7 @@ def check(view: FileView) -> Iterator[Finding]:
             continue
         found = scaling_trainer(view, owner)
         if found is not None:
-            trainer, precision = found
+            trainer, precision = found.site, found.precision
             other = trainer.function.module
             file = "" if other is view.module else f" of {other.filename}"
             content = precision.content
@@ -149,10 +150,6 @@ def check(view: FileView) -> Iterator[Finding]:
             rests = (
                 links.scaler_named(view, receiver(site.node), site.function),
                 Link("object", Standing.LIBRARY, owner.name, "is a LightningModule"),
-                links.held(
-                    precision.firmness,
-                    precision_words(precision, trainer.node),
-                    "trains in 16 bits",
-                ),
+                links.held(precision.firmness, found.words, "trains in 16 bits"),
             )
             yield view.finding(RULE, site.node, message, HELP, path=(step,), links=rests)
