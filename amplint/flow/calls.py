@@ -29,13 +29,7 @@ from amplint.flow.functions import Functions, Runner
 from amplint.flow.library_calls import LibraryCalls
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
-from amplint.flow.slice import (
-    CLIP_HELPER,
-    RUNNERS,
-    SUSPECT,
-    is_for_effect,
-    is_own_call,
-)
+from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_for_effect, is_own_call
 from amplint.flow.state import EVERY, State
 from amplint.flow.values import CALLABLE_KINDS, HANDED, KEEPER, OPAQUE, UNBOUND, Value, kind_of
 from amplint.values.conditions import tests_at
@@ -305,7 +299,8 @@ class Calls:
     def _closure(self, call: Call) -> list[State]:
         """The states in which `optimizer.step(closure)` applies gradients: those of the closure.
 
-        Every `step` calls it first (torch/optim/optimizer.py); one out of sight may do anything.
+        torch/optim/optimizer.py: every `step` calls it before it reads a gradient. What is out of
+        sight may be one, and do anything.
         """
         given = (*call.node.args, *(word.value for word in call.node.keywords))
         if not given:
@@ -313,7 +308,9 @@ class Calls:
         bare = ast.copy_location(ast.Call(call.node.func, [], []), call.node)
         closure = self.reader.binding(given[0], call.state, call.function)
         ran = self._through(closure, replace(call, node=bare, values={}, receiver=None))
-        return [state for state, _ in (self.events.havoc(call.state) if ran is None else ran)]
+        if ran is None and kind_of(closure) not in ("none", "const"):
+            ran = self.events.havoc(call.state)
+        return [call.state] if ran is None else [state for state, _ in ran]
 
     def _is_scaler(self, call: Call) -> bool:
         return self.reader.program.roles(call.function).is_scaler(call.place, call.function)

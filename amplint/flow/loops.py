@@ -48,6 +48,7 @@ TRANSPARENT = frozenset(
 HOOKS = 8
 #: Calls deeper than this are not searched for what becomes of a loop's element.
 CALLS = 3
+DICT_VIEWS = ("keys", "values", "items")
 PER_OPTIMIZER = frozenset({STEP, UNSCALE, UPDATE, ZERO_GRAD, EDIT, PLAIN_STEP})
 
 
@@ -348,10 +349,11 @@ class LoopReader:
         name, inner = callee_name(iterable), next(iter(iterable.args), None)
         if name == "zip":
             return self._zipped(iterable.args, state, frame)
-        if name in ("values", "items") and isinstance(iterable.func, ast.Attribute) and not inner:
+        if name in DICT_VIEWS and isinstance(iterable.func, ast.Attribute) and not inner:
             entries = self._held(iterable.func.value, str, state, frame)
-            pairs = tuple(("tuple", (("const", key), item)) for key, item in entries.items())
-            return pairs if name == "items" else tuple(entries.values())
+            keys, items = tuple(("const", key) for key in entries), tuple(entries.values())
+            pairs = tuple(("tuple", pair) for pair in zip(keys, items, strict=True))
+            return {"keys": keys, "values": items, "items": pairs}[name]
         if inner is None or name not in TRANSPARENT | {"enumerate"}:
             return ()
         found = self._members(inner, state, frame)
@@ -374,11 +376,12 @@ class LoopReader:
         )
 
     def _listed(self, node: ast.expr, state: State, frame: Frame) -> tuple[Value, ...]:
-        """What a list holds, one after the other."""
+        """What a list holds, one after the other; of a dict the keys."""
         value = self.reader.value(node, state, frame.function)
         if value is not None and value[0] == "tuple":
             return value[1]
-        return tuple(self._held(node, int, state, frame).values())
+        keys = tuple(("const", key) for key in self._held(node, str, state, frame))
+        return keys or tuple(self._held(node, int, state, frame).values())
 
     def _held(self, node: ast.expr, kind: type, state: State, frame: Frame) -> dict[object, Value]:
         """What a list (int), or a dict (str), holds at its indices or keys."""
@@ -443,11 +446,8 @@ def _is_gradient_changed(node: ast.Attribute) -> bool:
 
 
 def inner_iterable(node: ast.expr) -> ast.expr:
-    while (
-        isinstance(node, ast.Call)
-        and node.args
-        and callee_name(node) in (TRANSPARENT | {"enumerate"})
-    ):
+    through = TRANSPARENT | {"enumerate"}
+    while isinstance(node, ast.Call) and node.args and callee_name(node) in through:
         node = node.args[0]
     return node
 

@@ -71,10 +71,7 @@ def _entries(origins_of: OriginsOf, origin: Origin) -> tuple[int | str, ...]:
     """The indices or keys of a display, or of a comprehension over one, of calls."""
     made = origin.expression
     if isinstance(made, ast.Dict):
-        values = [key.value for key in made.keys if isinstance(key, ast.Constant)]
-        keys = [value for value in values if isinstance(value, str)]
-        is_known = len(keys) == len(made.keys)
-        return tuple(keys) if is_known and _are_objects(origins_of, made.values, origin) else ()
+        return _keys_written(made) if _are_objects(origins_of, made.values, origin) else ()
     if isinstance(made, (ast.List, ast.Tuple)):
         return tuple(range(len(made.elts))) if _are_objects(origins_of, made.elts, origin) else ()
     if isinstance(made, ast.ListComp) and len(made.generators) == 1:
@@ -82,7 +79,38 @@ def _entries(origins_of: OriginsOf, origin: Origin) -> tuple[int | str, ...]:
         source = part.iter.elts if isinstance(part.iter, (ast.List, ast.Tuple)) else []
         if isinstance(made.elt, ast.Call) and not part.ifs and not _has_star(source):
             return tuple(range(len(source)))
+    if isinstance(made, ast.DictComp) and isinstance(made.value, ast.Call):
+        return _keys_kept(origins_of, made, origin)
     return ()
+
+
+def _keys_kept(origins_of: OriginsOf, made: ast.DictComp, origin: Origin) -> tuple[str, ...]:
+    """The keys of what a comprehension goes over, where it keeps each: `{k: f(v) for k, v in …}`."""
+    part, key = made.generators[0], made.key
+    if len(made.generators) != 1 or part.ifs:
+        return ()
+    source, name = part.iter, part.target
+    if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+        if source.func.attr != "items" or not isinstance(name, ast.Tuple):
+            return ()
+        source, name = source.func.value, name.elts[0]
+    if not isinstance(name, ast.Name) or not isinstance(key, ast.Name) or key.id != name.id:
+        return ()
+    found = origins_of(source, origin.function, origin.activation)
+    each = {_keys_written(item.expression) for item in found.origins}
+    if len(each) != 1 or not found.complete or _may_differ(source, origin.function, found):
+        return ()
+    return each.pop()
+
+
+def _keys_written(made: ast.expr) -> tuple[str, ...]:
+    """The names that a dict has for keys, or a list or tuple for elements, if it has no others."""
+    if not isinstance(made, (ast.Dict, ast.List, ast.Tuple)):
+        return ()
+    written = made.keys if isinstance(made, ast.Dict) else made.elts
+    values = [item.value for item in written if isinstance(item, ast.Constant)]
+    names = tuple(value for value in values if isinstance(value, str))
+    return names if len({*names}) == len(written) else ()
 
 
 def _are_objects(origins_of: OriginsOf, entries: list[ast.expr], origin: Origin) -> bool:
