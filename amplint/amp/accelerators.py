@@ -108,11 +108,9 @@ def _usual(setting: Setting) -> frozenset[str]:
     """The words that a precision may be if nobody chooses another; none where that is not known."""
     values = setting.possible.values
     usual = [item for item in values if item.firmness is Firmness.DEFAULT]
-    if not usual and not setting.possible.complete:
-        return frozenset()
-    contents = [item.content for item in usual or values]
-    is_said = all(isinstance(item, str) for item in contents)
-    return frozenset(str(item).lower() for item in contents) if is_said else frozenset()
+    known = usual or (values if _is_known(setting) else ())
+    words = [item.content.lower() for item in known if isinstance(item.content, str)]
+    return frozenset(words) if len(words) == len(known) else frozenset()
 
 
 def path_of(view: AmpView, setting: Setting, value: Value) -> tuple[PathStep, ...]:

@@ -157,7 +157,7 @@ class HalfReading:
     def _bound(self, name: ast.Name, function: Function, depth: int) -> Source | None:
         """All bindings that reach the use have to agree; `x += y` leaves the dtype as it is."""
         bindings = bindings_of(function).get(name.id, [])
-        if all(isinstance(item.statement, ast.arguments) for item in bindings):
+        if not bindings:  # a parameter that stays as it was passed
             return self._passed(name, function, depth)
         groups = reaching(bindings, name, function)
         found = [self._agreed(group, name, function, depth) for group in groups]

@@ -104,6 +104,9 @@ def steps(regions: Regions, region: Region) -> list[Inside]:
     return [item for item in regions.inside(region) if stepped_optimizer(regions, item) is not None]
 
 
+# -- steps whose effect the region's weight cache hides ------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Loop:
     """A loop inside a region.
@@ -117,7 +120,10 @@ class _Loop:
     trail: Trail
 
 
-# -- steps whose effect the region's weight cache hides ------------------------------------------
+def _steps_until_end(regions: Regions, region: Region) -> list[Inside]:
+    """The optimizer steps before a region ends, those with autocast off around them, too."""
+    held = regions.until_end(region)
+    return [item for item in held if stepped_optimizer(regions, item) is not None]
 
 
 def stale_steps(regions: Regions, module: Module) -> Iterator[Stale]:
@@ -145,9 +151,7 @@ def _may_clear(regions: Regions, region: Region) -> bool:
 
 def _repeated(regions: Regions, region: Region) -> Stale | None:
     """A step in a loop inside the region that also holds a forward and a backward."""
-    for step in regions.until_end(region):
-        if stepped_optimizer(regions, step) is None:
-            continue
+    for step in _steps_until_end(regions, region):
         for loop in _loops(region, step):
             rounds, trail = regions.part(region, loop.node, loop.function), loop.trail
             if not any(is_backward(regions, item) for item in regions.until_end(rounds, trail)):
@@ -250,8 +254,8 @@ def _loss_calls(function: Function) -> frozenset[ast.AST]:
 
 def _in_order(regions: Regions, region: Region) -> Stale | None:
     """A step, and behind it a second forward of the model whose parameters it changed."""
-    inside, held = regions.inside(region), regions.until_end(region)
-    for step in (item for item in held if stepped_optimizer(regions, item) is not None):
+    inside = regions.inside(region)
+    for step in _steps_until_end(regions, region):
         owned = _owned(regions, step)
         if not owned:
             continue

@@ -68,7 +68,7 @@ or more (5e-4 below one), or a function made for it (`logsigmoid`, `log_softmax`
 
 ## Known limits
 A tensor is taken to be float16 only where its computation is in sight: through assignments, results
-of functions and models, dicts that they return, and parameters, if every call gives float16. Where a float16 region trains
+of functions and models, dicts that they return, and parameters that a call gives float16. Where a float16 region trains
 something that is not in sight, and the project builds the module, the finding is only `info`. Operations that autocast
 runs in float32 on CUDA (softmax, norms, sums, exponentials) end it, unless the tensor is cast by hand
 and nothing in sight runs the function under autocast.

@@ -186,7 +186,7 @@ def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Find
         view.step(plain.step, plain.stepping.module, "the optimizer applies them"),
     )
     message = MESSAGE.format(condition=_condition(region), **words)
-    rests = (
+    rests: tuple[Link, ...] = (
         region.link,
         links.participant(view, plain.step.func.value, plain.stepping, Role.OPTIMIZER),
         Link(
@@ -196,13 +196,10 @@ def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Find
             "gives unscaled gradients",
         ),
     )
+    help = HELP.format_map(words)
     if plain.library is not None:
-        return view.finding(
-            RULE, region.opened, message, HELP_ACCELERATOR, path=path, links=(*rests, plain.library)
-        )
-    return view.finding(
-        RULE, region.opened, message, HELP.format_map(words), path=path, links=rests
-    )
+        help, rests = HELP_ACCELERATOR, (*rests, plain.library)
+    return view.finding(RULE, region.opened, message, help, path=path, links=rests)
 
 
 def _left_to_trainer(view: FileView, returned: ReturnedLoss) -> Finding:
