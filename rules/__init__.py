@@ -101,6 +101,7 @@ TABLE: dict[str, str] = {
     "AMP608": "lightning_clip_while_scaled",
     "AMP609": "accelerate_plain_clip",
     "AMP611": "accelerate_clip_each_micro_batch",
+    "AMP612": "library_plain_backward",
     "AMP801": "deprecated_amp_api",
     "AMP802": "apex_amp",
     "AMP900": "unused_suppression",

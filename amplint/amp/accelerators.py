@@ -10,7 +10,9 @@ from amplint.amp.libraries import class_row
 from amplint.amp.links import held
 from amplint.amp.view import AmpView
 from amplint.code.arguments import written_argument
-from amplint.code.module import Function
+from amplint.code.expressions import path_text
+from amplint.code.layout import layout_of
+from amplint.code.module import CallSite, Function
 from amplint.findings import Link, PathStep, Standing
 from amplint.values.provenance import Firmness, Origin
 from amplint.values.values import Possible, Value
@@ -111,6 +113,41 @@ def _usual(setting: Setting) -> frozenset[str]:
     known = usual or (values if _is_known(setting) else ())
     words = [item.content.lower() for item in known if isinstance(item.content, str)]
     return frozenset(words) if len(words) == len(known) else frozenset()
+
+
+def accumulates(backward: CallSite) -> bool:
+    """Whether a backward lies in the `accumulate` block of its accelerator."""
+    callee = backward.node.func
+    assert isinstance(callee, ast.Attribute)
+    return in_accumulation(backward, path_text(callee.value))
+
+
+def in_accumulation(site: CallSite, accelerator: str | None) -> bool:
+    """Whether a call lies in a `with accelerator.accumulate(...)` block of this accelerator."""
+    return any(
+        isinstance(item.context_expr, ast.Call)
+        and path_text(item.context_expr.func) == f"{accelerator}.accumulate"
+        for outer in layout_of(site.function).ancestors(site.node)
+        if isinstance(outer, (ast.With, ast.AsyncWith))
+        for item in outer.items
+    )
+
+
+def accumulation_steps(
+    view: AmpView, accelerator: ast.expr, function: Function
+) -> tuple[Setting, Value] | None:
+    """How many micro-batches make a step, where that can be more than one."""
+    for item in settings_of(view, accelerator, function, "gradient_accumulation_steps", 3):
+        if item.given is None:
+            continue
+        for value in sorted(item.possible.values, key=lambda value: -value.firmness):
+            if isinstance(value.content, int) and value.content > 1:
+                return item, value
+        defaults = item.possible.values
+        if defaults and not item.possible.complete:  # an option that may be any number
+            origin = defaults[0].origin
+            return item, Value(defaults[0].content, Firmness.CHOICE, origin)
+    return None
 
 
 def path_of(view: AmpView, setting: Setting, value: Value) -> tuple[PathStep, ...]:

@@ -84,11 +84,11 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.amp.accelerators import (
     ACCELERATOR,
-    Setting,
+    accumulates,
+    accumulation_steps,
     half_precision,
     path_of,
     set_to,
-    settings_of,
 )
 from amplint.amp.clips import torch_clips
 from amplint.amp.library_objects import calls_on
@@ -103,8 +103,7 @@ from amplint.findings import Finding, Severity, Standing
 from amplint.fixing.verbs import Repair, Within, unsafe
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition, Firmness
-from amplint.values.values import Value
+from amplint.values.provenance import Condition
 from amplint.view import FileView
 
 RULE = Rule(
@@ -140,7 +139,7 @@ def check(view: FileView) -> Iterator[Finding]:
         if backward is None or tests is None:
             continue
         accelerator = _receiver(backward)
-        steps = _steps(view, accelerator, backward)
+        steps = accumulation_steps(view, accelerator, backward.function)
         precision = half_precision(view, accelerator, backward.function)
         if steps is None or (precision is not None and not is_own):
             continue
@@ -187,21 +186,9 @@ def _accumulating_backward(clip: CallSite, backwards: list[CallSite]) -> CallSit
             continue
         if layout.loops(site.node) != layout.loops(clip.node):
             continue
-        if layout.reaches(site.node, clip.node) and _accumulates(clip, site):
+        if layout.reaches(site.node, clip.node) and accumulates(site):
             return site
     return None
-
-
-def _accumulates(clip: CallSite, backward: CallSite) -> bool:
-    """Whether a backward lies in the `accumulate` block of its accelerator."""
-    accelerator = path_text(_receiver(backward))
-    return any(
-        isinstance(item.context_expr, ast.Call)
-        and path_text(item.context_expr.func) == f"{accelerator}.accumulate"
-        for outer in layout_of(clip.function).ancestors(backward.node)
-        if isinstance(outer, (ast.With, ast.AsyncWith))
-        for item in outer.items
-    )
 
 
 def _tests_of_settings(
@@ -228,21 +215,3 @@ def _tests_of_settings(
         ):
             return None  # who knows when it changes
     return tests
-
-
-def _steps(
-    view: FileView, accelerator: ast.expr, backward: CallSite
-) -> tuple[Setting, Value] | None:
-    """How many micro-batches make a step, where that can be more than one."""
-    function = backward.function
-    for item in settings_of(view, accelerator, function, "gradient_accumulation_steps", 3):
-        if item.given is None:
-            continue
-        for value in sorted(item.possible.values, key=lambda value: -value.firmness):
-            if isinstance(value.content, int) and value.content > 1:
-                return item, value
-        defaults = item.possible.values
-        if defaults and not item.possible.complete:  # an option that may be any number
-            origin = defaults[0].origin
-            return item, Value(defaults[0].content, Firmness.CHOICE, origin)
-    return None

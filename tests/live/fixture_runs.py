@@ -349,6 +349,7 @@ WHY_NOT = {
     "AMP606": "what hooks of an optimizer do is no event",
     "AMP609": "the library's own scaler is off here",
     "AMP611": "the library's own scaler is off here",
+    "AMP612": "the library's own scaler is off here",
     "AMP801": "the age of a name is no event",
     "AMP802": "the age of a library is no event",
 }

@@ -95,3 +95,88 @@ def test_fabric_s_clip_raises_at_an_overflow_unless_it_is_told_not_to() -> None:
     before = [item.detach().clone() for item in model.parameters()]
     optimizer.step()
     assert all(torch.equal(one, two) for one, two in zip(before, model.parameters()))
+
+
+def test_a_plain_backward_beside_the_accelerator_s_is_lost() -> None:
+    bad, good = both("AMP612")
+    assert bad.error is None
+    assert good.error is None
+    lost, right = (run.update_of(run.names["model"].parameters()) for run in (bad, good))
+    assert 0 < lost / right < 1e-4
+
+
+def test_a_plain_backward_alone_stops_at_the_step() -> None:
+    program = read_page("AMP612").example("Example")
+    program = program.replace("    accelerator.backward(auxiliary)\n    tuner.step()\n", "")
+    assert str(execute(program).error).startswith("Attempted step but _scale is None")
+
+
+@pytest.mark.parametrize(("plain", "factor"), [(True, 4.0), (False, 1.0)])
+def test_a_plain_backward_does_not_divide_an_accumulation(plain: bool, factor: float) -> None:
+    model = torch.nn.Linear(4, 1, bias=False)
+    before = model.weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = accelerate.accelerator.Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model, optimizer = engine.prepare(model, optimizer)
+    inputs = torch.ones(1, 4)
+    for _ in range(4):
+        with engine.accumulate(model):
+            loss = model(inputs).sum()
+            loss.backward() if plain else engine.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    moved = before - model.weight.detach()
+    assert torch.allclose(moved, factor * 0.1 * torch.ones_like(moved))
+
+
+MANUAL = """
+import torch
+from lightning import LightningModule, Trainer
+
+
+class Two(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.first = torch.nn.Linear(4, 1, bias=False)
+        self.second = torch.nn.Linear(4, 1, bias=False)
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.first, self.second)]
+
+    def training_step(self, batch, index):
+        one, two = self.optimizers()
+        (inputs,) = batch
+        self.manual_backward(self.first(inputs).float().mean())
+        one.step()
+        loss = self.second(inputs).float().mean()
+        loss.backward()
+        two.step()
+
+
+model = Two()
+before = [item.detach().clone() for item in model.parameters()]
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.full((4, 4), 0.5)), 4)
+Trainer(
+    precision="16-mixed",
+    max_epochs=1,
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+).fit(model, loader)
+moved = [(one - other.detach()).norm().item() for one, other in zip(before, model.parameters())]
+"""
+
+
+def test_a_plain_backward_of_manual_optimization_is_lost() -> None:
+    run = execute(MANUAL.replace('precision="16-mixed"', PLUGIN))
+    assert run.error is None
+    first, second = run.names["moved"]
+    assert first == pytest.approx(0.1, rel=0.01)
+    assert 0 < second / first < 1e-4
+    alone = MANUAL.replace(
+        "self.manual_backward(self.first(inputs).float().mean())\n        one.step()\n", "pass\n"
+    )
+    run = execute(alone.replace('precision="16-mixed"', PLUGIN))
+    assert "_scale is None" in str(run.error)
