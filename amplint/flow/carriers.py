@@ -77,13 +77,29 @@ def _links(node: ast.AST, function: Function, roles: Roles) -> Iterator[tuple[st
         if isinstance(target, ast.Attribute):  # `context.scaler = scaler`
             yield from _named(target.value, list(passed_parts(value)), function, roles)
         aliases = isinstance(value, (ast.Name, ast.Attribute))
-        if aliases and any(roles.is_scaler(item, function) for item in (value, target)):
+        read = _as_read(target, function)
+        if aliases and any(roles.is_scaler(item, function) for item in (value, read)):
             if isinstance(value, ast.Attribute):  # `scaler = learner.scaler`: who has it, uses it
-                yield from _named(value.value, [target], function, roles)
+                yield from _named(value.value, [value, read], function, roles)
             continue  # another name of the scaler itself
         for part in walk(target):
             if isinstance(part, (ast.Name, ast.Attribute)):
                 yield from _named(part, list(passed_parts(value)), function, roles)
+
+
+def _as_read(target: ast.expr, function: Function) -> ast.expr:
+    """A name where it is read: what is stored there may show in what reads it alone."""
+    reads = function.once(names_read)
+    return reads.get(target.id, target) if isinstance(target, ast.Name) else target
+
+
+def names_read(function: Function) -> dict[str, ast.Name]:
+    """Where each name is first read in a function."""
+    found: dict[str, ast.Name] = {}
+    for node in function.nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.setdefault(node.id, node)
+    return found
 
 
 def decorating(function: Function) -> Iterator[str]:

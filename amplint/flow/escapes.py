@@ -14,7 +14,7 @@ from amplint.amp.roles import Role
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
 from amplint.flow.call import Call
-from amplint.flow.carriers import ASKS, decorating
+from amplint.flow.carriers import ASKS, decorating, names_read
 from amplint.flow.conditions import is_under
 from amplint.flow.identity import scalers_in
 from amplint.flow.reader import Reader
@@ -63,17 +63,15 @@ class Escapes:
         if known is None or known[0] != "path" or not isinstance(call.node.func, ast.Attribute):
             return False
         prefix, whole = f"{call.function.label}:", known[1]
-        roles = self.program.roles(call.function)
-        return any(
-            value is not None
-            and value[0] == "path"
-            and value[1] != whole
-            and is_under(value[1], whole)
-            and place.startswith(prefix)
-            and place.removeprefix(prefix).isidentifier()
-            and roles.is_scaler(ast.Name(place.removeprefix(prefix)), call.function)
+        lent = {
+            place.removeprefix(prefix)
             for place, value in call.state.values.items()
-        )
+            if value is not None and value[0] == "path" and place.startswith(prefix)
+            if value[1] != whole and is_under(value[1], whole)
+        }
+        roles = self.program.roles(call.function)
+        reads = call.function.once(names_read)
+        return any(roles.is_scaler(reads[name], call.function) for name in lent & reads.keys())
 
     def _listens(self, call: Call) -> bool:
         """Whether a function that reaches the protocol is decorated by the object, by name."""
