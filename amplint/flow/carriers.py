@@ -66,6 +66,9 @@ def _links(node: ast.AST, function: Function, roles: Roles) -> Iterator[tuple[st
     """(name, names that it was given) of a statement or call."""
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute):
+            held = node.func.value
+            if isinstance(held, ast.Attribute) and roles.is_scaler(held, function):
+                yield from _named(held.value, [held], function, roles)  # who has it, uses it
             parts = [part for item in _arguments(node) for part in passed_parts(item)]
             yield from _named(node.func.value, parts, function, roles)
         return
@@ -89,11 +92,11 @@ def _links(node: ast.AST, function: Function, roles: Roles) -> Iterator[tuple[st
 
 def _as_read(target: ast.expr, function: Function) -> ast.expr:
     """A name where it is read: what is stored there may show in what reads it alone."""
-    reads = function.once(names_read)
+    reads = function.once(first_reads)
     return reads.get(target.id, target) if isinstance(target, ast.Name) else target
 
 
-def names_read(function: Function) -> dict[str, ast.Name]:
+def first_reads(function: Function) -> dict[str, ast.Name]:
     """Where each name is first read in a function."""
     found: dict[str, ast.Name] = {}
     for node in function.nodes:

@@ -14,7 +14,7 @@ from amplint.amp.roles import Role
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
 from amplint.flow.call import Call
-from amplint.flow.carriers import ASKS, decorating, names_read
+from amplint.flow.carriers import ASKS, decorating, first_reads
 from amplint.flow.conditions import is_under
 from amplint.flow.identity import scalers_in
 from amplint.flow.reader import Reader
@@ -70,7 +70,7 @@ class Escapes:
             if value[1] != whole and is_under(value[1], whole)
         }
         roles = self.program.roles(call.function)
-        reads = call.function.once(names_read)
+        reads = call.function.once(first_reads)
         return any(roles.is_scaler(reads[name], call.function) for name in lent & reads.keys())
 
     def _listens(self, call: Call) -> bool:

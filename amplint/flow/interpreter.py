@@ -27,7 +27,7 @@ from amplint.flow.merging import FINE, Limits, merge
 from amplint.flow.outcome import Outcome
 from amplint.flow.places import ROUND
 from amplint.flow.program import Program
-from amplint.flow.raising import catches
+from amplint.flow.raising import catches, never_raises
 from amplint.flow.reader import Reader
 from amplint.flow.slice import fills_container, uncalled_backward, updates_container
 from amplint.flow.state import EVERY, Guards, State, Turn
@@ -461,7 +461,7 @@ class Interpreter(Assignments):
             outcome.absorb(result)
             normal = result.normal
         raised = body.raises
-        for handler in node.handlers:
+        for handler in () if never_raises(node.body, frame.function) else node.handlers:
             caught = [state for raises, state in raised if catches(handler, raises) is True]
             raised = [item for item in raised if catches(handler, item[0]) is False]
             if caught:

@@ -416,12 +416,13 @@ class Program:
     def _partakes(self, found: Function | Class) -> bool:
         """Whether a symbol can take part in the protocol.
 
-        A word of it stands in the module, or a function hands what it is given to one that can.
+        A word of it stands in the module, or a function, or a method, hands what it is given to one
+        that can.
         """
         if found.module in self._units or found.module.once(_has_protocol_words):
             return True
         if isinstance(found, Class):
-            return False
+            return any(map(self._partakes, found.methods.values()))
         if found not in self._hands:
             self._hands[found] = False  # while its own calls are asked
             self._hands[found] = self._hands_on(found)

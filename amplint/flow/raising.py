@@ -40,6 +40,37 @@ class Raised:
     known: bool
 
 
+#: Questions about the machine, which torch answers and does not raise at.
+_QUESTIONS = frozenset(
+    f"torch.{name}"
+    for name in (
+        "cuda.is_available",
+        "cuda.is_bf16_supported",
+        "cuda.device_count",
+        "backends.mps.is_available",
+        "xpu.is_available",
+    )
+)
+
+
+def never_raises(body: Iterable[ast.stmt], function: Function) -> bool:
+    """Whether statements do nothing but ask what machine this is, and name what torch has."""
+    return all(
+        isinstance(statement, (ast.Assign, ast.If, ast.Pass))
+        and all(_is_harmless(node, function) for node in walk(statement))
+        for statement in body
+    )
+
+
+def _is_harmless(node: ast.AST, function: Function) -> bool:
+    if isinstance(node, ast.Call):
+        return function.module.resolve(node.func) in _QUESTIONS
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        dotted = function.module.resolve(node) if isinstance(node, ast.Attribute) else None
+        return dotted is not None and dotted.startswith("torch.")
+    return not isinstance(node, (ast.BinOp, ast.Await, ast.Yield, ast.YieldFrom, ast.Starred))
+
+
 #: Exceptions, each with a state in which it is raised.
 Thrown = list[tuple[Raised, State]]
 

@@ -28,6 +28,7 @@ from amplint.flow.call import argument_expressions, callee_name, given_to
 from amplint.flow.carriers import ASKS, carriers, passed_parts
 from amplint.flow.facts import is_gradient, protocol_word
 from amplint.flow.state import Guards
+from amplint.flow.switch_names import switch_names
 
 #: Callee names that may do protocol work although nobody knows what they are.
 SUSPECT = re.compile(
@@ -147,7 +148,7 @@ class Slicer:
             if isinstance(node, (ast.If, ast.While, ast.IfExp))
             for name in _parts_read(node.test)
         }
-        return Guards(frozenset(scalers | tested), frozenset(scalers))
+        return Guards(frozenset(scalers | tested | switch_names(roles)), frozenset(scalers))
 
     def slice(self, function: Function) -> Slice:
         """Slice one function (see the module docstring)."""
