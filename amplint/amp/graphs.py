@@ -11,15 +11,32 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
 
+from amplint.amp.graph_values import (
+    LAYER,
+    NOTHING,
+    Each,
+    Node,
+    Object,
+    Value,
+    common,
+    elements,
+    entries,
+    flat,
+    looked_up,
+    same,
+    union,
+    unpacked,
+    without,
+)
 from amplint.amp.losses import CUTS
 from amplint.code.arguments import first_parameter, parameters
 from amplint.code.dataflow import Binding, arguments, bindings_of, constant_of
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import EXITS
-from amplint.code.module import Class, Function, walk
+from amplint.code.module import Class, Function, Module, walk
 from amplint.values.kinds import same_object
 from amplint.values.objects import Objects
 from amplint.values.wrappers import SAME_OBJECT
@@ -37,36 +54,15 @@ _WITHOUT_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled")
 #: Further calls that end a graph, or one of whose results has none: `torch.distributions` samples
 #: without one, and places in a sorted tensor are integers.
 _CUTS = CUTS | {"sample", "multinomial", "sort", "min", "median", "mode", "kthvalue", "argsort"}
+#: Builtins that put what they iterate over into a list, or into pairs and tuples.
+_LISTING = frozenset(("list", "tuple", "reversed", "sorted", "enumerate", "zip"))
+#: Methods of dicts that only read; any other one may change which elements there are.
+_READING = frozenset(("items", "values", "keys", "get"))
 _DEPTH = 6
 _BUDGET = 6_000
 
-#: A layer's call, with the calls and the repeated loops that lead to it.
-Node = tuple[ast.AST, ...]
 #: A local name, or the place of an object and the name of its attribute.
 Key = str | tuple[str, ...]
-NOTHING: frozenset[Node] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Object:
-    """An object of a class of the project.
-
-    Args:
-        place: the names that lead to it from where the analysis began; () if it is not known
-            which object of the class it is.
-    """
-
-    owner: Class
-    place: tuple[str, ...] = ()
-
-
-class _Layer:
-    """A module of `torch.nn` with parameters."""
-
-
-LAYER = _Layer()
-#: A set of nodes; a tuple or dict of values; an object; a layer; None for anything unknown.
-Value = Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,11 +114,15 @@ class Graphs:
     Args:
         objects: resolves calls and classes.
         report: called for each second backward.
+
+    Attributes:
+        homes: the files whose code leads to the call of a layer.
     """
 
     def __init__(self, objects: Objects, report: Report) -> None:
         self.objects = objects
         self.report = report
+        self.homes: dict[Node, frozenset[Module]] = {}
         self._left = _BUDGET
 
     def follow(self, function: Function) -> None:
@@ -181,7 +181,7 @@ class Graphs:
                 place = (*held.place, target.attr)
                 scene.values[place] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for item, part in zip(target.elts, _unpacked(value, len(target.elts))):
+            for item, part in zip(target.elts, unpacked(value, len(target.elts))):
                 self._store(item, part, scene)
         else:
             _bind(target, value, scene)
@@ -196,24 +196,22 @@ class Graphs:
         if not ends:
             return False
         first, last = ends[0], ends[-1]
-        scene.values = {
-            name: _common(first.values[name], last.values[name])
-            for name in first.values.keys() & last.values.keys()
-        }
+        scene.values = _shared(first.values, last.values)
         scene.freed = {node: trace for node, trace in first.freed.items() if node in last.freed}
         return True
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, scene: _Scene) -> None:
         inner = scene.branch()
+        each = None
         if not isinstance(node, ast.While):
-            self._value(node.iter, inner)
-            _bind(node.target, None, inner)
+            each = elements(self._value(node.iter, inner))
+            _bind(node.target, each, inner)
         goes_on = self._block(node.body, inner)
         if goes_on and _repeats(node) and not self.objects.runs_once(node, scene.function):
             again = inner.branch()
             again.rounds += (node,)
             if not isinstance(node, ast.While):
-                _bind(node.target, None, again)
+                _bind(node.target, each, again)
             self._block(node.body, again)
         changed = {
             name for name, value in inner.values.items() if scene.values.get(name) is not value
@@ -242,25 +240,38 @@ class Graphs:
         if isinstance(node, ast.Attribute):
             return self._attribute(node, scene)
         if isinstance(node, ast.Subscript):
-            return _element(self._value(node.value, scene), node.slice)
+            return looked_up(self._value(node.value, scene), node.slice)
         if isinstance(node, ast.Tuple):
             return tuple(self._value(item, scene) for item in node.elts)
         if isinstance(node, ast.Dict):
-            return {
-                constant_of(key): self._value(item, scene)
-                for key, item in zip(node.keys, node.values, strict=True)
-            }
+            return _dict_of(node, [self._value(item, scene) for item in node.values])
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.DictComp)):
+            return self._comprehension(node, scene)
         if isinstance(node, ast.IfExp):
-            return _common(self._value(node.body, scene), self._value(node.orelse, scene))
+            return common(self._value(node.body, scene), self._value(node.orelse, scene))
         if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.List)):
             parts = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
-            return _union(self._value(part, scene) for part in parts)
+            return union(self._value(part, scene) for part in parts)
         if isinstance(node, (ast.Await, ast.Starred, ast.NamedExpr)):
             value = self._value(node.value, scene)
             if isinstance(node, ast.NamedExpr):
                 _bind(node.target, value, scene)
             return value
         return None
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp, scene: _Scene
+    ) -> Value:
+        """What all elements share: what was computed before; each has what it computes for itself."""
+        over = self._value(node.generators[0].iter, scene)  # once, before the first element
+        inner = scene.branch()
+        inner.rounds += (node,)
+        _bind(node.generators[0].target, elements(over), inner)
+        for generator in node.generators[1:]:
+            _bind(generator.target, elements(self._value(generator.iter, inner)), inner)
+        is_dict = isinstance(node, ast.DictComp)
+        value = self._value(node.value if isinstance(node, ast.DictComp) else node.elt, inner)
+        return Each(without(value, node), keyed=is_dict)
 
     def _object(self, node: ast.expr, scene: _Scene) -> Value:
         owner = self.objects.class_of(node, scene.function)
@@ -290,7 +301,7 @@ class Graphs:
             for method in item.methods.values():
                 found += bindings_of(method).get(f"self.{name}", ())
         values = [self._stored(item.value, item.function) for item in found]
-        return values[0] if values and all(_same(value, values[0]) for value in values) else None
+        return values[0] if values and all(same(value, values[0]) for value in values) else None
 
     def _stored(self, node: ast.expr | None, function: Function) -> Value:
         inner = same_object(node) if isinstance(node, ast.Call) else None
@@ -298,6 +309,8 @@ class Graphs:
             return self._stored(inner, function)
         if isinstance(node, ast.Call) and _torch_module(node, function) in LAYERS:
             return LAYER
+        if isinstance(node, ast.Call) and _torch_module(node, function) in CONTAINERS:
+            return self._stored_in(node, function)
         if isinstance(node, ast.Call) and _torch_module(node, function) == "Sequential":
             parts = [self._stored(item, function) for item in node.args]
             return LAYER if LAYER in parts else None
@@ -306,6 +319,19 @@ class Graphs:
             return made
         owner = self.objects.class_of(node, function) if node is not None else None
         return Object(owner) if owner is not None else None
+
+    def _stored_in(self, container: ast.Call, function: Function) -> Value:
+        """The modules that a container of `torch.nn` is built of."""
+        given = container.args[0] if container.args else None
+        if isinstance(given, ast.Dict):
+            return _dict_of(given, [self._stored(item, function) for item in given.values])
+        if isinstance(given, (ast.List, ast.Tuple)):
+            return tuple(self._stored(item, function) for item in given.elts)
+        if isinstance(given, ast.DictComp):
+            return Each(self._stored(given.value, function), keyed=True)
+        if isinstance(given, (ast.ListComp, ast.GeneratorExp)):
+            return Each(self._stored(given.elt, function))
+        return None
 
     def _made(self, call: ast.Call, function: Function) -> Value:
         """A layer that a function of the project builds and returns, whichever return runs."""
@@ -334,17 +360,56 @@ class Graphs:
             return None
         if self._is_itself(receiver, name):
             return receiver
-        passed = _union([*given, *named.values()])
+        passed = union([*given, *named.values()])
         if self._is_layer(callee, receiver, scene):
             node = (*(step.node for step in scene.trace), *scene.rounds, call)
+            self.homes[node] = self._files(receiver, scene)
             return passed | {node}
         function, held = self._callee(call, receiver, scene)
         if function is not None:
             return self._inline(call, function, held, given, named, scene)
+        if isinstance(receiver, (dict, Each)) and name not in _READING | SAME_OBJECT:
+            assert isinstance(callee, ast.Attribute)
+            self._store(callee.value, None, scene)  # which elements it has may change
+        either = self.objects.targets(call, scene.function)
+        if (
+            len(either.functions) > 1
+            and not either.unknown
+            and not any(map(_is_made, either.functions))
+        ):
+            return self._either(call, either.functions, given, named, scene)
         return self._outside(call, receiver, given, passed, scene)
+
+    def _files(self, receiver: Value, scene: _Scene) -> frozenset[Module]:
+        """The files whose code leads to a layer, and the one that may have built it."""
+        functions = (scene.function, *(step.function for step in scene.trace))
+        owner = {receiver.owner.module} if isinstance(receiver, Object) else set()
+        return frozenset({function.module for function in functions} | owner)
+
+    def _either(
+        self,
+        call: ast.Call,
+        functions: Iterable[Function],
+        given: list[Value],
+        named: dict[str | None, Value],
+        scene: _Scene,
+    ) -> Value:
+        """A call that runs one of several functions: what is so whichever it is."""
+        ends, values = [], []
+        for function in functions:
+            end = scene.branch()
+            values.append(self._inline(call, function, None, given, named, end))
+            ends.append(end)
+        scene.values, scene.freed = ends[0].values, ends[0].freed
+        for end in ends[1:]:
+            scene.values = _shared(scene.values, end.values)
+            scene.freed = {node: trace for node, trace in scene.freed.items() if node in end.freed}
+        return reduce(common, values)
 
     def _is_itself(self, receiver: Value, name: str) -> bool:
         """Whether a method gives back its object, and is not the class's own."""
+        if receiver is LAYER:
+            return name in SAME_OBJECT
         gives_back = isinstance(receiver, Object) and name in SAME_OBJECT | {"module"}
         return gives_back and self.objects.method(receiver.owner, name) is None
 
@@ -353,6 +418,8 @@ class Graphs:
             if isinstance(receiver, Object):
                 return self._part(receiver, callee.attr, scene) is LAYER
             return False
+        if isinstance(callee, ast.Subscript):
+            return self._value(callee, scene) is LAYER
         return isinstance(callee, ast.Name) and scene.values.get(callee.id) is LAYER
 
     def _callee(
@@ -366,12 +433,13 @@ class Graphs:
                 return method, receiver
             held = self._part(receiver, name, scene)
         else:
-            held = self._value(call.func, scene) if isinstance(call.func, ast.Name) else None
+            named = isinstance(call.func, (ast.Name, ast.Subscript))
+            held = self._value(call.func, scene) if named else None
         if isinstance(held, Object):
             own = held.owner
             return self.objects.method(own, "__call__") or self.objects.method(own, "forward"), held
         function = self.objects.callee(call, scene.function)
-        if function is None or function.name in ("__init__", "forward", "__call__"):
+        if function is None or _is_made(function):
             return None, None
         return function, Object(function.owner) if function.owner is not None else None
 
@@ -412,7 +480,7 @@ class Graphs:
         )
         value = inner.returned[0] if inner.returned else None
         for other in inner.returned[1:]:
-            value = _common(value, other)
+            value = common(value, other)
         return value
 
     def _outside(
@@ -431,14 +499,22 @@ class Graphs:
         if module in LAYERS:
             return LAYER
         if module in CONTAINERS and given:
+            parts = call.args[0] if call.args else None
+            if isinstance(parts, (ast.List, ast.Tuple)):
+                return tuple(self._value(item, scene) for item in parts.elts)
             return given[0]
+        if module == "Sequential" and given:
+            return LAYER if LAYER in given else given[0] if len(given) == 1 else None
         dotted = scene.function.module.resolve(call.func) or ""
         if dotted.startswith("torch."):
             return passed
         if isinstance(receiver, frozenset):
             return receiver | passed
-        if isinstance(receiver, dict) and name in SAME_OBJECT:
+        if isinstance(receiver, (dict, Each)) and name in SAME_OBJECT:
             return receiver
+        held = _handed_out(call, receiver, given)
+        if held is not None:
+            return held
         if name == "scale" and isinstance(call.func, ast.Attribute):
             return passed  # scaler.scale(loss)
         known = self._object(call, scene)
@@ -454,47 +530,31 @@ class Graphs:
             scene.freed = {**scene.freed, **dict.fromkeys(nodes, trace)}
 
 
-def flat(value: Value) -> frozenset[Node]:
-    """All nodes of a value, those of its elements included."""
-    if isinstance(value, frozenset):
-        return value
-    if isinstance(value, tuple):
-        return _union(value)
-    if isinstance(value, dict):
-        return _union(value.values())
-    return NOTHING
+def _dict_of(node: ast.Dict, values: list[Value]) -> Value:
+    """A dict by its keys; where some are not known, what all its entries have in common."""
+    if all(isinstance(key, ast.Constant) for key in node.keys):
+        return dict(zip(map(constant_of, node.keys), values, strict=True))
+    return Each(elements(tuple(values)), keyed=True)
 
 
-def _union(values: Iterable[Value]) -> frozenset[Node]:
-    return NOTHING.union(*(flat(value) for value in values))
+def _handed_out(call: ast.Call, receiver: Value, given: list[Value]) -> Value:
+    """The container that a builtin, or a method of a dict, makes of the elements of others."""
+    name = last_name(call.func)
+    if isinstance(receiver, (dict, Each)):
+        held = entries(receiver)
+        handed = {"values": Each(held), "items": Each((None, held)), "get": held}
+        return handed.get(name)
+    if not isinstance(call.func, ast.Name) or name not in _LISTING:
+        return None
+    parts = tuple(map(elements, given))
+    if name == "zip":
+        return Each(parts)
+    return Each((None, parts[0]) if name == "enumerate" else parts[0]) if parts else None
 
 
-def _common(one: Value, two: Value) -> Value:
-    """What is certain whichever of two values it is."""
-    if isinstance(one, Object) and isinstance(two, Object) and one.owner is two.owner:
-        return one if one.place == two.place else Object(one.owner)
-    if _same(one, two):
-        return one
-    if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
-        return tuple(_common(left, right) for left, right in zip(one, two, strict=True))
-    if isinstance(one, frozenset) and isinstance(two, frozenset):
-        return one & two
-    return None
-
-
-def _same(one: Value, two: Value) -> bool:
-    if isinstance(one, Object) and isinstance(two, Object):
-        return one.owner is two.owner
-    return one is two
-
-
-def _element(value: Value, index: ast.expr) -> Value:
-    key = constant_of(index)
-    if isinstance(value, dict):
-        return value.get(key)
-    if isinstance(value, tuple):
-        return value[key] if isinstance(key, int) and key < len(value) else None
-    return value if isinstance(value, frozenset) else None
+def _shared(one: dict[Key, Value], two: dict[Key, Value]) -> dict[Key, Value]:
+    """What two branches leave in the places that both know."""
+    return {place: common(one[place], two[place]) for place in one.keys() & two.keys()}
 
 
 def _bind(target: ast.expr, value: Value, scene: _Scene) -> None:
@@ -503,17 +563,10 @@ def _bind(target: ast.expr, value: Value, scene: _Scene) -> None:
     elif isinstance(target, ast.Starred):
         _bind(target.value, None, scene)
     elif isinstance(target, (ast.Tuple, ast.List)):
-        for item, part in zip(target.elts, _unpacked(value, len(target.elts))):
+        for item, part in zip(target.elts, unpacked(value, len(target.elts))):
             _bind(item, part, scene)
     elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
         scene.values[target.value.id] = None
-
-
-def _unpacked(value: Value, count: int) -> tuple[Value, ...]:
-    """The parts of a tuple; several results of one layer share its graph."""
-    if isinstance(value, tuple) and len(value) == count:
-        return value
-    return (value if isinstance(value, frozenset) else None,) * count
 
 
 def _repeats(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
@@ -530,6 +583,11 @@ def _torch_module(call: ast.Call, function: Function) -> str:
     """The name of a class of `torch.nn` that a call builds, "" for anything else."""
     dotted = function.module.resolve(call.func) or ""
     return dotted.rpartition(".")[2] if dotted.startswith("torch.nn.") else ""
+
+
+def _is_made(function: Function) -> bool:
+    """Whether a function runs for an object that its call has made or that is called."""
+    return function.name in ("__init__", "forward", "__call__")
 
 
 def _is_generator(function: Function) -> bool:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
 from amplint.amp.view import AmpView
+from amplint.code.arguments import first_parameter
 from amplint.code.dataflow import arguments, bindings_of, constant_of, names_in
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.looking import only_looks
 from amplint.code.module import Class, Function, Module
+from amplint.code.tree import walk
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Firmness, Origin, Step
 from amplint.values.values import Value
@@ -89,6 +91,8 @@ def cast_of(view: AmpView, call: ast.Call, place: Origin, wanted: str = "float16
     name = call.func.attr
     if name in _CASTS and not call.args:
         return Cast(_CASTS[name])
+    if name == "apply":
+        return Cast(wanted) if _applies_cast(view, call, place, wanted) else None
     if name not in _CONVERTERS:
         return None
     candidates = [item.value for item in call.keywords if item.arg in _DTYPE_KEYWORDS]
@@ -105,6 +109,64 @@ def cast_of(view: AmpView, call: ast.Call, place: Origin, wanted: str = "float16
         if any(item.arg in _DTYPE_KEYWORDS for item in call.keywords):
             return Cast("")
     return None
+
+
+def _applies_cast(view: AmpView, call: ast.Call, place: Origin, wanted: str) -> bool:
+    """Whether `model.apply(function)` surely casts some of the layers that a model is built of."""
+    assert isinstance(call.func, ast.Attribute)
+    function = view.objects.symbol(call.args[0], place.function) if len(call.args) == 1 else None
+    layer = first_parameter(function) if isinstance(function, Function) else ""
+    if not isinstance(function, Function) or not layer:
+        return False
+    for node in layout_of(function).nodes:
+        taken = _cast_in_place(node, layer)
+        cast = cast_of(view, taken, Origin(taken, function), wanted) if taken is not None else None
+        if cast is None or cast.dtype != wanted:
+            continue
+        tests = conditions_at(node, function)
+        if all(_has_layers(view, item, layer, call.func.value, place) for item in tests):
+            return True
+    return False
+
+
+def _cast_in_place(node: ast.AST, layer: str) -> ast.Call | None:
+    """The cast in `layer.half()` as a statement, and in `layer.weight.data = layer.weight.half()`."""
+    call = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    of = path_text(call.func.value) or ""
+    if not isinstance(node, ast.Assign):
+        return call if of == layer else None
+    target = path_text(node.targets[0]) or ""
+    is_same = target.endswith(".data") and target[:-5] == of.removesuffix(".data")
+    return call if is_same and of.startswith(f"{layer}.") else None
+
+
+def _has_layers(view: AmpView, item: Condition, layer: str, model: ast.expr, place: Origin) -> bool:
+    """Whether a test asks for a class that the model is built of."""
+    test = item.test
+    if not isinstance(test, ast.Call) or last_name(test.func) != "isinstance" or not item.side:
+        return False
+    if len(test.args) != 2 or path_text(test.args[0]) != layer:
+        return False
+    kinds = test.args[1].elts if isinstance(test.args[1], ast.Tuple) else [test.args[1]]
+    asked = {item.function.module.resolve(kind) for kind in kinds} - {None}
+    return not asked.isdisjoint(_classes_built(view, model, place))
+
+
+def _classes_built(view: AmpView, model: ast.expr, place: Origin) -> Iterator[str | None]:
+    """The classes whose objects a model is, or its constructor builds; not what is inside those."""
+    for source in view.values.origins.aliases(model, place.function, place.activation):
+        if not isinstance(source.expression, ast.Call):
+            continue
+        parts = [(part, source.function) for part in walk(source.expression)]
+        owner = view.objects.symbol(source.expression.func, source.function)
+        init = view.objects.method(owner, "__init__") if isinstance(owner, Class) else None
+        if init is not None:
+            parts += [(node, init) for node in init.nodes]
+        for part, function in parts:
+            if isinstance(part, ast.Call):
+                yield function.module.resolve(part.func)
 
 
 def halves_of(
@@ -240,9 +302,13 @@ def _casts_here(
         return
     later = [place.expression, *(use for use in uses if use in layout)]
     methods = place.function.once(_methods_called).get(path, ())
-    calls = [node for node in methods if any(layout.reaches(node, use) for use in later)]
+    handed = place.function.once(_handed_over).get(path, ())
+    ordered = [node for node in layout.nodes if node in (*methods, *handed)] if handed else methods
+    calls = [node for node in ordered if any(layout.reaches(node, use) for use in later)]
     for call in reversed(calls):
-        cast = cast_of(view, call, place, wanted)
+        assert isinstance(call, ast.Call)
+        is_method = call in methods
+        cast = (cast_of if is_method else _cast_by_callee)(view, call, place, wanted)
         if cast is None:
             continue
         conditions = conditions_at(call, place.function, place.expression)
@@ -252,6 +318,24 @@ def _casts_here(
             yield _half(call, place, cast.value, wanted, conditions)
         if not conditions:
             return
+
+
+def _cast_by_callee(view: AmpView, call: ast.Call, place: Origin, wanted: str) -> Cast | None:
+    """What dtype a called function certainly casts the model to that it is given."""
+    callee = view.objects.callee(call, place.function)
+    path = path_text(place.expression)
+    if callee is None or callee.name == "__init__" or callee is place.function:
+        return None
+    given = view.objects.bind(call, place.function, callee).given.items()
+    word = next((name for name, item in given if path_text(item) == path), "")
+    if word in bindings_of(callee):
+        return None
+    inside = Activation(callee, call, place.function, place.activation)
+    for node in reversed(callee.once(_methods_called).get(word, ())):
+        cast = cast_of(view, node, Origin(node, callee, inside), wanted)
+        if cast is not None and not conditions_at(node, callee):
+            return cast
+    return None
 
 
 def _recast(view: AmpView, place: Origin, wanted: str) -> bool:
@@ -281,6 +365,17 @@ def _methods_called(function: Function) -> dict[str, list[ast.Call]]:
             path = path_text(node.func.value)
             if path is not None:
                 found.setdefault(path, []).append(node)
+    return found
+
+
+def _handed_over(function: Function) -> dict[str, list[ast.Call]]:
+    """Calls in a function by the paths of what they are given as it is, in source order."""
+    found: dict[str, list[ast.Call]] = {}
+    calls = (node for node in layout_of(function).nodes if isinstance(node, ast.Call))
+    for call in calls:
+        for path in map(path_text, arguments(call)):
+            if path is not None:
+                found.setdefault(path, []).append(call)
     return found
 
 

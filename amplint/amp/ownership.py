@@ -438,10 +438,18 @@ def _as_parameter(view: AmpView, path: str, owned: Owned, function: Function) ->
 
 
 def _is_frozen(view: AmpView, path: str, function: Function) -> bool:
-    """Whether the file, or a caller of the function, freezes a module of this name."""
+    """Whether a module is frozen and not thawed in the function itself.
+
+    By its file, by a caller of the function, or by the class of the object that it is a part of.
+    """
+    if _thaws(view, path, function, _CALLS):
+        return False
     if _is_frozen_in(view, path, function.module):
         return True
-    root = path.partition(".")[0].partition("[")[0]
+    if any(_is_frozen_in(view, path, module) for module in _homes(view, path, function)):
+        return True
+    root = path.partition(".")[0]
+    root = root.partition("[")[0]
     if root not in parameters(function):
         return False
     return any(
@@ -450,11 +458,50 @@ def _is_frozen(view: AmpView, path: str, function: Function) -> bool:
     )
 
 
+def _homes(view: AmpView, path: str, function: Function) -> Iterator[Module]:
+    """The files of the classes of the objects that a module is a part of."""
+    parts = path.split(".")
+    for count in range(1, len(parts)):
+        whole = ast.parse(".".join(parts[:count]), mode="eval").body
+        for owner in view.objects.classes_called(whole, function):
+            yield from (each.module for each in view.objects.ancestry(owner))
+
+
+def _thaws(view: AmpView, path: str, function: Function, depth: int) -> bool:
+    """Whether a function, or a method without arguments that it calls, lets a module train again."""
+    name = _last_part(path)
+    loops = (node for node in function.nodes if isinstance(node, ast.For))
+    if any(
+        name in _words_in(loop.iter) and _stores_requirement(walk(loop), True) for loop in loops
+    ):
+        return True
+    calls = [node for node in function.nodes if isinstance(node, ast.Call)]
+    if any(_asks_to_train(call) and name in _words_in(call.func) for call in calls):
+        return True
+    plain = (call for call in calls if depth and not arguments(call))
+    callees = (view.objects.callee(call, function) for call in plain)
+    return any(
+        _thaws(view, path, callee, depth - 1)
+        for callee in callees
+        if callee is not None and callee.name != "__init__"
+    )
+
+
+def _asks_to_train(call: ast.Call) -> bool:
+    return last_name(call.func) == "requires_grad_" and all(
+        constant_of(item) is True for item in arguments(call)
+    )
+
+
+def _last_part(path: str) -> object:
+    return re.split(r"[.\[]", path)[-1].strip("]'\"")
+
+
 def _is_frozen_in(view: AmpView, path: str, module: Module) -> bool:
     known = view.once(_frozen_names)
     if module not in known:
         known[module] = frozenset(_find_frozen(view, module))
-    return re.split(r"[.\[]", path)[-1].strip("]'\"") in known[module]
+    return _last_part(path) in known[module]
 
 
 def _frozen_names(view: AmpView) -> dict[Module, frozenset[object]]:
@@ -504,9 +551,12 @@ def _is_cleared_by(view: AmpView, call: ast.Call, function: Function, depth: int
     )
 
 
-def _stores_requirement(nodes: list[ast.AST]) -> bool:
+def _stores_requirement(nodes: list[ast.AST], value: bool | None = None) -> bool:
+    """Whether some statement sets `requires_grad`, to one value or to any."""
     return any(
-        isinstance(target, ast.Attribute) and target.attr == "requires_grad"
+        isinstance(target, ast.Attribute)
+        and target.attr == "requires_grad"
+        and (value is None or constant_of(node.value) is value)
         for node in nodes
         if isinstance(node, ast.Assign)
         for target in node.targets

@@ -29,12 +29,24 @@ def registered_under(
     key: str, table: Table, home: Module, project: Project
 ) -> Function | Class | None:
     """What some module registers in a table under a key, if it is one thing."""
+    found = _registered(key, table, home, project)
+    return found[0] if len(found) == 1 else None
+
+
+def all_registered(table: Table, home: Module, project: Project) -> list[Function | Class]:
+    """Everything that the modules of a project register in a table."""
+    return _registered(None, table, home, project)
+
+
+def _registered(
+    key: str | None, table: Table, home: Module, project: Project
+) -> list[Function | Class]:
     found: list[Function | Class] = []
     for registrar in table.registrars:
         others = project.mentioning(home, registrar.name)
         for module in (home, *itertools.islice(others, _FILES)):
             found += registered(module, key, _names(registrar, module, project))
-    return found[0] if len(found) == 1 else None
+    return found
 
 
 def requested(

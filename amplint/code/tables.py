@@ -57,11 +57,12 @@ def tables_of(module: Module) -> dict[str, Table]:
 
 
 def registered(
-    module: Module, key: str, is_registrar: Callable[[ast.expr], bool]
+    module: Module, key: str | None, is_registrar: Callable[[ast.expr], bool]
 ) -> Iterator[Function | Class]:
     """What a module registers under a key: `@register("key")`, also as `@steps.register("key")`.
 
     Args:
+        key: None for any.
         is_registrar: whether an expression names the decorator of the table.
     """
     for statement in module.tree.body:
@@ -79,9 +80,11 @@ def registered(
             yield found
 
 
-def _registers(decorator: ast.Call, key: str) -> bool:
+def _registers(decorator: ast.Call, key: str | None) -> bool:
     first = passed(decorator).every()[:1]
-    return any(isinstance(item, ast.Constant) and item.value == key for item in first)
+    return any(
+        key is None or (isinstance(item, ast.Constant) and item.value == key) for item in first
+    )
 
 
 def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:

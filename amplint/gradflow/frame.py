@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from amplint.code.dataflow import changed_elsewhere, root_of
+from amplint.code.expressions import path_text
 from amplint.code.module import Function
 from amplint.gradflow.bearing import Bearing
 from amplint.gradflow.values import Block, Flow, Value, join
@@ -78,6 +79,14 @@ def renamed(values: dict[str, Value], path: str, word: str) -> dict[str, Value]:
     return {
         word + key[len(path) :]: value for key, value in values.items() if key.startswith(parts)
     }
+
+
+def called_on(call: ast.Call, callee: Function) -> str:
+    """The path of the object whose method a call runs: `net` of `net(x)` and of `net.loss(x)`."""
+    func = call.func
+    if isinstance(func, ast.Attribute) and func.attr == callee.name:
+        func = func.value
+    return path_text(func) or ""
 
 
 def base_cut(source: Flow, kind: str, node: ast.expr, frame: Frame) -> Flow:

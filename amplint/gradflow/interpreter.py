@@ -33,7 +33,17 @@ from amplint.gradflow.bearing import (
     written_to,
 )
 from amplint.gradflow.copies import COPYING, DETACHING
-from amplint.gradflow.frame import Backward, Frame, base_cut, hold, own, renamed, running, write
+from amplint.gradflow.frame import (
+    Backward,
+    Frame,
+    base_cut,
+    called_on,
+    hold,
+    own,
+    renamed,
+    running,
+    write,
+)
 from amplint.gradflow.modes import (
     ON,
     Assumed,
@@ -495,6 +505,8 @@ class Interpreter:
         shares_self = is_on_self(node)
         if shares_self:
             values.update(own(frame.values))
+        elif bound.receiver:
+            values.update(renamed(frame.values, called_on(node, callee), bound.receiver))
         wanted = frame.bearing.wanted if shares_self else NOWHERE
         inner = Frame(callee, values, self._bearing_of(callee, values, wanted), mode, calls)
         self._block(callee.body, inner)

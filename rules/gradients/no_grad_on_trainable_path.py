@@ -73,7 +73,8 @@ No fix is offered. A backbone that is meant to be frozen does not belong into th
 
 ## Known limits
 A module counts as owned only if the constructor of the stepped optimizer names its `parameters()`,
-or `add_param_group` right behind it, and nothing filters or freezes them. What any branch connects
+or `add_param_group` right behind it, and nothing filters or freezes them; what is frozen counts again
+where the training function itself thaws it. What any branch connects
 counts as connected, unless one test chooses the region and the backward. Teachers, EMA
 copies and targets are told by their names.
 

@@ -65,7 +65,7 @@ scaled values.
 
 ## Known limits
 One function has to hold the backward, the read and the step, or the calls of the functions that do
-them. Tests for inf and NaN are right on scaled gradients and not flagged; neither is a function
+them; a called function that compares has to be given the size as it is. Tests for inf and NaN are right on scaled gradients and not flagged; neither is a function
 that calls `get_scale()`, apart from the division by hand. Clipping is AMP110.
 
 ## References
@@ -93,10 +93,12 @@ from amplint.amp.gradients import (
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.scaler_calls import SHOWS, scaler_calls
 from amplint.amp.scaling import scale_words
+from amplint.code.arguments import first_parameter
 from amplint.code.dataflow import arguments, bindings_of, names_in, receiver
 from amplint.code.definitions import returned
-from amplint.code.expressions import last_name
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Function
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -116,15 +118,37 @@ RECORDS = SHOWS | {"append", "update"}
 EXCUSES = frozenset(("get_scale", "_get_scale_async", "inv_scale"))
 #: Gradients looked at in one function; what is followed from each costs its length.
 MAX_READS = 40
+#: Methods after which a number is as large as before.
+UNCHANGED = frozenset(("item", "float", "detach", "cpu", "double"))
+#: Methods that fill a container in place.
+FILLING = frozenset(("append", "extend", "update", "push"))
+#: Through so many calls a size is followed to what compares it.
+CALLS = 2
 ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 
 SCALED = "the gradients are still scaled: "
 COMPARED = f"{SCALED}`{{name}}` is too large ({{scale}}) for the test on line {{row}}"
+COMPARED_IN = f"{SCALED}`{{name}}` is too large ({{scale}}) for the test in `{{where}}`"
 LOGGED = f"{SCALED}the `{{name}}` on record is too large ({{scale}})"
 PENALTY = f"{SCALED}the penalty made of `{{name}}` is too large ({{scale}})"
 DIVIDED = (
     "the gradients are divided by the scale here and again by `{scaler}.step`: too small ({scale})"
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Test:
+    """A comparison with something fixed that a called function makes of what it is given.
+
+    Args:
+        name: what is given, in the words of the caller.
+        where: the function that compares.
+        path: the call, and the comparison.
+    """
+
+    name: str
+    where: str
+    path: tuple[PathStep, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,7 +279,7 @@ def _used(
     scale = scale_words(view, step.scaler, layout.function)
     parent = layout.parents[read.node]
     if isinstance(parent, ast.Compare):
-        if not read.path or not _is_threshold_for(layout, parent, read.node):
+        if not read.path or not _is_threshold_for(view, layout, parent, read.node):
             return None
         name = view.source_of(read.node)
         message = COMPARED.format(name=name, row=parent.lineno, scale=scale)
@@ -263,10 +287,16 @@ def _used(
     names = derived_names(layout, statement)
     rest = [node for node in layout.nodes if layout.before(statement, node)]
     for test in rest:
-        name = _compared(layout, test, names) if isinstance(test, ast.Compare) else ""
+        name = _compared(view, layout, test, names) if isinstance(test, ast.Compare) else ""
         if name:
             row = test.lineno  # type: ignore[attr-defined]
             message = COMPARED.format(name=name, row=row, scale=scale)
+            return view.finding(RULE, statement, message, help, path=path, links=rests)
+    for call in rest:
+        found = _tested_by(view, layout, call, names) if isinstance(call, ast.Call) else None
+        if found is not None:
+            message = COMPARED_IN.format(name=found.name, where=found.where, scale=scale)
+            path = tuple(dict.fromkeys((*path, *found.path)))
             return view.finding(RULE, statement, message, help, path=path, links=rests)
     for call in rest:
         if isinstance(call, ast.Call) and last_name(call.func) in RECORDS:
@@ -280,31 +310,119 @@ def _used(
     return None
 
 
-def _compared(layout: Layout, test: ast.Compare, names: set[str]) -> str:
-    """The name that is held against a fixed threshold; "" for anything relative."""
+def _tested_by(
+    view: FileView, layout: Layout, call: ast.Call, names: set[str], depth: int = CALLS
+) -> _Test | None:
+    """The test against something fixed that a call leads to, of one of these names as it is."""
+    given = {item.id for item in map(_as_it_is, arguments(call)) if isinstance(item, ast.Name)}
+    callee = view.objects.callee(call, layout.function) if given & names else None
+    if callee is None or not depth:
+        return None
+    inner = layout_of(callee)
+    if words_of(inner.nodes) & (EXCUSES | {"get_scale"}):
+        return None
+    binding = view.objects.bind(call, layout.function, callee)
+    bound = {word: item for word, item in binding.given.items() if word != binding.receiver}
+    taken = {
+        word: value.id
+        for word, argument in bound.items()
+        if isinstance(value := _as_it_is(argument), ast.Name)
+        and value.id in names
+        and word not in bindings_of(callee)
+    }
+    step = view.step(call, layout.function.module, f"call of `{callee.name}`")
+    for node in inner.nodes:
+        if isinstance(node, ast.Compare):
+            word = _compared(view, inner, node, set(taken), as_it_is=True)
+            others = [bound[name] for name in names_in(node) & bound.keys() - taken.keys()]
+            if word and all(_is_fixed(view, layout, other) for other in others):
+                test = view.step(node, callee.module, f"`{view.source_of(node)}`")
+                return _Test(taken[word], callee.qualname, (step, test))
+        elif isinstance(node, ast.Call):
+            found = _tested_by(view, inner, node, set(taken), depth - 1)
+            if found is not None:
+                return _Test(taken[found.name], found.where, (step, *found.path))
+    return None
+
+
+def _as_it_is(node: ast.expr) -> ast.expr:
+    """What a number or a tensor is taken of without changing its size: `float(norm.item())`."""
+    while isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in UNCHANGED and not node.args:
+            node = node.func.value
+        elif last_name(node.func) == "float" and len(node.args) == 1:
+            node = node.args[0]
+        else:
+            return node
+    return node
+
+
+def _compared(
+    view: FileView, layout: Layout, test: ast.Compare, names: set[str], *, as_it_is: bool = False
+) -> str:
+    """The name that is held against a fixed threshold; "" for anything relative.
+
+    Args:
+        as_it_is: whether the name itself has to be one side of the test.
+    """
     if len(test.comparators) != 1:
         return ""
     for side in (test.left, test.comparators[0]):
         found = names & names_in(side)
-        if found and _is_threshold_for(layout, test, side):
+        if as_it_is and not isinstance(_as_it_is(side), ast.Name):
+            continue
+        if found and _is_threshold_for(view, layout, test, side):
             return min(found)
     return ""
 
 
-def _is_threshold_for(layout: Layout, test: ast.Compare, side: ast.expr) -> bool:
+def _is_threshold_for(view: FileView, layout: Layout, test: ast.Compare, side: ast.expr) -> bool:
     """Whether one side of a test is held against something fixed on the other."""
     if len(test.ops) != 1 or not isinstance(test.ops[0], ORDERS):
         return False
     other = test.comparators[0] if side is test.left else test.left
     is_zero = isinstance(other, ast.Constant) and not other.value
-    is_fixed = all(_is_fixed(layout, name) for name in names_in(other))
-    has_call = any(isinstance(node, ast.Call) for node in ast.walk(other))
-    return is_fixed and not is_zero and not has_call
+    return not is_zero and _is_fixed(view, layout, other)
 
 
-def _is_fixed(layout: Layout, name: str) -> bool:
-    bindings = bindings_of(layout.function).get(name, [])
-    return all(isinstance(binding.value, (ast.Constant, ast.Attribute)) for binding in bindings)
+def _is_fixed(view: FileView, layout: Layout, other: ast.expr) -> bool:
+    """Whether an expression says the same in each iteration, as far as a function shows."""
+    nodes = list(ast.walk(other))
+    if any(isinstance(node, ast.Call) for node in nodes):
+        return False
+    bindings = bindings_of(layout.function)
+    return all(
+        isinstance(binding.value, (ast.Constant, ast.Attribute))
+        for name in names_in(other)
+        for binding in bindings.get(name, [])
+    ) and not any(isinstance(node, ast.Attribute) and _moves(view, layout, node) for node in nodes)
+
+
+def _moves(view: FileView, layout: Layout, field: ast.Attribute) -> bool:
+    """Whether methods of a class go on to change what an attribute of its objects holds."""
+    owner = layout.function.owner
+    if owner is None or path_text(field.value) != first_parameter(layout.function):
+        return False
+    methods = {
+        method
+        for each in view.objects.family(owner)
+        for name, method in each.methods.items()
+        if name != "__init__"
+    }
+    return any(
+        isinstance(item, ast.Attribute) and item.attr == field.attr and _changes(method, item)
+        for method in methods
+        for item in method.nodes
+    )
+
+
+def _changes(method: Function, field: ast.Attribute) -> bool:
+    """Whether a place of a method stores an attribute, or changes in place what it holds."""
+    outer = layout_of(method).parents.get(field)
+    in_place = isinstance(outer, ast.Attribute) and (
+        outer.attr in FILLING or outer.attr.endswith("_")
+    )
+    return in_place or isinstance(field.ctx, ast.Store)
 
 
 def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:

@@ -68,8 +68,10 @@ Straight-line code: a backward that some condition excludes is not counted. Two 
 function are only compared when both are computed from the very same output of a model whose
 parameters the file gives to an optimizer, and nothing detaches it. A backward in a called method
 is compared if both losses certainly depend on one call of a `torch.nn` layer; nothing is said
-about files that store a `requires_grad`. A loop is followed for two rounds where nothing in it ends
-it early and a call is given what it has returned the round before.
+about files of a training that store a `requires_grad` somewhere. A loop is followed for two rounds
+where nothing in it ends it early, and a call is given what it has returned the round before, or the
+loop takes one element after the other; that there are several is taken for granted unless the
+container is written out.
 
 ## References
 - PyTorch, `torch.Tensor.backward`: `retain_graph`
@@ -85,6 +87,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from amplint.amp import links
+from amplint.amp.connected import connected_files
 from amplint.amp.graphs import Call, Graphs, Node, Trace
 from amplint.amp.losses import Backward, backwards_of
 from amplint.amp.scaler_calls import scaler_calls
@@ -119,9 +122,12 @@ AGAIN = f"`{{loss}}` is backpropagated again after line {{row}}: {ERROR}"
 IN_LOOP = f"`{{loss}}` is computed before the loop on line {{row}}: {ERROR}"
 SHARED = f"`{{loss}}` shares `{{output}}` with the loss of line {{row}}: {ERROR}"
 NEXT_ROUND = f"`{{call}}` goes through the graph that its round before has freed: {ERROR}"
+TOGETHER = "run one backward on the sum, or keep the graph in all rounds but the last"
 CARRIED = "detach what one round hands to the next"
 ACROSS = f"`{{call}}` goes through the graph that line {{row}} has freed: {ERROR}"
 
+#: Expressions that make a container of values.
+CONTAINERS = (ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.Dict, ast.Tuple)
 #: Loops that often run once: a list with one optimizer or one model in it.
 ONE_PASS = re.compile(r"^range\(1\)$|opt|model|net|device|scaler", re.IGNORECASE)
 
@@ -309,7 +315,8 @@ def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
     found: list[tuple[Finding, ast.Call]] = []
 
     def report(shared: Node, first: Trace, second: Trace) -> None:
-        modules = {call.function.module for call in (*first, *second)}
+        modules = {call.function.module for call in (*first, *second)} | graphs.homes[shared]
+        modules.update(connected_files(view.objects.project, view.module).modules)
         pair = _in_file(view, first, second)
         if pair is None or any(module.once(_switches_gradients) for module in modules):
             return
@@ -320,6 +327,8 @@ def _across_calls(view: FileView) -> list[tuple[Finding, ast.Call]]:
         )
         if ours.node is theirs.node:
             message, help = NEXT_ROUND.format(call=_spelled(theirs)), CARRIED
+            if not _is_made_in_loop(shared, theirs):
+                help = TOGETHER
         path = tuple(_steps(view, first, second))
         rests = _links(view, second[-1].function, first[-1].node, second[-1].node)
         finding = view.finding(RULE, theirs.node, message, help, path=path, links=rests)
@@ -353,7 +362,8 @@ def _that_scale(view: FileView) -> list[Function]:
 def _runs_two_backwards(view: FileView, function: Function) -> bool:
     """Whether two calls of a function are backwards or may reach one, by name.
 
-    One that a loop repeats counts twice if the loop hands something to its next round.
+    One that a loop repeats counts twice if the loop hands something to its next round, or takes
+    one part of something after the other.
     """
     count = 0
     layout = layout_of(function)
@@ -362,7 +372,10 @@ def _runs_two_backwards(view: FileView, function: Function) -> bool:
             reached = view.program.reach(node, function)
             if last_name(node.func) == BACKWARD or BACKWARD in reached:
                 count += 1
-                if count >= 2 or any(_carries(layout, loop) for loop in layout.loops(node)):
+                loops = layout.loops(node)
+                if count >= 2 or any(_carries(layout, loop) for loop in loops):
+                    return True
+                if any(_takes_parts(view, layout, loop) for loop in loops):
                     return True
     return False
 
@@ -379,6 +392,32 @@ def _carries(layout: Layout, loop: ast.AST) -> bool:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
     return False
+
+
+def _takes_parts(view: FileView, layout: Layout, loop: ast.AST) -> bool:
+    """Whether a loop reads a container that its function makes, or runs over what a call returned."""
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return False
+    if any(isinstance(node, CONTAINERS) for node in ast.walk(loop.iter)):
+        return True
+    over = names_in(loop.iter)
+    bindings = bindings_of(layout.function)
+    read = {node.id for node in layout.inside(loop) if isinstance(node, ast.Name)}
+    sources = (
+        (name, binding.source)
+        for name in read & bindings.keys()
+        for binding in bindings[name]
+        if layout.before(binding.statement, loop)
+    )
+    return any(
+        isinstance(made, CONTAINERS)
+        or (
+            name in over
+            and isinstance(made, ast.Call)
+            and view.objects.callee(made, layout.function) is not None
+        )
+        for name, made in sources
+    )
 
 
 def _switches_gradients(module: Module) -> bool:
@@ -410,6 +449,13 @@ def _in_file(view: FileView, first: Trace, second: Trace) -> tuple[Call, Call] |
         return own[0][-1], own[1][-1]
     apart = next(pair for pair in zip(first, second) if pair[0].node is not pair[1].node)
     return apart if apart[0].function.module is view.module else None
+
+
+def _is_made_in_loop(shared: Node, call: Call) -> bool:
+    """Whether a layer runs in the loop that repeats a call, or before it."""
+    layout = layout_of(call.function)
+    loops = layout.loops(call.node)
+    return any(node in layout and layout.holds(loop, node) for loop in loops[:1] for node in shared)
 
 
 def _same_calls(first: Trace, second: Trace) -> bool:
