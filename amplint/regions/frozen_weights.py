@@ -15,8 +15,14 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.code.tree import walk
 from amplint.regions.regions import Regions
+from amplint.values.wrappers import SAME_OBJECT
 
 _DEPTH = 2
+#: Methods that give parts of a module, and what switches one.
+_PARTS = frozenset(
+    ("parameters", "named_parameters", "modules", "named_modules", "children", "requires_grad_")
+    + ("named_children", "values", "items", "list", "chain", "zip", "enumerate", "reversed", "next")
+)
 
 
 def may_be_frozen(regions: Regions, call: ast.Call, function: Function) -> bool:
@@ -43,14 +49,23 @@ def _paths_in(node: ast.AST, function: Function) -> set[str]:
     header = node if isinstance(node, ast.Call) else getattr(node, "iter", None)
     found: set[str] = set()
     pending = [header] if isinstance(header, ast.expr) else []
+    is_switch = isinstance(node, ast.Call) and last_name(node.func) == "requires_grad_"
     while pending:
-        for part in walk(pending.pop()):
+        source = pending.pop()
+        if is_switch and isinstance(source, ast.Call) and not _is_same(source):
+            continue  # a tensor that was computed by the model is no part of it
+        for part in walk(source):
             path = path_text(part) if isinstance(part, ast.expr) else None
             if path is not None and path not in found:
                 found.add(path)
                 bound = bindings_of(function).get(path, ())
                 pending += [item.source for item in bound if item.source is not None]
     return found
+
+
+def _is_same(call: ast.Call) -> bool:
+    """Whether a call gives an object that was there before: what is switched, or a part of it."""
+    return last_name(call.func) in SAME_OBJECT | _PARTS
 
 
 def _switches(regions: Regions, node: ast.AST, function: Function, depth: int) -> list[bool | None]:

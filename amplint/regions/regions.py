@@ -118,11 +118,18 @@ class Regions:
         ]
 
     def opened(self, module: Module) -> Iterator[Region]:
-        """Every region that a function of a module opens."""
+        """Every region that a function of a module opens, unless a test in sight never lets it."""
         if not _MAY_OPEN.search(module.source):
             return
         for function in module.functions:
-            yield from self.of(function)
+            yield from (region for region in self.of(function) if self._may_open(region))
+
+    def _may_open(self, region: Region) -> bool:
+        """Whether each test around a region can come out so that it is entered."""
+        return all(
+            item.side in self.values.truth(item.test, item.function)
+            for item in conditions_at(region.opened, region.function)
+        )
 
     def chosen(self, module: Module) -> Iterator[Region]:
         """The regions of a module, once for each autocast that a test may choose for them."""
