@@ -32,6 +32,10 @@ _OTHER_TRAINING = re.compile(
 )
 
 
+#: What a number is a rate of: a loop over `epochs_per_task` goes over no tasks.
+_PER = re.compile(r"_?per_\w+", re.IGNORECASE)
+
+
 _REBUILDS = re.compile(
     r"build|reset|init|setup|set_up|create|make|configure|restart", re.IGNORECASE
 )
@@ -49,7 +53,7 @@ def starts_over(layout: Layout, loop: ast.AST, besides: ast.Call | None = None) 
     Args:
         besides: a call that is known to build something else.
     """
-    if _OTHER_TRAINING.search(loop_header(loop)):
+    if _OTHER_TRAINING.search(_PER.sub("", loop_header(loop))):
         return True
     calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
     trained = {receiver(call) for call in calls if last_name(call.func) in _OF_TRAINED} - {""}
@@ -57,7 +61,7 @@ def starts_over(layout: Layout, loop: ast.AST, besides: ast.Call | None = None) 
         if isinstance(inner, ast.For) and not trained.isdisjoint(map(receiver, _calls_in(inner))):
             trained |= names_in(inner.target)
     return any(
-        _may_rebuild(call, layout.function, trained)
+        _may_rebuild(call, layout.function, trained) or _brings_back(call, loop, layout, trained)
         for call in calls
         if call is not besides and _is_apart(call, loop, layout)
     )
@@ -90,6 +94,19 @@ def _may_rebuild(call: ast.Call, function: Function, trained: set[str]) -> bool:
     if is_imported or "." not in ast.unparse(call.func):
         return not trained.isdisjoint(given) or not (given or is_imported)
     return receiver(call) in trained | {"self", "cls"}
+
+
+def _brings_back(call: ast.Call, loop: ast.AST, layout: Layout, trained: set[str]) -> bool:
+    """Whether each pass of a loop gives what is trained other weights: `net.load_state_dict(first)`.
+
+    A target network, an average or the best model copies those of another model.
+    """
+    if last_name(call.func) != "load_state_dict" or receiver(call) not in trained:
+        return False
+    given = (node for item in call.args for node in ast.walk(item))
+    if any(isinstance(node, ast.Call) and last_name(node.func) == "state_dict" for node in given):
+        return False
+    return not any(layout.holds(loop, test) for test in layout.conditions(call))
 
 
 def scaler_calls(

@@ -75,10 +75,13 @@ def built_scalers(
             callers of its callers to find out, so this is asked first.
     """
     for built in view.roles.constructions:
-        target = built.target or _chosen_for(built.call, built.function)
-        scaler = BuiltScaler(built.call, built.function, target, built.call)
-        if wanted(scaler):
-            yield scaler
+        call, function = built.call, built.function
+        target = built.target or _chosen_for(call, function)
+        for place in (target, *_kept_as(view, call, target, function)):
+            scaler = BuiltScaler(call, function, place, call)
+            if wanted(scaler):
+                yield scaler
+                break
     for function in view.module.functions:
         for call in _assigned_calls(function):
             yield from _from_factory(view, call, function, wanted)
@@ -182,10 +185,57 @@ def _taken_from(call: ast.Call, function: Function) -> Iterator[tuple[str, Key]]
                 yield target, None
             elif _whole(binding.value) in wholes:
                 yield target, _key(binding.value)
+    for whole in wholes:
+        yield from _stepped_parts(whole, function)
     for node in function.nodes:
         if isinstance(node, ast.Assign) and node.value is call:
             for index, part in enumerate(getattr(node.targets[0], "elts", ())):
                 yield path_text(part) or "", index
+
+
+def _kept_as(view: AmpView, call: ast.Call, target: str, function: Function) -> list[str]:
+    """The other names of a new scaler, and the parts that are one of what a function puts together.
+
+    Args:
+        target: the scaler's own name there; "" where it has none.
+
+    Returns:
+        Source texts.
+    """
+    bound = bindings_of(function)
+    names = [target] if target else []
+
+    def is_it(value: ast.expr | None) -> bool:
+        return value is not None and (value is call or path_text(value) in names)
+
+    def is_part(whole: str | None, key: Key) -> bool:
+        values = [binding.value for binding in bound.get(whole or "", ())]
+        return any(value and is_it(_part(view, value, key, function)) for value in values)
+
+    for name, bindings in bound.items():
+        values = [binding.value for binding in bindings if binding.value is not None]
+        if any(is_it(value) or is_part(_whole(value), _key(value)) for value in values):
+            names.append(name)
+        parts = _stepped_parts(name, function) if values else ()
+        names += [text for text, key in parts if is_part(name, key)]
+    return [name for name in names if name != target]
+
+
+def _stepped_parts(whole: str, function: Function) -> Iterator[tuple[str, Key]]:
+    """The parts of an object that are stepped with, as source text, each with its key.
+
+    What an object keeps its other methods may step with.
+    """
+    owner = enclosing_class(function) if whole.startswith("self.") else None
+    parts: dict[str, Key] = {}
+    for site in function.module.calls:
+        callee = site.node.func
+        if site.method != "step" or not isinstance(callee, ast.Attribute):
+            continue
+        is_near = site.function is function or (owner and enclosing_class(site.function) is owner)
+        if is_near and _whole(callee.value) == whole:
+            parts[receiver(site.node)] = _key(callee.value)
+    yield from parts.items()
 
 
 def _whole(part: ast.expr | None) -> str | None:

@@ -61,7 +61,8 @@ again and again: the scaler has to become a parameter of it.
 
 ## Known limits
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
-under a test of itself or in an exception handler, stored, returned, or restored from a checkpoint.
+under a test of itself or in an exception handler, stored, returned, restored from a checkpoint, or
+given the scale of the one before.
 A function is "called per epoch" when a loop of its file, or of one that imports it, calls it,
 through at most three functions, or by its name (`train_one_epoch`): the finding is then info. A
 method that clears, scales and steps its object's own optimizer once, and that no call in sight
@@ -232,12 +233,31 @@ def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
 
 def _is_candidate(built: Assigned) -> bool:
     layout = layout_of(built.function)
-    if built.call not in layout or not built.target or "[" in built.target:
+    if built.call not in layout or not built.target or _is_put_in(built):
         return False
-    name = built.target.rpartition(".")[2]
+    if _keeps_scale(built):
+        return False
+    name = built.target.partition("[")[0].rpartition(".")[2]
     if any(name in ast.unparse(test) for test in layout.conditions(built.call)):
         return False
     return not any(isinstance(node, ast.ExceptHandler) for node in layout.ancestors(built.call))
+
+
+def _is_put_in(built: Assigned) -> bool:
+    """Whether a scaler becomes one entry of a container that may hold others."""
+    targets = getattr(statement_of(built.call, built.function), "targets", ())
+    return any(isinstance(target, ast.Subscript) for target in targets)
+
+
+def _keeps_scale(built: Assigned) -> bool:
+    """Whether a scaler begins with the scale of the one before: `init_scale=scaler.get_scale()`."""
+    bound = bindings_of(built.function)
+    given = [binding.value for name in names_in(built.call) for binding in bound.get(name, ())]
+    return any(
+        isinstance(node, ast.Call) and last_name(node.func) == "get_scale"
+        for value in (built.call, *filter(None, given))
+        for node in ast.walk(value)
+    )
 
 
 def _repeated(view: FileView, built: Assigned) -> str:
@@ -254,7 +274,7 @@ def _repeated(view: FileView, built: Assigned) -> str:
             return ""
         if not _loop_uses(view, built, loops[0]):
             return ""
-        return f"pass of the loop on line {loops[0].lineno}"  # type: ignore[attr-defined]
+        return f"pass of the loop on line {view.place_of(view.module, loops[0]).start.row}"
     function = built.function
     if function is view.module.body or _loops_over_epochs(layout) or not _is_alone(view, built):
         return ""
