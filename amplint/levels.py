@@ -60,7 +60,6 @@ WARNING_UNTIL_SEEN = frozenset(
         "AMP301",
         "AMP302",
         "AMP405",
-        "AMP503",
         "AMP604",
     }
 )
