@@ -460,9 +460,9 @@ def _is_frozen(view: AmpView, path: str, function: Function) -> bool:
 
 def _homes(view: AmpView, path: str, function: Function) -> Iterator[Module]:
     """The files of the classes of the objects that a module is a part of."""
-    parts = path.split(".")
-    for count in range(1, len(parts)):
-        whole = ast.parse(".".join(parts[:count]), mode="eval").body
+    whole = ast.parse(path, mode="eval").body
+    while isinstance(whole, (ast.Attribute, ast.Subscript)):
+        whole = whole.value
         for owner in view.objects.classes_called(whole, function):
             yield from (each.module for each in view.objects.ancestry(owner))
 

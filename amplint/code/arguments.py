@@ -163,6 +163,10 @@ def optional(names: Iterable[str]) -> Mapping[str, Parameter]:
     return {name: Parameter(name, Kind.PLAIN) for name in names}
 
 
+#: What PEP 8 calls the object or the class of a method, whatever it is annotated with.
+_RECEIVERS = frozenset(("self", "cls", "mcs"))
+
+
 def first_parameter(function: Function) -> str:
     """The name of the first positional parameter: what a method calls its object; "" if none."""
     names = (item.name for item in parameters(function).values() if item.kind in _BY_POSITION)
@@ -173,7 +177,17 @@ def receiver_of(function: Function) -> str:
     """The parameter that stands for the object, or the class, of a method; "" for no method."""
     if function.owner is None or is_decorated(function, "staticmethod"):
         return ""
-    return first_parameter(function)
+    first = first_parameter(function)
+    return "" if first not in _RECEIVERS and _is_of_elsewhere(first, function) else first
+
+
+def _is_of_elsewhere(name: str, function: Function) -> bool:
+    """Whether a first parameter is annotated with an imported class: the class calls it unbound."""
+    known = parameters(function).get(name)
+    annotation = known.annotation if known is not None else None
+    if not isinstance(annotation, (ast.Name, ast.Attribute)):
+        return False
+    return function.module.resolve(annotation) is not None
 
 
 def written_argument(call: ast.Call, name: str, index: int) -> ast.expr | None:

@@ -64,6 +64,8 @@ def find_misuses(
     return tuple(misuse_of(item, place_of) for item in distinct(found))
 
 
+#: The use of a scaler that is None: what is wrong there needs none that is on.
+NO_SCALER = "scaler-is-none"
 #: What a scaler lacks altogether -> (code, slug of what torch does then).
 NEVER = {SCALE: ("AMP101", "step-uninitialised"), UPDATE: ("AMP105", "step-twice")}
 
@@ -246,7 +248,7 @@ class _Engine:
         entry = item.entry
         if self.home is not self.module:
             return item
-        if item.slug == "scaler-is-none" and self._is_called_out_of_sight(entry):
+        if item.slug == NO_SCALER and self._is_called_out_of_sight(entry):
             return None  # whoever does may have asked before
         if entry not in self.entries.given and not depends_on_callers(item):
             return item
@@ -416,7 +418,7 @@ class _Engine:
             passed = [function, *(step[2] for step in every)]
             if (
                 is_cut_off(place.node, place.function)
-                or is_impossible(self.program, state, place, passed)
+                or is_impossible(self.program, state, place, passed, scales=slug != NO_SCALER)
                 or leaves_each_out(self.program, reader, slug, state, every)
                 or asks_one_object_twice(self.program, every)
                 or uses_what_it_denies(reader, every, place, state)
@@ -493,7 +495,7 @@ class _Engine:
         """Whether all that leads to a violation happens in other files."""
         steps = relevant_steps(state.trail, slug, site)
         shared = any(step[0] == "event" and step[2].module is self.home for step in steps)
-        return not shared and slug != "scaler-is-none"
+        return not shared and slug != NO_SCALER
 
     def _is_made_here(self, item: Found) -> bool:
         """Whether what happens in other files is wrong only because this one calls them so.

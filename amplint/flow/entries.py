@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from amplint.amp.roles import Role
-from amplint.code.arguments import first_parameter, parameters
+from amplint.code.arguments import first_parameter, parameters, receiver_of
 from amplint.code.classes import subclasses_in
 from amplint.code.dataflow import outside_stores
 from amplint.code.definitions import class_fields
@@ -103,8 +103,9 @@ class Entries:
         if constructor is not None and constructor is not function:
             made = self._constructed(owner, constructor, instance, states, (owner,))
             states = made or [self._constants()]
-        for state in states:
-            state.values[f"{function.label}:{first_parameter(function)}"] = instance
+        own = receiver_of(function)
+        for state in states if own else ():
+            state.values[f"{function.label}:{own}"] = instance
         return self._given(function, states, (owner,))
 
     def _given(
@@ -132,7 +133,7 @@ class Entries:
 
     def _classes_given(self, function: Function, name: str) -> list[Class]:
         """Classes that run a protocol, one of which an argument is an object of."""
-        if function.owner is not None and name == first_parameter(function):
+        if function.owner is not None and name == receiver_of(function):
             return []
         found = self.program.objects.kinds(ast.Name(name, ast.Load()), function)
         owners: dict[Class, None] = {}

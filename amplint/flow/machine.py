@@ -19,17 +19,20 @@ from amplint.flow.state import State
 _ASKS = "torch.cuda.is_available()"
 
 
-def is_impossible(program: Program, state: State, site: Site, passed: Iterable[Function]) -> bool:
+def is_impossible(
+    program: Program, state: State, site: Site, passed: Iterable[Function], *, scales: bool
+) -> bool:
     """Whether a path without CUDA runs code that needs it, or is about a scaler that is off there.
 
     Args:
         passed: the functions that the path is in, or has run.
+        scales: whether what is wrong there needs a scaler that is on.
     """
     asked = {atom for fact in state.facts for atom in _atoms(fact) if _is_asked(atom)}
     if not any(evaluate(atom, state) is False for atom in asked):
         return False
     functions = {site.function, *passed}
-    if _scales_on_cuda(program, functions):
+    if scales and _scales_on_cuda(program, functions):
         return True
     owners = {function.owner for function in functions if function.owner is not None}
     built = {program.find_method(owner, "__init__") for owner in owners}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import bindings_of, parameters, scopes
 from amplint.code.definitions import class_fields, plain_annotation, returned
 from amplint.code.expressions import last_name
@@ -157,13 +158,12 @@ def _receiver(name: ast.Name, function: Function) -> Instance | Family | None:
     """What `self` or `cls` is inside a method, or in a function within one."""
     scope: Function | None = function
     while scope is not None:
-        names = list(parameters(scope))
-        if name.id in names or name.id in bindings_of(scope):
+        if name.id in parameters(scope) or name.id in bindings_of(scope):
             break
         scope = scope.parent
     if scope is None or scope.owner is None or name.id in bindings_of(scope):
         return None
-    if not names or names[0] != name.id or is_decorated(scope, "staticmethod"):
+    if receiver_of(scope) != name.id:
         return None
     if is_decorated(scope, "classmethod") or scope.name in ("__new__", "__init_subclass__"):
         return Family(scope.owner)
