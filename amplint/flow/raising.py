@@ -67,7 +67,7 @@ def _is_harmless(node: ast.AST, function: Function) -> bool:
         return function.module.resolve(node.func) in _QUESTIONS
     if isinstance(node, (ast.Attribute, ast.Subscript)):
         dotted = function.module.resolve(node) if isinstance(node, ast.Attribute) else None
-        return dotted is not None and dotted.startswith("torch.")
+        return dotted is not None and dotted.partition(".")[0] == "torch"
     return not isinstance(node, (ast.BinOp, ast.Await, ast.Yield, ast.YieldFrom, ast.Starred))
 
 

@@ -222,12 +222,15 @@ def _ending(view: FileView, node: ast.AST, function: Function) -> ast.AST | None
     return None if outcome is None else endings[outcome]
 
 
-def _is_test(view: FileView, function: Function) -> bool:
-    """Whether pytest runs a function, and nobody else: its assertions say what the test expects.
+def _is_test(view: FileView, function: Function, depth: int = 3) -> bool:
+    """Whether only tests run a function: its assertions say what they expect.
 
-    pytest, "Conventions for Python test discovery": functions and methods called `test…`.
+    A test is called `test…`, and by nobody: pytest, "Conventions for Python test discovery".
     """
-    return function.name.startswith("test") and not view.objects.calls_of(function)
+    callers = view.objects.calls_of(function)
+    if not callers or not depth:
+        return not callers and function.name.startswith("test")
+    return all(_is_test(view, site.function, depth - 1) for site in callers)
 
 
 def _in_handler(function: Function, node: ast.AST) -> bool:
