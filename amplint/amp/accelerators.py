@@ -115,13 +115,6 @@ def _usual(setting: Setting) -> frozenset[str]:
     return frozenset(words) if len(words) == len(known) else frozenset()
 
 
-def accumulates(backward: CallSite) -> bool:
-    """Whether a backward lies in the `accumulate` block of its accelerator."""
-    callee = backward.node.func
-    assert isinstance(callee, ast.Attribute)
-    return in_accumulation(backward, path_text(callee.value))
-
-
 def in_accumulation(site: CallSite, accelerator: str | None) -> bool:
     """Whether a call lies in a `with accelerator.accumulate(...)` block of this accelerator."""
     return any(

@@ -31,7 +31,7 @@ from amplint.amp.graph_values import (
     without,
 )
 from amplint.amp.losses import CUTS
-from amplint.code.arguments import first_parameter, parameters
+from amplint.code.arguments import parameters, receiver_of
 from amplint.code.dataflow import Binding, arguments, bindings_of, constant_of
 from amplint.code.definitions import class_fields, returned
 from amplint.code.expressions import last_name
@@ -129,7 +129,7 @@ class Graphs:
         """Follow a function with unknown arguments; too large ones are left where they stand."""
         self._left = _BUDGET
         owner = function.owner
-        own = first_parameter(function)
+        own = receiver_of(function)
         values: dict[Key, Value] = {own: Object(owner, (own,))} if owner is not None and own else {}
         try:
             self._block(function.body, _Scene(function, values, {}))

@@ -448,8 +448,7 @@ def _is_frozen(view: AmpView, path: str, function: Function) -> bool:
         return True
     if any(_is_frozen_in(view, path, module) for module in _homes(view, path, function)):
         return True
-    root = path.partition(".")[0]
-    root = root.partition("[")[0]
+    root = path.partition(".")[0].partition("[")[0]
     if root not in parameters(function):
         return False
     return any(
@@ -493,7 +492,8 @@ def _asks_to_train(call: ast.Call) -> bool:
     )
 
 
-def _last_part(path: str) -> object:
+def _last_part(path: str) -> str:
+    """The name, or the key, of the innermost part that a path leads to."""
     return re.split(r"[.\[]", path)[-1].strip("]'\"")
 
 

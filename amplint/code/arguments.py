@@ -28,6 +28,8 @@ class Kind(Enum):
     WORDS = "**"
 
 
+#: What PEP 8 calls the object or the class of a method, whatever it is annotated with.
+_RECEIVERS = frozenset(("self", "cls", "mcs"))
 # Tuples, because the hash of an Enum's member is computed in Python, for every parameter.
 _BY_POSITION = (Kind.POSITIONAL_ONLY, Kind.PLAIN)
 _BY_NAME = (Kind.PLAIN, Kind.KEYWORD_ONLY)
@@ -161,10 +163,6 @@ def _parameter(item: ast.arg, kind: Kind, default: ast.expr | None) -> Parameter
 def optional(names: Iterable[str]) -> Mapping[str, Parameter]:
     """Parameters of which only the names and their order are known; a call may leave each out."""
     return {name: Parameter(name, Kind.PLAIN) for name in names}
-
-
-#: What PEP 8 calls the object or the class of a method, whatever it is annotated with.
-_RECEIVERS = frozenset(("self", "cls", "mcs"))
 
 
 def first_parameter(function: Function) -> str:

@@ -33,9 +33,18 @@ def registered_under(
     return found[0] if len(found) == 1 else None
 
 
-def all_registered(table: Table, home: Module, project: Project) -> list[Function | Class]:
-    """Everything that the modules of a project register in a table."""
-    return _registered(None, table, home, project)
+def entries_of(entry: ast.Subscript, module: Module, project: Project) -> list[Function | Class]:
+    """What decorators of a project have put under a key into a table that only they fill.
+
+    Under a key that is not known: everything that they have put there.
+    """
+    found = table_of(entry.value, module, project)
+    if found is None or found[0].entries or not found[0].registrars:
+        return []
+    if not isinstance(entry.slice, ast.Constant):
+        return _registered(None, *found, project)
+    only = registered_under(str(entry.slice.value), *found, project)
+    return [only] if only is not None else []
 
 
 def _registered(

@@ -53,6 +53,10 @@ _QUESTIONS = frozenset(
 )
 
 
+#: What may raise, beside calls and attributes.
+_MAY_RAISE = (ast.BinOp, ast.Subscript, ast.Await, ast.Yield, ast.YieldFrom, ast.Starred)
+
+
 def never_raises(body: Iterable[ast.stmt], function: Function) -> bool:
     """Whether statements do nothing but ask what machine this is, and name what torch has."""
     return all(
@@ -65,10 +69,10 @@ def never_raises(body: Iterable[ast.stmt], function: Function) -> bool:
 def _is_harmless(node: ast.AST, function: Function) -> bool:
     if isinstance(node, ast.Call):
         return function.module.resolve(node.func) in _QUESTIONS
-    if isinstance(node, (ast.Attribute, ast.Subscript)):
-        dotted = function.module.resolve(node) if isinstance(node, ast.Attribute) else None
+    if isinstance(node, ast.Attribute):
+        dotted = function.module.resolve(node)
         return dotted is not None and dotted.partition(".")[0] == "torch"
-    return not isinstance(node, (ast.BinOp, ast.Await, ast.Yield, ast.YieldFrom, ast.Starred))
+    return not isinstance(node, _MAY_RAISE)
 
 
 #: Exceptions, each with a state in which it is raised.

@@ -6,7 +6,7 @@ import ast
 
 from amplint.amp.roles import roles_of
 from amplint.amp.switches import switches
-from amplint.code.arguments import first_parameter, parameters
+from amplint.code.arguments import parameters, receiver_of
 from amplint.code.dataflow import bindings_of
 from amplint.code.module import Function
 from amplint.code.statements import blocks_of
@@ -80,7 +80,7 @@ def next_call(
         state = state.copy()
         interpreter.transitions.back_edge(state)
         state.note("again", function.node, function, None)
-        keep = f"{function.label}:{first_parameter(function)}"
+        keep = f"{function.label}:{receiver_of(function)}"
         instance = state.values.get(keep) if function.owner is not None else None
         lasting, given = _lasting_facts(state, function), _given(state, function)
         drop_locals(state, f"{function.label}:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from amplint.code.arguments import Bound, Kind, parameters
 from amplint.code.dataflow import changed_elsewhere, root_of
 from amplint.code.expressions import path_text
 from amplint.code.module import Function
@@ -87,6 +88,17 @@ def called_on(call: ast.Call, callee: Function) -> str:
     if isinstance(func, ast.Attribute) and func.attr == callee.name:
         func = func.value
     return path_text(func) or ""
+
+
+def sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
+    """What each parameter of a called function may be made of, the receiver aside."""
+    found = {name: (value,) for name, value in bound.given.items()} | dict(bound.unknown)
+    for item in parameters(callee).values():
+        if item.kind is Kind.REST and bound.rest is not None:
+            found[item.name] = bound.rest
+        elif item.kind is Kind.WORDS:
+            found[item.name] = (*bound.words.values(), *found.get(item.name, ()))
+    return {name: found.get(name, ()) for name in parameters(callee) if name != bound.receiver}
 
 
 def base_cut(source: Flow, kind: str, node: ast.expr, frame: Frame) -> Flow:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp.libraries import Effect, call_row
 from amplint.amp.library_objects import library_class_of
-from amplint.code.arguments import Bound, Kind, parameters
+from amplint.code.arguments import parameters
 from amplint.code.dataflow import arguments
 from amplint.code.definitions import is_stub
 from amplint.code.expressions import last_name, path_text
@@ -42,6 +42,7 @@ from amplint.gradflow.frame import (
     own,
     renamed,
     running,
+    sources,
     write,
 )
 from amplint.gradflow.modes import (
@@ -496,7 +497,7 @@ class Interpreter:
         known = dict(zip(arguments(node), given))
         values = {
             name: self._joined(parts, known, frame)
-            for name, parts in _sources(bound, callee).items()
+            for name, parts in sources(bound, callee).items()
         }
         for word, argument in bound.given.items():
             path = path_text(argument)
@@ -578,17 +579,6 @@ class Interpreter:
             if isinstance(item.value, ast.Call)
         ]
         return bool(found) and len(dotted) == len(found) and all(map(_is_loss_class, dotted))
-
-
-def _sources(bound: Bound, callee: Function) -> dict[str, tuple[ast.expr, ...]]:
-    """What each parameter of a called function may be made of, the receiver aside."""
-    found = {name: (value,) for name, value in bound.given.items()} | dict(bound.unknown)
-    for item in parameters(callee).values():
-        if item.kind is Kind.REST and bound.rest is not None:
-            found[item.name] = bound.rest
-        elif item.kind is Kind.WORDS:
-            found[item.name] = (*bound.words.values(), *found.get(item.name, ()))
-    return {name: found.get(name, ()) for name in parameters(callee) if name != bound.receiver}
 
 
 def _written(call: ast.Call, receiver: Value | None) -> str | None:

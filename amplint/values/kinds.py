@@ -15,7 +15,7 @@ from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import bindings_of, parameters, scopes
 from amplint.code.definitions import class_fields, plain_annotation, returned
 from amplint.code.expressions import last_name
-from amplint.code.keyed import all_registered, registered_under, table_of
+from amplint.code.keyed import entries_of
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.values.provenance import Activation, Origin
 from amplint.values.wrappers import CHAINS, SAME_OBJECT, WRAPPERS
@@ -441,25 +441,11 @@ def targets_of(
         if found is not None:
             return found
     if isinstance(callee, ast.Subscript):
-        entries = _registered_in(origins, callee, function)
+        entries = entries_of(callee, function.module, origins.objects.project)
         if entries:
             return _any_of(_as_registered(origins, entry) for entry in entries)
     kinds = kinds_of(origins, callee, function, activation)
     return _run_by(origins, kinds.known, kinds.unknown)
-
-
-def _registered_in(
-    origins: Origins, entry: ast.Subscript, function: Function
-) -> list[Function | Class]:
-    """What decorators of the project have put under a key into a table that only they fill."""
-    project = origins.objects.project
-    found = table_of(entry.value, function.module, project)
-    if found is None or found[0].entries or not found[0].registrars:
-        return []
-    if not isinstance(entry.slice, ast.Constant):
-        return all_registered(*found, project)
-    only = registered_under(str(entry.slice.value), *found, project)
-    return [only] if only is not None else []
 
 
 def _as_registered(origins: Origins, entry: Function | Class) -> Targets:

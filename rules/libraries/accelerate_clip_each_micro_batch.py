@@ -84,9 +84,9 @@ from collections.abc import Iterator
 from amplint.amp import links
 from amplint.amp.accelerators import (
     ACCELERATOR,
-    accumulates,
     accumulation_steps,
     half_precision,
+    in_accumulation,
     path_of,
     set_to,
 )
@@ -186,7 +186,9 @@ def _accumulating_backward(clip: CallSite, backwards: list[CallSite]) -> CallSit
             continue
         if layout.loops(site.node) != layout.loops(clip.node):
             continue
-        if layout.reaches(site.node, clip.node) and accumulates(site):
+        if layout.reaches(site.node, clip.node) and in_accumulation(
+            site, path_text(_receiver(site))
+        ):
             return site
     return None
 

@@ -168,10 +168,14 @@ def check(view: FileView) -> Iterator[Finding]:
             )
 
 
+def _loss_of(backward: CallSite) -> ast.expr:
+    assert isinstance(backward.node.func, ast.Attribute)
+    return backward.node.func.value
+
+
 def _words(backward: CallSite) -> str:
     """A backward as a message names it: without what computes the loss."""
-    assert isinstance(backward.node.func, ast.Attribute)
-    loss = path_text(backward.node.func.value)
+    loss = path_text(_loss_of(backward))
     return f"{loss}.backward()" if loss is not None else "backward()"
 
 
@@ -242,13 +246,13 @@ def _own_backwards(view: FileView, step: LibraryStep) -> list[CallSite]:
 
 
 def _built(view: FileView, accelerator: ast.expr, function: Function) -> set[ast.expr]:
+    """The constructor calls that an accelerator may come from."""
     return {item.expression for item in view.objects.origins.of(accelerator, function).origins}
 
 
 def _loss(view: FileView, backward: CallSite) -> Link:
     """That what runs backward is a loss that the function computes."""
-    assert isinstance(backward.node.func, ast.Attribute)
-    loss = backward.node.func.value
+    loss = _loss_of(backward)
     bound = view.objects.bindings(loss, backward.function)
     is_path = path_text(loss) is not None
     standing = Standing.CODE if bound or not is_path else Standing.GUESS
@@ -256,6 +260,7 @@ def _loss(view: FileView, backward: CallSite) -> Link:
 
 
 def _damage(view: FileView, backward: CallSite, step: LibraryStep) -> _Damage | None:
+    """What is wrong with the backward; None where nothing in sight says that it matters."""
     if step.accelerator is None:
         return _of_lightning(view, backward, step)
     found = half_precision(view, step.accelerator, step.function)
@@ -303,11 +308,10 @@ def _of_accumulation(
 
 def _is_divided(view: FileView, backward: CallSite, given: ast.expr) -> bool:
     """Whether a loss may be divided by hand: in its function, or by that number in the file."""
-    assert isinstance(backward.node.func, ast.Attribute)
-    loss = backward.node.func.value
+    loss = _loss_of(backward)
     bound = view.objects.bindings(loss, backward.function) or ()
     parts: list[ast.AST] = [loss, *(item.statement for item in bound)]
-    if any(_divides(node) for part in parts for node in walk(part)):
+    if any(_divisor(node) for part in parts for node in walk(part)):
         return True
     steps = {"gradient_accumulation_steps", last_name(given)}
     divisors = (_divisor(node) for node in view.module.nodes())
@@ -320,11 +324,8 @@ def _is_divided(view: FileView, backward: CallSite, given: ast.expr) -> bool:
     )
 
 
-def _divides(node: ast.AST) -> bool:
-    return _divisor(node) is not None
-
-
 def _divisor(node: ast.AST) -> ast.expr | None:
+    """What a division divides by; None for anything else."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         return node.right
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
@@ -346,8 +347,7 @@ def _accelerator_here(view: FileView, backward: CallSite, step: LibraryStep) -> 
 
 def _call(view: FileView, backward: CallSite, step: LibraryStep) -> str:
     """The call of the library that belongs in the place of a plain backward."""
-    assert isinstance(backward.node.func, ast.Attribute)
-    loss = view.source_of(backward.node.func.value)
+    loss = view.source_of(_loss_of(backward))
     options = [f"{item.arg}={view.source_of(item.value)}" for item in backward.node.keywords]
     method = "self.manual_backward"
     if step.accelerator is not None:

@@ -93,7 +93,7 @@ from amplint.amp.gradients import (
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.scaler_calls import SHOWS, scaler_calls
 from amplint.amp.scaling import scale_words
-from amplint.code.arguments import first_parameter
+from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import arguments, bindings_of, names_in, receiver
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name, path_text
@@ -401,7 +401,7 @@ def _is_fixed(view: FileView, layout: Layout, other: ast.expr) -> bool:
 def _moves(view: FileView, layout: Layout, field: ast.Attribute) -> bool:
     """Whether methods of a class go on to change what an attribute of its objects holds."""
     owner = layout.function.owner
-    if owner is None or path_text(field.value) != first_parameter(layout.function):
+    if owner is None or path_text(field.value) != receiver_of(layout.function):
         return False
     methods = {
         method
