@@ -10,9 +10,10 @@ from amplint.amp.library_objects import library_class_of
 from amplint.amp.ownership import Owned, owned_modules, runs_somewhere
 from amplint.amp.reached_calls import ScalerCall
 from amplint.amp.roles import Role
+from amplint.amp.switches import is_switch
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import arguments
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import condition_text, last_name, path_text
 from amplint.code.module import CallSite, Class, Function
 from amplint.findings import Link, Standing
 from amplint.values.conditions import conditions_at
@@ -206,9 +207,16 @@ def chosen(view: AmpView, conditions: Iterable[Condition]) -> Iterator[Link]:
         truth = view.values.truth(item.test, item.function)
         other = truth.get(not item.side)
         if truth.get(item.side) is Firmness.CHOICE and other not in (None, Firmness.CHOICE):
-            text = " ".join(ast.unparse(item.test).split())
-            claim = f"is {item.side}, which is not its default"
-            yield Link("value", Standing.OPTION, text, claim)
+            text = condition_text(item.test, item.side)
+            yield Link("value", Standing.OPTION, text, "is set, which is not its default")
+
+
+def chosen_beside_amp(view: AmpView, conditions: Iterable[Condition]) -> Iterator[Link]:
+    """The same without the tests by which AMP is on, which is what amplint is about."""
+    for item in conditions:
+        modules = (view.module, item.function.module)
+        if not (item.side and is_switch(item.test, item.function, modules)):
+            yield from chosen(view, (item,))
 
 
 def proved(kind: str, subject: ast.AST, claim: str) -> Link:

@@ -62,3 +62,14 @@ def path_text(expression: ast.AST) -> str | None:
         base = path_text(named[0])
         return None if base is None else f"{base}.{named[1]}"
     return None
+
+
+def condition_text(test: ast.expr, holds: bool) -> str:
+    """A condition as the reader would say it, on one line: the test, negated in its else branch."""
+    if not holds and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, holds = test.operand, True
+    text = " ".join(ast.unparse(test).split())
+    if holds:
+        return text
+    is_simple = isinstance(test, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return f"not {text}" if is_simple else f"not ({text})"

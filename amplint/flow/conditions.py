@@ -179,12 +179,14 @@ def is_volatile(formula: Formula) -> bool:
 
 
 def remembered(formula: tuple, truth: bool, state: State) -> State:
-    """The state in which a whole conjunction or disjunction has a truth, and no part is decided.
+    """The state in which a whole formula has a truth, and no part of it is decided.
 
     The disjuncts of a split are merged soon; the whole formula keeps its truth.
     """
+    if formula[0] == "not":
+        return remembered(formula[1], not truth, state)
     state = state.copy()
-    state.facts[_whole(formula)] = truth
+    state.facts[_whole(formula) if formula[0] in _DUAL else formula] = truth
     return state
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from amplint.amp.roles import Roles
 from amplint.amp.switches import is_switch
-from amplint.code.expressions import path_text
+from amplint.code.expressions import condition_text, path_text
 from amplint.code.module import Function, Module
 from amplint.code.statements import blocks_of
 from amplint.flow.call import callee_name
@@ -434,10 +434,4 @@ def _text(test: ast.expr) -> str:
 
 def condition(guard: Guard) -> str:
     """A guard as the reader would say it: the test, negated in its else branch."""
-    test, holds = guard
-    if holds:
-        return _text(test)
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _text(test.operand)
-    simple = isinstance(test, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-    return f"not {_text(test)}" if simple else f"not ({_text(test)})"
+    return condition_text(*guard)

@@ -14,7 +14,7 @@ from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, walk
 from amplint.flow.call import Call, callee_name, keeps_zeros, scaler_text
-from amplint.flow.conditions import assume, evaluate, is_under
+from amplint.flow.conditions import assume, evaluate, is_under, remembered
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STATE_METHODS, STEP, ZERO_GRAD
 from amplint.flow.kinship import is_torch_scaler
@@ -105,8 +105,7 @@ class ProtocolCalls:
         results = []
         for truth in (True, False):
             for after in assume(switch, truth, call.state):
-                after = after.copy()
-                after.facts[switch] = truth  # as a whole: `State.key` keeps the two apart
+                after = remembered(switch, truth, after)  # `State.key` keeps the two apart
                 if value is None:
                     after.values[place] = ("const", truth)
                 results.append(after)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.accelerators import never_scales
+from amplint.amp.choices import Way, choice_of
 from amplint.amp.links import model
 from amplint.amp.losses import CUTS
 from amplint.amp.scaled_losses import MOVES
@@ -326,12 +327,13 @@ def may_be_scaled(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
     """Whether something may scale the loss before its backward, or in place of it.
 
     Code out of sight that is given the loss and nothing else but a scaler or an optimizer may; so
-    may the other side of a test before the backward, and another call of a region that can be off.
+    may the other side of a test before the backward, unless somebody can choose both the region and
+    this side, and another call of a region that can be off.
     """
     results = plain.results
     if scaled_on_the_way(view, results, plain.loss):
         return True
-    if _is_tested(plain) and _is_scaled_instead(view, callers, plain):
+    if is_scaled_instead(view, callers, plain) and chosen_unscaled(view, plain) is None:
         return True
     return plain.region.conditional and any(
         _scales_one(view, Results(view, caller, (call,)))
@@ -398,6 +400,29 @@ def _is_out_of_sight(view: AmpView, call: ast.Call, function: Function) -> bool:
     )
 
 
+def is_scaled_instead(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
+    """Whether the same loss may be scaled where a test keeps it from going backward here."""
+    return _is_tested(plain) and _is_scaled_instead(view, callers, plain)
+
+
+def chosen_unscaled(view: AmpView, plain: PlainLoss) -> Way | None:
+    """What somebody can choose for the region to be on, in float16, where the loss goes backward.
+
+    None also where the autocast is built elsewhere than where it is entered: what leads there is
+    not asked.
+    """
+    if plain.region.cast.call is not plain.region.opened:
+        return None
+    here = (*plain.region.entered_when, *conditions_at(plain.backward, plain.function))
+    if plain.region.cast.dtype is None:
+        return choice_of(view.values, here)
+    ways = (
+        choice_of(view.values, (*half.origin.conditions, *here))
+        for half in plain.region.float16_by(view.values)
+    )
+    return next((way for way in ways if way is not None), None)
+
+
 def _is_tested(plain: PlainLoss) -> bool:
     """Whether a test decides that the loss goes backward, and not only that it is computed."""
     is_here = plain.region.function is plain.function
@@ -406,7 +431,6 @@ def _is_tested(plain: PlainLoss) -> bool:
 
 
 def _is_scaled_instead(view: AmpView, callers: Callers, plain: PlainLoss) -> bool:
-    """Whether the same loss may be scaled where a test keeps it from going backward here."""
     results, function = plain.results, plain.function
     if _scales_one(view, results) or _is_handed_on(view, plain):
         return True

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from amplint.amp.dtypes import DType
 from amplint.amp.value_roles import ValueRoles
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters, receiver_of
@@ -24,8 +25,8 @@ from amplint.regions.contexts import Alternatives, Cast, Contexts
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
-from amplint.values.provenance import Activation
-from amplint.values.values import Values
+from amplint.values.provenance import Activation, Condition
+from amplint.values.values import Value, Values
 
 #: Calls are followed this deep into other functions, and into this many of them.
 CALL_DEPTH = 8
@@ -59,6 +60,25 @@ class Region:
     def link(self) -> Link:
         """That it is an autocast region, and how that is known."""
         return Link("region", self.cast.standing, ast.unparse(self.opened), "is an autocast")
+
+    @property
+    def entered_when(self) -> tuple[Condition, ...]:
+        """The tests that have to come out so for it to be entered, with its autocast on."""
+        tests = conditions_at(self.opened, self.function)
+        if self.cast.switch is None:
+            return tests
+        switch, place = self.cast.switch
+        return (*tests, Condition(switch, True, place))
+
+    def float16_by(self, values: Values) -> list[Value]:
+        """The values of the dtype that it is given which are float16, the firmest first."""
+        if self.cast.dtype is None:
+            return []
+        halves = values.of(*self.cast.dtype).with_dtype("float16")
+        return sorted(
+            (value for value in halves if isinstance(value.content, DType)),
+            key=lambda value: -value.firmness,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -352,14 +352,18 @@ def _sources_of(values: Values, expression: ast.expr, here: Here) -> frozenset[o
     """
     return frozenset(
         (
-            _source(item.expression, item.function),
+            source_of(item.expression, item.function),
             frozenset((ast.dump(each.test), each.side) for each in item.conditions),
         )
         for item in values.origins.of(expression, *here).origins
     )
 
 
-def _source(expression: ast.expr, function: Function) -> object:
+def source_of(expression: ast.expr, function: Function) -> object:
+    """What creates a value, equal for all ways that lead there."""
+    if isinstance(expression, ast.Constant):  # what an option can be is made anew by each question
+        at = getattr(expression, "lineno", 0), getattr(expression, "col_offset", 0)
+        return function.module, at, repr(expression.value)
     path = path_text(expression)
     root = expression
     while isinstance(root, (ast.Attribute, ast.Subscript)):

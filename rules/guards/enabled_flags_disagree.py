@@ -64,8 +64,8 @@ is meant, the fix is wrong.
 
 ## Known limits
 Only what can be told for sure: a constant against another, one condition contained in the other,
-one the negation of the other, or a test that fails wherever autocast's dtype is float16, where both
-ask for the same value. Otherwise silent where that dtype is a variable, where the file builds
+one the negation of the other, a test that fails wherever autocast's dtype is float16, where both
+ask for the same value, or options in sight that somebody can set so that only autocast is on. Otherwise silent where that dtype is a variable, where the file builds
 several scalers, where a condition in the function tests the flag, and where what else the scaler
 needs is computed (it may ask for the device or the dtype, which decides about autocast, too). What
 somebody has to choose makes it `info`.
@@ -84,7 +84,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from amplint.amp import links, names
-from amplint.amp.dtypes import DType
+from amplint.amp.choices import Way, choice_of
 from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scaling import ScalerUse, scaler_uses
@@ -118,6 +118,11 @@ RULE = Rule(
 CAN_BE_OFF = (
     "the scaler can be off (`{scaler}`) where autocast is on (line {row}): small gradients vanish"
 )
+CHOSEN_OFF = (
+    "the scaler is off (`{scaler}`) where `{chosen}` has autocast on (line {row}): small gradients "
+    "vanish"
+)
+SAME = "give both the same flag: `enabled={autocast}`"
 WIDER = "the scaler is on (`{scaler}`) where autocast is off (line {row}): it scales for nothing"
 
 NEVER_TRUE = "`{scaler}` is never true: compare values of one type"
@@ -175,7 +180,7 @@ def _compare(
     by_default = _default(view, ours, built.function), _default(view, theirs, autocast.function)
     guarded = _is_guarded(site, autocast, (scaler or {}).keys() ^ (region or {}).keys())
     if by_default == (False, True) and scaler != region and not guarded:
-        help = f"give both the same flag: `enabled={words['autocast']}`"
+        help = SAME.format_map(words)
         if _is_never_on(view, built):
             help, fix = NEVER_TRUE.format_map(words), None
         rests = (*rests, links.proved("value", ours, "is off by default"))
@@ -186,11 +191,18 @@ def _compare(
         return None
     off = _off(view, scaler, region, ours)
     if off:
-        help = f"give both the same flag: `enabled={words['autocast']}`"
+        help = SAME.format_map(words)
         message = CAN_BE_OFF.format_map(words)
         return view.finding(RULE, built.call, message, help, links=(*rests, *off), fix=fix)
+    chosen = _chosen_off(view, built, ours, site, autocast)
+    if chosen is not None:
+        tests = [link.subject for link in links.chosen(view, chosen)]
+        words["chosen"] = " and ".join(dict.fromkeys(tests)) or words["autocast"]
+        message, help = CHOSEN_OFF.format_map(words), SAME.format_map(words)
+        off = [*links.chosen_beside_amp(view, chosen), links.proved("value", ours, "is off then")]
+        return view.finding(RULE, built.call, message, help, links=(*rests, *off), fix=fix)
     if scaler is not None and scaler.keys() < region.keys():
-        help = f"give both the same flag: `enabled={words['autocast']}`"
+        help = SAME.format_map(words)
         message = WIDER.format_map(words)
         damage = Link("damage", Standing.HARMLESS, words["scaler"], "scales float32 gradients")
         return view.finding(RULE, built.call, message, help, links=(*rests, damage), fix=fix)
@@ -202,7 +214,7 @@ def _by_values(view: FileView) -> Iterator[Finding]:
     uses = [use for use in scaler_uses(view, "scale") if _is_switched(view, use)]
     callers = Callers(view.regions)
     for region in view.regions.chosen(view.module) if uses else ():
-        for half in _halves(view, region):
+        for half in region.float16_by(view.values):
             for use in uses:
                 if _scales(view, callers, region, use) and _is_off(view, use, region, half):
                     yield _off_for_float16(view, use, region, half)
@@ -222,17 +234,6 @@ def _is_switched(view: FileView, use: ScalerUse) -> bool:
     )
 
 
-def _halves(view: FileView, region: Region) -> list[Value]:
-    """The float16 that a region may get as its dtype, the firmest first."""
-    if region.cast.dtype is None:
-        return []
-    halves = view.values.of(*region.cast.dtype).with_dtype("float16")
-    return sorted(
-        (value for value in halves if isinstance(value.content, DType)),
-        key=lambda value: -value.firmness,
-    )
-
-
 def _scales(view: FileView, callers: Callers, region: Region, use: ScalerUse) -> bool:
     """Whether a call scales what a region computes."""
     given = arguments(use.site.node)
@@ -248,13 +249,9 @@ def _is_off(view: FileView, use: ScalerUse, region: Region, half: Value) -> bool
     dtype, function = region.cast.dtype
     facts = Assumptions.of(view.values, half.origin.conditions, exact=True)
     facts.assume(dtype, half.content, function)
-    entered = [*conditions_at(region.opened, region.function)]
-    if region.cast.switch is not None:
-        test, place = region.cast.switch
-        entered.append(Condition(test, True, place))
-    if facts.holds(entered) is False:
+    if facts.holds(region.entered_when) is False:
         return False
-    for item in entered:
+    for item in region.entered_when:
         facts.learn(item.test, item.side, item.function)
     if facts.holds(conditions_at(use.site.node, use.site.function, region.opened)) is not True:
         return False
@@ -311,6 +308,18 @@ def _off(
     if any(_is_computed(view, *place) for place in extra):
         return []  # it may ask for the device, or the dtype, which decides about autocast as well
     return [_can_be_false(view, *place) for place in extra]
+
+
+def _chosen_off(
+    view: FileView, built: ScalerConstruction, ours: ast.expr, site: CallSite, autocast: CallSite
+) -> Way | None:
+    """What switches a float16 autocast on and leaves the scaler off, by options in sight."""
+    region = _region(view, autocast)
+    if region is None or not _is_float16(view, autocast):
+        return None
+    scales = conditions_at(site.node, site.function)
+    is_off = Condition(ours, False, built.function)
+    return choice_of(view.values, (*region.entered_when, *scales, is_off))
 
 
 def _is_computed(view: FileView, switch: ast.expr, function: Function) -> bool:

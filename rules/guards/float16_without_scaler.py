@@ -63,7 +63,8 @@ its state. Where the hardware has bfloat16, `dtype=torch.bfloat16` needs no scal
 ## Known limits
 Only where the dtype is float16 unless somebody chooses otherwise: given so, by default of an option,
 or left to CUDA's default; or where a test chooses among contexts and one of them is float16. The loss is followed through the bindings that reach its `backward()`.
-Nothing is said where something in sight may scale it, on the other side of a test, too, where code
+Nothing is said where something in sight may scale it, on the other side of a test, too (unless options
+in sight can be set so that the region is on and this side is taken), where code
 out of sight makes something of it alone, or where a file that takes part uses a class of a library
 that scales (unless it is Lightning's, and its Trainer does not, or the Accelerator whose backward it
 is); an Accelerator that is given no precision is set up by the launcher, and silent; a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
@@ -85,6 +86,7 @@ from collections.abc import Iterator
 
 from amplint.amp import links
 from amplint.amp.accelerators import ACCELERATOR
+from amplint.amp.choices import Way
 from amplint.amp.half_tensors import SAME_DTYPE
 from amplint.amp.library_objects import names_training
 from amplint.amp.roles import Role, roles_of
@@ -99,6 +101,8 @@ from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.callers import Callers
 from amplint.regions.plain_losses import (
     PlainLoss,
+    chosen_unscaled,
+    is_scaled_instead,
     may_be_scaled,
     plain_losses,
     unscales_by_hand,
@@ -137,6 +141,10 @@ HELP = (
     "scale the loss: `scaler.scale({loss}).backward()`, `scaler.step({optimizer})`, "
     "`scaler.update()`; or use `dtype=torch.bfloat16`"
 )
+HELP_CHOSEN = (
+    "scale the loss wherever this autocast is on, or give it `dtype=torch.bfloat16` where nothing "
+    "scales"
+)
 HELP_ACCELERATOR = (
     'give the Accelerator `mixed_precision="fp16"`, which scales, and open `accelerator.autocast()` '
     "in place of this autocast; or use `dtype=torch.bfloat16`"
@@ -166,15 +174,19 @@ def check(view: FileView) -> Iterator[Finding]:
             scaling = _scaling(view, callers, plain)
             if plain.step not in reported and scaling is not Standing.CODE:
                 reported.add(plain.step)
-                yield _finding(view, plain, scaling)
+                yield _finding(view, callers, plain, scaling)
                 break
         for item in returned_losses(view, callers, region):
             left[item.loss] = item  # of several regions the last is the loss's own
     yield from (_left_to_trainer(view, item) for item in left.values())
 
 
-def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Finding:
+def _finding(
+    view: FileView, callers: Callers, plain: PlainLoss, scaling: Standing | None
+) -> Finding:
     region = plain.region
+    is_option = is_scaled_instead(view, callers, plain)
+    chosen = (is_option and chosen_unscaled(view, plain)) or ()
     assert isinstance(plain.step.func, ast.Attribute)
     words = {
         "loss": view.source_of(plain.loss),
@@ -185,9 +197,11 @@ def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Find
         view.step(plain.backward, plain.function.module, "the gradients come back unscaled"),
         view.step(plain.step, plain.stepping.module, "the optimizer applies them"),
     )
-    message = MESSAGE.format(condition=_condition(region), **words)
+    condition = _chosen_condition(view, chosen) if chosen else _condition(region)
+    message = MESSAGE.format(condition=condition, **words)
     rests: tuple[Link, ...] = (
         region.link,
+        *links.chosen_beside_amp(view, chosen),
         links.participant(view, plain.step.func.value, plain.stepping, Role.OPTIMIZER),
         Link(
             "effect",
@@ -196,7 +210,7 @@ def _finding(view: FileView, plain: PlainLoss, scaling: Standing | None) -> Find
             "gives unscaled gradients",
         ),
     )
-    help = HELP.format_map(words)
+    help = (HELP_CHOSEN if chosen else HELP).format_map(words)
     if plain.library is not None:
         help, rests = HELP_ACCELERATOR, (*rests, plain.library)
     return view.finding(RULE, region.opened, message, help, path=path, links=rests)
@@ -228,6 +242,12 @@ def _condition(region: Region) -> str:
     if not dtype and region.cast.dtypes != frozenset({"float16"}):
         found.append("on `cuda`")
     return f" ({', '.join(found)})" if found else ""
+
+
+def _chosen_condition(view: FileView, chosen: Way) -> str:
+    """What of a choice is not so by default."""
+    tests = dict.fromkeys(link.subject for link in links.chosen(view, chosen))
+    return f" (where {' and '.join(f'`{test}`' for test in tests)})" if tests else ""
 
 
 def _branches_without(view: FileView) -> Iterator[Finding]:
