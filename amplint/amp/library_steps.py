@@ -148,8 +148,8 @@ def plain_backwards(view: AmpView, function: Function) -> Iterator[CallSite]:
         words = {item.arg for item in site.node.keywords}
         if not words <= {"retain_graph", "create_graph"} or _is_super(callee.value):
             continue
-        if view.objects.callee(site.node, function) is not None:
-            continue
+        if view.objects.targets(site.node, function).functions:
+            continue  # a method of the project
         if not _may_be_scaled(view, callee.value, function):
             yield site
 

@@ -12,7 +12,7 @@ from amplint.amp.scaling import constructor_argument
 from amplint.amp.view import AmpView
 from amplint.code.arguments import fill, passed
 from amplint.code.dataflow import bindings_of, constant_of, receiver
-from amplint.code.definitions import returned
+from amplint.code.definitions import is_memoised, returned
 from amplint.code.expressions import callee_of, path_text
 from amplint.code.module import Class, Function, enclosing_class
 from amplint.code.records import is_record, record_parameters
@@ -162,7 +162,7 @@ def _from_factory(
     taken = _taken_from(call, function)
     parts = [(target, key) for target, key in taken if wanted(Assigned(call, function, target))]
     factory = view.objects.callee(call, function) if parts else None
-    if factory is None or factory.name == "__init__":
+    if factory is None or factory.name == "__init__" or is_memoised(factory):
         return
     for target, key in parts:
         built = [
@@ -172,6 +172,8 @@ def _from_factory(
         if built and built[0] is not None and None not in built:
             made = built[0].expression
             assert isinstance(made, ast.Call)
+            if is_memoised(built[0].function):
+                continue
             yield BuiltScaler(call, function, target, made, built[0].function)
 
 

@@ -9,6 +9,8 @@ from amplint.code.dataflow import Binding
 from amplint.code.expressions import is_none, last_name
 from amplint.code.module import Class, Function, Module
 
+_MEMOISES = frozenset(("functools.cache", "functools.lru_cache"))
+
 
 def class_fields(owner: Class) -> dict[str, list[Binding]]:
     """What the statements of a class body bind; a dataclass field without default has None."""
@@ -105,3 +107,12 @@ def _refuses(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Assert):
         return isinstance(statement.test, ast.Constant) and not statement.test.value
     return isinstance(statement, ast.Raise)
+
+
+def is_memoised(function: Function) -> bool:
+    """Whether a second call with equal arguments gives what the first one gave: `lru_cache`."""
+    decorators = getattr(function.node, "decorator_list", ())
+    return any(
+        function.module.resolve(item.func if isinstance(item, ast.Call) else item) in _MEMOISES
+        for item in decorators
+    )

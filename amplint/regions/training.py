@@ -73,7 +73,7 @@ def is_backward(regions: Regions, item: Inside) -> bool:
         return False
     if isinstance(regions.objects.symbol(receiver, item.function), Class):
         return False  # `Function.backward(ctx, grad)`
-    return regions.objects.callee(item.call, item.function) is None
+    return not regions.objects.targets(item.call, item.function).functions
 
 
 def stepped_optimizer(regions: Regions, item: Inside) -> ast.expr | None:

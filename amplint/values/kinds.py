@@ -361,9 +361,27 @@ def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
     made = joined(_made(built))
     if made.known and len(made.known) == len(built.known):
         return made
+    if any(isinstance(kind, Instance) for kind in built.known) and _gives_itself(
+        origins, call, origin
+    ):
+        return built
     if not made.known and origin.activation is not None:
         return _returned_to_anybody(origins, call, origin)
     return Kinds(made.known, f"what `{name or 'a call'}` returns is not in sight")
+
+
+def _gives_itself(origins: Origins, call: ast.Call, origin: Origin) -> bool:
+    """Whether an object that is called gives itself: its `forward` ends with `return self`."""
+    found = targets_of(origins, call, origin.function, origin.activation)
+    return (
+        bool(found.functions)
+        and not found.unknown
+        and all(
+            item.name in ("__call__", "forward")
+            and [getattr(value, "id", "") for value in returned(item)] == [receiver_of(item)]
+            for item in found.functions
+        )
+    )
 
 
 def _returned_to_anybody(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:

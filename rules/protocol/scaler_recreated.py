@@ -98,6 +98,7 @@ from amplint.code.dataflow import (
     receiver,
     root_of,
 )
+from amplint.code.definitions import is_memoised
 from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import LOOPS, Layout, layout_of, loop_header
 from amplint.code.module import CallSite, Function
@@ -276,7 +277,9 @@ def _repeated(view: FileView, built: Assigned) -> str:
             return ""
         return f"pass of the loop on line {view.place_of(view.module, loops[0]).start.row}"
     function = built.function
-    if function is view.module.body or _loops_over_epochs(layout) or not _is_alone(view, built):
+    if function is view.module.body or is_memoised(function):
+        return ""
+    if _loops_over_epochs(layout) or not _is_alone(view, built):
         return ""
     if any(_may_have_epochs(view, call) for call in _own_calls(view, built, "scale")):
         return ""
