@@ -12,7 +12,7 @@ from amplint.amp.roles import Role
 from amplint.code.arguments import bind, fill, is_decorated, parameters, receiver_of
 from amplint.code.classes import method_of
 from amplint.code.dataflow import bindings_of, fills_of
-from amplint.code.definitions import is_stub
+from amplint.code.definitions import is_optional, is_stub
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.code.records import AFTER_FILLING, is_record, keeps_values, record_parameters
@@ -166,6 +166,12 @@ class Functions:
         method = method_of(family[1:], call.name)
         return (method, instance) if method is not None else None
 
+    def _stays_idle(self, hook: Function, instance: Value) -> bool:
+        """Whether a hook does nothing for objects that somebody in sight makes of this very class."""
+        if instance is None or instance[0] != "instance" or not is_optional(hook):
+            return False
+        return self.program.objects.is_made(instance[1])
+
     def invoke(
         self, function: Function, call: Call, instance: Value = None, *, force: bool = False
     ) -> Valued | None:
@@ -177,7 +183,7 @@ class Functions:
         """
         facts = self.program.facts(function)
         if is_stub(function):
-            return None
+            return [(call.state, None)] if self._stays_idle(function, instance) else None
         decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
         decides = decides or (bool(facts.self_fills) and self._hands_over(call))
         if not facts.interesting and not decides:
