@@ -14,7 +14,7 @@ from amplint.code.arguments import fill, passed
 from amplint.code.dataflow import bindings_of, constant_of, receiver
 from amplint.code.definitions import is_memoised, returned
 from amplint.code.expressions import callee_of, path_text
-from amplint.code.module import Class, Function, enclosing_class
+from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.records import is_record, record_parameters
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
@@ -179,20 +179,37 @@ def _from_factory(
 
 def _taken_from(call: ast.Call, function: Function) -> Iterator[tuple[str, Key]]:
     """What a call's result is assigned to, as source text, with the part of it that is."""
-    bound = bindings_of(function)
-    wholes = {path for path, found in bound.items() if any(item.value is call for item in found)}
-    for target, bindings in bound.items():
-        for binding in bindings:
-            if binding.value is call:
-                yield target, None
-            elif _whole(binding.value) in wholes:
-                yield target, _key(binding.value)
-    for whole in wholes:
-        yield from _stepped_parts(whole, function)
-    for node in function.nodes:
-        if isinstance(node, ast.Assign) and node.value is call:
-            for index, part in enumerate(getattr(node.targets[0], "elts", ())):
-                yield path_text(part) or "", index
+    bound = function.once(_bound_values)
+    wholes = dict.fromkeys(target for target, value, _ in bound if value is call)
+    for target, value, whole in bound if wholes else ():
+        if value is call:
+            yield target, None
+        elif whole in wholes:
+            yield target, _key(value)
+    for path in wholes:
+        yield from _stepped_parts(path, function)
+    yield from function.once(_unpacked).get(call, ())
+
+
+def _bound_values(function: Function) -> list[tuple[str, ast.expr, str | None]]:
+    """What a function binds to expressions: the path, the expression, what that is a part of."""
+    return [
+        (target, binding.value, _whole(binding.value))
+        for target, bindings in bindings_of(function).items()
+        for binding in bindings
+        if binding.value is not None
+    ]
+
+
+def _unpacked(function: Function) -> dict[ast.expr, list[tuple[str, Key]]]:
+    """Values that a function takes apart, each with the targets of its parts."""
+    return {
+        node.value: [
+            (path_text(part) or "", index) for index, part in enumerate(node.targets[0].elts)
+        ]
+        for node in function.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List))
+    }
 
 
 def _kept_as(view: AmpView, call: ast.Call, target: str, function: Function) -> list[str]:
@@ -230,14 +247,20 @@ def _stepped_parts(whole: str, function: Function) -> Iterator[tuple[str, Key]]:
     """
     owner = enclosing_class(function) if whole.startswith("self.") else None
     parts: dict[str, Key] = {}
-    for site in function.module.calls:
-        callee = site.node.func
-        if site.method != "step" or not isinstance(callee, ast.Attribute):
-            continue
+    for site, place, held_by in function.module.once(_steps):
         is_near = site.function is function or (owner and enclosing_class(site.function) is owner)
-        if is_near and _whole(callee.value) == whole:
-            parts[receiver(site.node)] = _key(callee.value)
+        if is_near and held_by == whole:
+            parts[receiver(site.node)] = _key(place)
     yield from parts.items()
+
+
+def _steps(module: Module) -> list[tuple[CallSite, ast.expr, str | None]]:
+    """Calls of `step` in a module: the call, what it is a method of, what that is a part of."""
+    return [
+        (site, site.node.func.value, _whole(site.node.func.value))
+        for site in module.calls
+        if site.method == "step" and isinstance(site.node.func, ast.Attribute)
+    ]
 
 
 def _whole(part: ast.expr | None) -> str | None:

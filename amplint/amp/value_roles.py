@@ -61,6 +61,7 @@ class ValueRoles:
         self.objects = objects
         self._roles: dict[Module, Roles] = {}
         self._answers: dict[tuple[ast.expr, Function], Role | None] = {}
+        self._told: dict[tuple[ast.expr, Function], Role | None] = {}
 
     def of(self, module: Module) -> Roles:
         """The roles of a module, which ask here where the module itself says nothing."""
@@ -89,6 +90,12 @@ class ValueRoles:
         own = last_name(expression)
         if scaler_name(own) or optimizer_name(own):
             return None
+        place = (expression, function)
+        if place not in self._told:
+            self._told[place] = self._ask_callers(*place)
+        return self._told[place]
+
+    def _ask_callers(self, expression: ast.expr, function: Function) -> Role | None:
         told: set[Role] = set()
         for alias in self.objects.origins.aliases(expression, function):
             if alias.expression is expression or not path_text(alias.expression):

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from amplint.code.expressions import binder_of
 from amplint.code.module import Function
-from amplint.code.tree import LEAVES, MARKS, TRIES
+from amplint.code.tree import FIELDS, LEAVES, TRIES
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -70,16 +70,16 @@ class Layout:
         self._last[node] = len(self.nodes) - 1
 
     def _visit_fields(self, node: ast.AST) -> None:
-        for name in node._fields:
+        for name in FIELDS[type(node)]:
             value = getattr(node, name, None)
             if isinstance(value, list):
                 if value and isinstance(value[0], ast.stmt):
                     self._visit_block(value, node, name)
                     continue
                 for index, item in enumerate(value):
-                    if isinstance(item, ast.AST) and type(item) not in MARKS:
+                    if isinstance(item, ast.AST):
                         self._visit(item, node, f"{name} {index}")
-            elif isinstance(value, ast.AST) and type(value) not in MARKS:
+            elif isinstance(value, ast.AST):
                 self._visit(value, node, name)
 
     def __contains__(self, node: ast.AST) -> bool:

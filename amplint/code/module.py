@@ -7,7 +7,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from amplint.code.exits import write_exits_as_raises
 from amplint.code.expressions import callee_of, last_name
@@ -71,13 +71,14 @@ class Function:
     nested: dict[str, Function] = field(default_factory=dict)
     redefined: set[str] = field(default_factory=set)
     nodes: list[ast.AST] = field(default_factory=list)
-    _answers: dict[Callable[..., object], object] = field(default_factory=dict, repr=False)
+    _answers: dict[Callable[..., object], Any] = field(default_factory=dict, repr=False)
 
     def once(self, ask: Callable[[Function], Answer]) -> Answer:
         """What `ask` says about the text of this function; asked once, as of a module."""
         if ask not in self._answers:
             self._answers[ask] = ask(self)
-        return cast("Answer", self._answers[ask])
+        found: Answer = self._answers[ask]
+        return found
 
     @property
     def body(self) -> list[ast.stmt]:
@@ -130,7 +131,8 @@ class Module:
     calls: list[CallSite] = field(default_factory=list)
     beyond: Beyond | None = field(default=None, repr=False)
     _followed: dict[str, str] = field(default_factory=dict, repr=False)
-    _answers: dict[Callable[..., object], object] = field(default_factory=dict, repr=False)
+    _resolved: dict[ast.expr, str | None] = field(default_factory=dict, repr=False)
+    _answers: dict[Callable[..., object], Any] = field(default_factory=dict, repr=False)
 
     def follow_names(self, beyond: Beyond) -> None:
         """Resolve names in the project of `beyond` from now on.
@@ -141,6 +143,7 @@ class Module:
         if any(beyond(dotted, self) != found for dotted, found in self._followed.items()):
             self._answers.clear()
         self._followed.clear()
+        self._resolved.clear()
         self.beyond = beyond
 
     def note_renamed(self, is_foreign: Callable[[str], bool]) -> None:
@@ -163,7 +166,8 @@ class Module:
         """What `ask` says about this module alone; asked once, however often it is wanted."""
         if ask not in self._answers:
             self._answers[ask] = ask(self)
-        return cast("Answer", self._answers[ask])
+        found: Answer = self._answers[ask]
+        return found
 
     @property
     def body(self) -> Function:
@@ -181,9 +185,16 @@ class Module:
         is read at the top of the module. A name that modules of the project only hand on is
         followed to the library that defines it.
         """
-        dotted = self.scopes.dotted(expression)
         if self.beyond is None:
-            return dotted
+            return self.scopes.dotted(expression)
+        try:
+            return self._resolved[expression]  # asked of most expressions, again and again
+        except KeyError:
+            found = self._resolved[expression] = self._resolve(expression)
+            return found
+
+    def _resolve(self, expression: ast.expr) -> str | None:
+        dotted = self.scopes.dotted(expression)
         if dotted is not None:
             return self._follow(dotted)
         for candidate in self.scopes.starred(expression):

@@ -216,9 +216,7 @@ class Project:
     def _may_hand_on(self, path: str, name: str) -> bool:
         """Whether the imports of a file mention a name, or bring in names unseen."""
         if path not in self._imported_words:
-            text = self._text_of(path)
-            words = b" ".join(_IMPORT_STATEMENT.findall(text))
-            self._imported_words[path] = frozenset(_WORD.findall(words.decode("utf-8", "replace")))
+            self._imported_words[path] = _words_of_imports(self._text_of(path))
         found = self._imported_words[path]
         return name in found or "*" in found
 
@@ -551,6 +549,13 @@ class Project:
     def _is_checked(self, folder: str) -> bool:
         checked = self._checked
         return bool(checked) and (folder == checked or folder.startswith(checked + os.sep))
+
+
+@lru_cache(maxsize=_SHARED)
+def _words_of_imports(text: bytes) -> frozenset[str]:
+    """The names in the import statements of a file, and `*`; found once in a process."""
+    words = b" ".join(_IMPORT_STATEMENT.findall(text))
+    return frozenset(_WORD.findall(words.decode("utf-8", "replace")))
 
 
 @lru_cache(maxsize=_SHARED)

@@ -118,7 +118,10 @@ class Regions:
         self.roles = ValueRoles(objects)
         self.contexts = Contexts(objects, values)
         self._spans: dict[Function, list[tuple[_Span, Alternatives]]] = {}
-        self._inside: dict[tuple[Region, bool], list[Inside]] = {}
+        self._possible: dict[_Span, Region | None] = {}
+        self._chosen: dict[tuple[Region, Cast], Region] = {}
+        self._opened: dict[Module, list[Region]] = {}
+        self._inside: dict[tuple[Region, Trail, bool], list[Inside]] = {}
         self._parts: dict[tuple[Region, ast.AST], Region] = {}
         self._switches: dict[Cast, ast.expr] = {}
         self._entries: dict[tuple[Trail, Function], tuple[Activation | None, bool]] = {}
@@ -132,17 +135,24 @@ class Regions:
     def of(self, function: Function) -> list[Region]:
         """The regions that a function opens, in source order; its own decorator comes first."""
         return [
-            Region(cast, span.opened, function, span.parts, _is_conditional(found))
+            region
             for span, found in self.spans(function)
-            if (cast := _possibly_on(found)) is not None
+            if (region := self._region(span, found, function)) is not None
         ]
 
-    def opened(self, module: Module) -> Iterator[Region]:
+    def _region(self, span: _Span, found: Alternatives, function: Function) -> Region | None:
+        """A span as a region, always the same one: regions are keys. None where it is off."""
+        if span not in self._possible:
+            self._possible[span] = _as_region(span, found, function)
+        return self._possible[span]
+
+    def opened(self, module: Module) -> list[Region]:
         """Every region that a function of a module opens, unless a test in sight never lets it."""
-        if not _MAY_OPEN.search(module.source):
-            return
-        for function in module.functions:
-            yield from (region for region in self.of(function) if self._may_open(region))
+        if module not in self._opened:
+            functions = module.functions if _MAY_OPEN.search(module.source) else []
+            every = (region for function in functions for region in self.of(function))
+            self._opened[module] = [region for region in every if self._may_open(region)]
+        return self._opened[module]
 
     def _may_open(self, region: Region) -> bool:
         """Whether each test around a region can come out so that it is entered."""
@@ -156,8 +166,16 @@ class Regions:
         for region in self.opened(module):
             for span, found in self.spans(region.function):
                 if span.opened is region.opened:
-                    possible = (item for item in found if item and item.enabled is not False)
-                    yield from (replace(region, cast=item) for item in possible)
+                    for cast in found:
+                        if cast and cast.enabled is not False:
+                            yield self._with_cast(region, cast)
+
+    def _with_cast(self, region: Region, cast: Cast) -> Region:
+        """A region with another autocast, always the same one."""
+        key = (region, cast)
+        if key not in self._chosen:
+            self._chosen[key] = replace(region, cast=cast)
+        return self._chosen[key]
 
     def spans(self, function: Function) -> list[tuple[_Span, Alternatives]]:
         """The parts of a function under contexts that may be autocasts."""
@@ -179,11 +197,9 @@ class Regions:
             if is_off(found):
                 off.append(found)
                 continue
-            cast = _possibly_on(found)
-            if cast is not None:
-                if any(_same_device(other, cast) for other in off):
-                    return None
-                return Region(cast, span.opened, function, span.parts, _is_conditional(found))
+            region = self._region(span, found, function)
+            if region is not None:
+                return None if any(_same_device(each, region.cast) for each in off) else region
         return None
 
     def spans_around(self, node: ast.AST, function: Function) -> list[tuple[_Span, Alternatives]]:
@@ -233,7 +249,8 @@ class Regions:
         return self._parts[key]
 
     def _reached(self, region: Region, trail: Trail, is_on: bool) -> list[Inside]:
-        if (region, is_on) not in self._inside:
+        key = (region, trail, is_on)
+        if key not in self._inside:
             found: dict[ast.Call, Inside] = {}
             for each in self._walk(region, is_on):
                 item = replace(each, trail=(*trail, *each.trail))
@@ -241,8 +258,8 @@ class Regions:
                     region, item.call, item.function, item.trail
                 ):
                     found[item.call] = item
-            self._inside[region, is_on] = list(found.values())
-        return self._inside[region, is_on]
+            self._inside[key] = list(found.values())
+        return self._inside[key]
 
     def is_excluded(
         self, region: Region, node: ast.AST, function: Function, trail: Trail = ()
@@ -440,6 +457,13 @@ def _runs_later(function: Function) -> bool:
     if isinstance(function.node, ast.AsyncFunctionDef):
         return True
     return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in function.nodes)
+
+
+def _as_region(span: _Span, found: Alternatives, function: Function) -> Region | None:
+    cast = _possibly_on(found)
+    if cast is None:
+        return None
+    return Region(cast, span.opened, function, span.parts, _is_conditional(found))
 
 
 def _possibly_on(found: Alternatives) -> Cast | None:

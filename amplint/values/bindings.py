@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import (
@@ -83,7 +82,7 @@ def bound_in_scope(
     Returns:
         The predecessors, and how firmly none of the bindings has run (None: one has).
     """
-    first, *carried = reaching(bindings, use, scope)
+    first, *carried = origins.reaching(bindings, use, scope)
     back, rest = _left_by(origins, first, use, activation, name)
     for later in carried:
         back = merged(back, _left_by(origins, later, use, activation, name)[0])
@@ -113,7 +112,7 @@ def _left_by(
         else:
             firmness = min(before.firmness, rest, holds)
             conditions = conditions_at(binding.statement, binding.function, use)
-            places.append(replace(before, firmness=firmness, conditions=conditions))
+            places.append(before.under(firmness, conditions))
         rest = weaker(rest, fails)
         if rest is None:
             break

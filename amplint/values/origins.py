@@ -15,15 +15,15 @@ model does this optimizer own?) ask for the origins themselves.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import EllipsisType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from amplint.code.dataflow import constant_of
+from amplint.code.dataflow import Binding, constant_of
 from amplint.code.expressions import is_none, last_name
 from amplint.code.module import Function, Module, as_function
-from amplint.values.bindings import back_of_name
+from amplint.values.bindings import back_of_name, reaching
 from amplint.values.calls import back_of_call
 from amplint.values.conditions import equality
 from amplint.values.kinds import same_object
@@ -76,9 +76,9 @@ class Origins:
         self.objects = objects
         self.truth = truth
         self.keys = keys
-        self._known: dict[object, object] = {}
+        self._known: dict[object, Any] = {}
         # Answers that rest on an unfinished question, with its depth, until that one is answered.
-        self._provisional: dict[object, tuple[object, int]] = {}
+        self._provisional: dict[object, tuple[Any, int]] = {}
         self._resting: dict[int, list[object]] = {}
         self._pending: dict[object, int] = {}
         self._needed = _NOWHERE
@@ -86,6 +86,8 @@ class Origins:
         self._lambdas: dict[ast.Lambda, Function] = {}
         self._made: dict[ast.expr, ast.expr] = {}
         self._items: dict[tuple[ast.expr, object], ast.expr] = {}
+        self._backs: dict[tuple[ast.expr, Function, Activation | None], Back | None] = {}
+        self._reaching: dict[object, list[Sequence[Binding]]] = {}
 
     def of(
         self, expression: ast.expr, function: Function, activation: Activation | None = None
@@ -129,7 +131,7 @@ class Origins:
             if inner is not None:
                 pending.append(current.then(Firmness.FIXED, ()).at(inner, *here))
                 continue
-            back = self.back(current.expression, *here)
+            back = self._back_once(current.expression, *here)
             for place in back.places[:WIDTH] if back is not None else ():
                 seen_from = current.then(place.firmness, place.steps, place.conditions)
                 if place.part is None:
@@ -148,7 +150,7 @@ class Origins:
             return [replace(place, expression=entry, part=None, steps=(), conditions=())]
         if not depth or isinstance(place.expression, (ast.Tuple, ast.List, ast.Dict)):
             return []
-        back = self.back(place.expression, place.function, place.activation)
+        back = self._back_once(place.expression, place.function, place.activation)
         found: list[Before] = []
         for inner in back.places[:WIDTH] if back is not None else ():
             if inner.part is None:
@@ -188,11 +190,13 @@ class Origins:
                 or has led too far.
         """
         if key in self._known:
-            return cast("Answer", self._known[key])
+            known: Answer = self._known[key]
+            return known
         if key in self._provisional:
             found, needed = self._provisional[key]
             self._needed = min(self._needed, needed)
-            return cast("Answer", found)
+            held: Answer = found
+            return held
         depth = len(self._pending)
         self._effort = self._effort + 1 if depth else 0
         if key in self._pending or depth > _NESTING or self._effort > _EFFORT:
@@ -217,6 +221,17 @@ class Origins:
             self._needed = _NOWHERE
         self._needed = min(self._needed, outer)
         return found
+
+    def reaching(
+        self, bindings: Sequence[Binding], use: ast.AST | None, scope: Function
+    ) -> list[Sequence[Binding]]:
+        """As the function of that name, asked once: for each activation the answer is the same."""
+        if use is None:
+            return [bindings]
+        key = (use, scope, *bindings)
+        if key not in self._reaching:
+            self._reaching[key] = reaching(bindings, use, scope)
+        return self._reaching[key]
 
     def lambda_function(self, node: ast.Lambda, function: Function) -> Function:
         """A lambda as a function of its own, always the same one."""
@@ -263,6 +278,17 @@ class Origins:
             for item in whole or found.origins
         ]
         return joined(results, found.complete)
+
+    def _back_once(
+        self, expression: ast.expr, function: Function, activation: Activation | None
+    ) -> Back | None:
+        """As `back`; asked once, unless it may rest on a question that is still being answered."""
+        if self._pending:
+            return self.back(expression, function, activation)
+        key = (expression, function, activation)
+        if key not in self._backs:
+            self._backs[key] = self.back(*key)
+        return self._backs[key]
 
     def back(
         self, expression: ast.expr, function: Function, activation: Activation | None

@@ -59,8 +59,7 @@ def back_of_parameter(
 
 
 def _passed_by_all(site: CallSite, function: Function, name: str) -> Step:
-    step = passing_step(site.node, site.function, name, function)
-    return replace(step, into=function, parameter=name)
+    return passing_step(site.node, site.function, name, function, into=function, parameter=name)
 
 
 def _passed(

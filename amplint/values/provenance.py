@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, Module
@@ -134,7 +134,16 @@ class Origin:
 
     def at(self, expression: ast.expr, function: Function, activation: Activation | None) -> Origin:
         """The way from another expression that ends where this one does."""
-        return replace(self, expression=expression, function=function, activation=activation)
+        return Origin(  # as above
+            expression,
+            function,
+            activation,
+            self.firmness,
+            self.steps,
+            self.conditions,
+            self.data,
+            self.from_command_line,
+        )
 
 
 #: `Origin.data` of everything that is no data file.
@@ -187,6 +196,18 @@ class Before:
     part: Part | None = None
     conditions: tuple[Condition, ...] = ()
 
+    def under(self, firmness: Firmness, conditions: tuple[Condition, ...]) -> Before:
+        """The same place where other conditions lead to it."""
+        return Before(  # as `Origin.then`
+            self.expression,
+            self.function,
+            self.activation,
+            firmness,
+            self.steps,
+            self.part,
+            conditions,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Back:
@@ -232,14 +253,24 @@ def merged(first: Back, second: Back) -> Back:
 
 def weakened(back: Back, firmness: Firmness) -> Back:
     """The same predecessors, none of them firmer than that."""
-    places = (replace(item, firmness=min(item.firmness, firmness)) for item in back.places)
+    places = (
+        item if item.firmness <= firmness else item.under(firmness, item.conditions)
+        for item in back.places
+    )
     return Back(tuple(places), back.complete)
 
 
-def passing_step(call: ast.Call, caller: Function, name: str, to: Function | Class) -> Step:
+def passing_step(
+    call: ast.Call,
+    caller: Function,
+    name: str,
+    to: Function | Class,
+    into: Function | None = None,
+    parameter: str = "",
+) -> Step:
     """The step of a value into a parameter or field of what is called."""
     words = f"passed as `{name}` of `{last_name(call.func)}`"
-    return Step(call, caller.module, words, to)
+    return Step(call, caller.module, words, to, into, parameter)
 
 
 def left_out(
