@@ -64,6 +64,7 @@ def needs(
     budget: Budget,
     rank: Callable[[Decision], int] = lambda decision: LAST,
     is_known: Callable[[Decision], bool] = lambda decision: False,
+    is_later: Callable[[Decision], bool] = lambda decision: False,
 ) -> tuple[Need, ...]:
     """The decisions that an outcome depends on, alone or one of several.
 
@@ -74,12 +75,13 @@ def needs(
     Args:
         rank: which decisions come first: 0, then 1, and `LAST` for what is no doubt.
         is_known: who is taken where one of several is needed.
+        is_later: which ones were made when the outcome had been seen.
     """
 
     def is_doubtful(decision: Decision) -> bool:
         return is_remarkable(decision) and rank(decision) != LAST
 
-    made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
+    made = [d for d in trial.result.decisions if is_remarkable(d) and not is_later(d)]
     base = pinned(trial, holds, budget)
     found: dict[str, Need | None] = {}
     several: tuple[Need, ...] = ()

@@ -18,6 +18,7 @@ from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data
 from amplint.probe.measurements import MEASURES, Difference, Place, difference, repeats
 from amplint.probe.messages import (
+    Decision,
     Event,
     Handed,
     Note,
@@ -129,6 +130,10 @@ class Shown:
     def proves(self) -> bool:
         """Whether nothing speaks against it so far."""
         return not self.doubts and not self.artefact
+
+    def precedes(self, decision: Decision) -> bool:
+        """Whether something was decided after the step in which it showed: it is not needed."""
+        return self.step is not None and decision.after > self.step
 
 
 class Judge:

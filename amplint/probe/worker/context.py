@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 OPERATIONS = frozenset({"vanishing"})
 #: How often a target row is passed before a run that goes well has seen enough, and how often
 #: where the code counts rounds.
-ENOUGH, ENOUGH_COUNTED = 12, 45
-#: Calls of torch after which a run is a long one, and how often a target row is passed in such.
-MANY_CALLS, ENOUGH_OF_LONG = 25_000, 4
+ENOUGH, ENOUGH_COUNTED = 8, 45
+#: Calls of torch after which a run is a long one, and how often a target row is passed in such, or
+#: where as many steps were made as rows are passed otherwise: a row of each epoch, not each batch.
+MANY_CALLS, ENOUGH_OF_LONG = 6_000, 4
 
 
 class StopRun(BaseException):
@@ -91,13 +92,14 @@ class Run:
         """Decide a free value, once for each path."""
         if self.decisions.knows(path):
             return self.decisions.choose(path, options)
-        return self.decisions.choose(path, options, origin, self.row())
+        return self.decisions.choose(path, options, origin, self.row(), len(self.steps))
 
     def has_seen_enough(self, row: int) -> bool:
         """Whether a target row was passed so often that nothing new is to be expected."""
-        if self.torch_calls > MANY_CALLS:
+        enough = ENOUGH_COUNTED if self.project.counts else ENOUGH
+        if self.torch_calls > MANY_CALLS or len(self.steps) > enough:
             return self.rows[row] > ENOUGH_OF_LONG
-        return self.rows[row] > (ENOUGH_COUNTED if self.project.counts else ENOUGH)
+        return self.rows[row] > enough
 
     def row(self) -> int:
         """The innermost row of the checked file that is being executed; 0 if none is."""

@@ -6,6 +6,7 @@ import __future__
 import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import CodeType
@@ -41,6 +42,21 @@ _NAME = re.compile(r"\w+")
 #: What is told of subclasses.
 _SUBCLASSES = re.compile(r"__init_subclass__|__subclasses__|metaclass=")
 Repair = Callable[[ast.stmt], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a run has used of the project, which dies with the run.
+
+    Args:
+        executed: statements, by file and index, and whether with all their effects.
+        read: what was read of which files, see `ModuleSource.read`.
+    """
+
+    executed: tuple[tuple[str, int, bool], ...] = ()
+    read: dict[str, list[str]] = field(default_factory=dict)
+
+
 #: Methods whose calls are never skipped.
 EVENTS = frozenset(
     {
@@ -91,13 +107,42 @@ class ModuleSource:
         Args:
             writers: such functions of another file.
         """
-        return [
+        found = {
+            index
+            for index, at_top in self.writing.items()
+            if writes_to(self.statements[index], container)
+            or (at_top and calls_one_of(self.statements[index], writers))
+        }
+        return sorted(found.union(self.decorated))
+
+    @cached_property
+    def decorated(self) -> tuple[int, ...]:
+        """Definitions under a decorator that the file has by name."""
+        return tuple(
             index
             for index, statement in enumerate(self.statements)
             if is_decorated_with(statement, self.local_names)
-            or writes_to(statement, container)
-            or (calls_one_of(statement, writers) and statement in self.tree.body)
-        ]
+        )
+
+    @cached_property
+    def writing(self) -> dict[int, bool]:
+        """Statements that may write into something: calls and assignments, and whether they stand
+        outside `if __name__ == "__main__"`."""
+        top = set(map(id, self.tree.body))
+        return {
+            index: id(statement) in top
+            for index, statement in enumerate(self.statements)
+            if isinstance(statement, (ast.Expr, ast.Assign))
+        }
+
+    def read(self) -> list[str]:
+        """What has been read of the file, for whoever reads it next."""
+        return [name for name in vars(self) if name in _READINGS]
+
+    def read_again(self, names: Iterable[str]) -> None:
+        """Read of the file what somebody else has read."""
+        for name in _READINGS.intersection(names):
+            getattr(self, name)
 
     @cached_property
     def writers(self) -> dict[str, frozenset[str]]:
@@ -259,6 +304,12 @@ class ModuleSource:
         return node
 
 
+#: What a file keeps that was read of it once.
+_READINGS = frozenset(
+    name for name, value in vars(ModuleSource).items() if isinstance(value, cached_property)
+)
+
+
 class Project:
     """The files of a plan, parsed when they are first needed."""
 
@@ -286,6 +337,10 @@ class Project:
                 parsed = None
             self._parsed[filename] = parsed
         return self._parsed[filename]
+
+    def read(self) -> dict[str, list[str]]:
+        """What has been read of which files."""
+        return {name: source.read() for name, source in self._parsed.items() if source is not None}
 
     def modules_with(self, words: re.Pattern[str]) -> Iterator[ModuleSource]:
         """The files that say something and can be parsed."""
@@ -498,13 +553,17 @@ class Projects:
             project = self._projects[plan.sources] = Project(plan.sources)
             project.uses()
             project.keys()
-            _ = project.stored  # parsed once for all runs
+            _ = project.stored, project.counts  # parsed once for all runs
         return project
 
-    def prepare(self, request: Request, used: Iterable[tuple[str, int, bool]]) -> None:
-        """Compile what a run has used, and read what it asked, so that the next one finds it."""
+    def prepare(self, request: Request, used: Used) -> None:
+        """Compile what a run has executed, and read what it read, so that the next one finds it."""
         project = self.of(request.plan)
-        for filename, index, effects in used:
+        for filename, names in used.read.items():
+            source = project.module(filename)
+            if source is not None:
+                source.read_again(names)
+        for filename, index, effects in used.executed:
             source = project.module(filename)
             if source is not None:
                 key = repair_key(request, filename)

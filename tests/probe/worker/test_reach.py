@@ -579,7 +579,7 @@ def train():
 
 
 @pytest.mark.parametrize(
-    ("calls", "ending"), [(2, ("stopped", 12)), (7000, ("stopped", 4))], ids=["short", "long"]
+    ("calls", "ending"), [(2, ("stopped", 8)), (7000, ("stopped", 4))], ids=["short", "long"]
 )
 def test_a_long_run_ends_when_it_has_passed_the_line_often_enough(
     probe_source: Probe, calls: int, ending: tuple[str, int]
