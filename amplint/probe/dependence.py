@@ -75,14 +75,17 @@ def needs(
     Args:
         rank: which decisions come first: 0, then 1, and `LAST` for what is no doubt.
         is_known: who is taken where one of several is needed.
-        is_later: which ones were made when the outcome had been seen.
+        is_later: which ones were made when the outcome had been seen: no needs, if the run that
+            ends there shows it.
     """
 
     def is_doubtful(decision: Decision) -> bool:
         return is_remarkable(decision) and rank(decision) != LAST
 
-    made = [d for d in trial.result.decisions if is_remarkable(d) and not is_later(d)]
+    made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
     base = pinned(trial, holds, budget)
+    if is_whole(base, trial):
+        made = [decision for decision in made if not is_later(decision)]
     found: dict[str, Need | None] = {}
     several: tuple[Need, ...] = ()
     for number in range(LAST + 1):
@@ -310,6 +313,11 @@ def need(
     if len(holding) > len(options):
         return None
     return Need(decision, tuple(holding), without=tuple(without))
+
+
+def is_whole(base: dict[str, Any], trial: Trial) -> bool:
+    """Whether every decision of a run could be pinned."""
+    return base == choices(trial)
 
 
 def pinned(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> dict[str, Any]:

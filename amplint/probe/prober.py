@@ -43,6 +43,7 @@ from amplint.probe.cases import (
 from amplint.probe.dependence import (
     LAST,
     Question,
+    is_whole,
     minimise,
     need,
     needs,
@@ -324,13 +325,15 @@ class Prober:
 
         def asks(decision: Decision) -> bool:
             is_free = len(decision.options) > 1 and is_remarkable(decision)
-            return is_free and not is_data(decision.path) and not case.shown.precedes(decision)
+            return is_free and not is_data(decision.path)
 
         decisions = [d for d in case.shown.trial.result.decisions if asks(d)]
         holder = self._builder.function_at(case.shown.row)
         if holder is case.planned.function and self._fails_by_form(case, judge):
             decisions = []  # there is no way around that line, and no other end
         base = pinned(case.shown.trial, holds, budget) if decisions else {}
+        if is_whole(base, case.shown.trial):
+            decisions = [d for d in decisions if not case.shown.precedes(d)]
         if any(need(d, base, case.shown.trial, holds, budget) for d in decisions):
             return None
         if together(decisions, Question(case.shown.trial, base, holds, budget, asks)):

@@ -373,7 +373,9 @@ def soften(value: Any) -> Any:
         if value.is_leaf and value.requires_grad:
             return value
         with unobserved():
-            return value.as_subclass(SoftTensor)
+            result = value.as_subclass(SoftTensor)
+        operations.trace("view", (value,), result)
+        return result
     if type(value) in (list, tuple):
         return type(value)(soften(entry) for entry in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -392,10 +394,11 @@ def soft(value: float = 0.5, dtype: torch.dtype = torch.float32) -> Any:
 def derived(tensor: torch.Tensor) -> Any:
     """A part of a tensor, or something computed from it."""
     with unobserved():
-        tensor = plain(tensor)
-        return (tensor * 1 if tensor.is_floating_point() else tensor.clone()).as_subclass(
-            SoftTensor
-        )
+        part = plain(tensor)
+        part = part * 1 if part.is_floating_point() else part.clone()
+        result = part.as_subclass(SoftTensor)
+    operations.trace("view", (tensor,), result)
+    return result
 
 
 def tensors_in(value: Any, depth: int = DEPTH) -> Iterator[torch.Tensor]:

@@ -19,6 +19,7 @@ from amplint.probe.worker.effects import (
     changed_by,
     configured,
     imported_by,
+    imported_modules,
     is_decorated_with,
     stored_attribute,
     writes_to,
@@ -181,11 +182,7 @@ class ModuleSource:
     def modules_of(self, name: str) -> Iterator[tuple[str, int]]:
         """The modules that a name is imported from, and the level of the import."""
         for index in self.bindings.get(name, ()):
-            statement = self.statements[index]
-            if isinstance(statement, ast.ImportFrom):
-                yield statement.module or "", statement.level
-            elif isinstance(statement, ast.Import):
-                yield from ((alias.name, 0) for alias in statement.names)
+            yield from imported_modules(self.statements[index])
 
     def called(self, index: int) -> str:
         """The last part of the name of the function that a statement calls; "" for none."""
@@ -304,6 +301,8 @@ class ModuleSource:
         return node
 
 
+#: Projects whose files a worker keeps: findings come file by file.
+KEPT = 4
 #: What a file keeps that was read of it once.
 _READINGS = frozenset(
     name for name, value in vars(ModuleSource).items() if isinstance(value, cached_property)
@@ -341,6 +340,16 @@ class Project:
     def read(self) -> dict[str, list[str]]:
         """What has been read of which files."""
         return {name: source.read() for name, source in self._parsed.items() if source is not None}
+
+    def read_imported(self, entry: str) -> None:
+        """Parse what the checked file and another one import: runs would do it one by one."""
+        for importer in dict.fromkeys((self.checked, entry)):
+            source = self.module(importer)
+            for statement in source.statements if source is not None else ():
+                for name, level in imported_modules(statement):
+                    place = self.find(name, importer, level)
+                    if place is not None:
+                        self.module(place)
 
     def modules_with(self, words: re.Pattern[str]) -> Iterator[ModuleSource]:
         """The files that say something and can be parsed."""
@@ -550,10 +559,13 @@ class Projects:
         """The project of a plan; its checked file is parsed already."""
         project = self._projects.get(plan.sources)
         if project is None:
+            while len(self._projects) >= KEPT:  # what a process holds makes each fork of it dearer
+                del self._projects[next(iter(self._projects))]
             project = self._projects[plan.sources] = Project(plan.sources)
             project.uses()
             project.keys()
             _ = project.stored, project.counts  # parsed once for all runs
+            project.read_imported(plan.sources[plan.entry_source].filename)
         return project
 
     def prepare(self, request: Request, used: Used) -> None:
