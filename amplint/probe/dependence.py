@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amplint.probe.inputs import Need, is_remarkable
-from amplint.probe.messages import Decision, RunResult
+from amplint.probe.messages import SMALL, Decision, RunResult
 from amplint.probe.search import (
     Budget,
     BudgetSpent,
@@ -48,6 +48,8 @@ def minimise(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> tu
     best = trial
     try:
         for path in list(trial.request.assignment):
+            if path == SMALL:
+                continue  # nobody's value: it makes runs cheap
             smaller = {p: v for p, v in best.request.assignment.items() if p != path}
             request = replace(best.request, assignment=smaller)
             candidate = Trial(request, budget.run(request))
@@ -317,7 +319,13 @@ def need(
 
 def is_whole(base: dict[str, Any], trial: Trial) -> bool:
     """Whether every decision of a run could be pinned."""
-    return base == choices(trial)
+    return base == _every(trial)
+
+
+def _every(trial: Trial) -> dict[str, Any]:
+    """All decisions of a run as assigned, and layers as small as they were."""
+    small = {SMALL: True} if trial.request.assignment.get(SMALL) else {}
+    return {**choices(trial), **small}
 
 
 def pinned(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> dict[str, Any]:
@@ -326,7 +334,7 @@ def pinned(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> dict
     What is assigned can be passed where nothing was: then the run is another one, and its own
     assignment has to do.
     """
-    made = choices(trial)
+    made = _every(trial)
     with contextlib.suppress(BudgetSpent):
         request = replace(trial.request, assignment=made)
         if not holds(Trial(request, budget.run(request))):

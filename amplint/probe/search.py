@@ -238,7 +238,7 @@ def explore(
     repair: bool = False,
     first: dict[str, Any] | None = None,
     patience: int = BLIND_RUNS,
-    shrinks: bool = False,
+    shrinks: Callable[[Any], bool] = lambda shown: False,
 ) -> Exploration:
     """Run a plan under more and more assignments.
 
@@ -251,7 +251,7 @@ def explore(
             nothing that this one reads changes nothing.
         patience: runs that come no farther, or end as others did, before the plan is given up.
         shrinks: whether layers may be small where runs are slow: how large they are says
-            nothing about what is looked for.
+            nothing about what a run shows, or, of None, about what is looked for.
     """
     found = Exploration()
     with contextlib.suppress(BudgetSpent):
@@ -273,7 +273,7 @@ def _search(
     limit: int,
     first: dict[str, Any],
     patience: int,
-    shrinks: bool,
+    shrinks: Callable[[Any], bool],
 ) -> None:
     agenda = _Agenda(first)
     lost = 0
@@ -300,7 +300,7 @@ def _search(
         shown = show(trial)
         if shown is not None and (found.shown is None or enough(shown)):
             found.shown = shown
-        is_slow = shrinks and trial.result.processor > _SLOW and SMALL not in assignment
+        is_slow = trial.result.processor > _SLOW and SMALL not in assignment and shrinks(shown)
         is_enough = found.shown is not None and enough(found.shown)
         if is_enough and not is_slow:
             return
@@ -404,7 +404,9 @@ def _places(trial: Trial) -> dict[str, int]:
     first = [decision for decision in made if is_relevant(decision, trial)]
     if raised is not None and raised.inside in ("user", "probe"):
         named = set(_WORD.findall(raised.message))
-        first = [decision for decision in made if not named.isdisjoint(_LEAF.findall(decision.path))]
+        first = [
+            decision for decision in made if not named.isdisjoint(_LEAF.findall(decision.path))
+        ]
     order = dict.fromkeys(decision.path for decision in (*first, *reversed(made)))
     paths = sorted(order, key=lambda path: path.startswith("nan in "))
     return {path: place for place, path in enumerate(paths)}

@@ -538,10 +538,14 @@ class Judge:
         disabled: Request = replace(shown.trial.request, enabled=False, most_steps=rounds)
         return self._passes(self._budget.run(disabled), shown)
 
-    @property
-    def ignores_sizes(self) -> bool:
-        """Whether what is looked for depends on no size of a layer."""
-        return all(map(_ignores_sizes, self._expectations))
+    def ignores_sizes(self, shown: Shown | None) -> bool:
+        """Whether what a run shows, or else all that is looked for, depends on no size of a layer."""
+        if shown is None:
+            return all(map(_ignores_sizes, self._expectations))
+        looked_for = zip(shown.trial.plan.predictions, self._expectations)
+        return all(
+            _ignores_sizes(e) for prediction, e in looked_for if prediction == shown.prediction
+        )
 
     def is_about_form(self, shown: Shown) -> bool:
         """Whether it is the names and the number of a call's arguments that torch refuses: then

@@ -121,7 +121,8 @@ def test_as_many_rates_as_layers(ask: Asks) -> None:
 
 def test_as_many_rates_as_layers_beside_an_unscale(ask: Asks) -> None:
     right = DEPTHS.replace(
-        "        torch.nn.utils.clip", "        scaler.unscale_(optimizer)\n        torch.nn.utils.clip"
+        "        torch.nn.utils.clip",
+        "        scaler.unscale_(optimizer)\n        torch.nn.utils.clip",
     )
     assert ask("AMP110", "clip_grad_norm_", right).status != "confirmed"
 
@@ -162,7 +163,8 @@ def test_several_folders_with_files(ask: Asks) -> None:
 
 def test_a_folder_that_has_to_be_empty_as_well(ask: Asks) -> None:
     never = FOLDERS.replace(
-        '    scaler = GradScaler()', '    if names("images"):\n        return\n    scaler = GradScaler()'
+        "    scaler = GradScaler()",
+        '    if names("images"):\n        return\n    scaler = GradScaler()',
     )
     assert ask("AMP110", "clip_grad_norm_", never).status != "confirmed"
 
