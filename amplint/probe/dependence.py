@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amplint.probe.inputs import Need, is_remarkable
-from amplint.probe.messages import Decision, RunResult
+from amplint.probe.messages import SMALL, Decision, RunResult
 from amplint.probe.search import (
     Budget,
     BudgetSpent,
@@ -48,6 +48,8 @@ def minimise(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> tu
     best = trial
     try:
         for path in list(trial.request.assignment):
+            if path == SMALL:
+                continue  # nobody's value: it makes runs cheap
             smaller = {p: v for p, v in best.request.assignment.items() if p != path}
             request = replace(best.request, assignment=smaller)
             candidate = Trial(request, budget.run(request))
@@ -64,6 +66,7 @@ def needs(
     budget: Budget,
     rank: Callable[[Decision], int] = lambda decision: LAST,
     is_known: Callable[[Decision], bool] = lambda decision: False,
+    is_later: Callable[[Decision], bool] = lambda decision: False,
 ) -> tuple[Need, ...]:
     """The decisions that an outcome depends on, alone or one of several.
 
@@ -74,6 +77,8 @@ def needs(
     Args:
         rank: which decisions come first: 0, then 1, and `LAST` for what is no doubt.
         is_known: who is taken where one of several is needed.
+        is_later: which ones were made when the outcome had been seen: no needs, if the run that
+            ends there shows it.
     """
 
     def is_doubtful(decision: Decision) -> bool:
@@ -81,6 +86,8 @@ def needs(
 
     made = [decision for decision in trial.result.decisions if is_remarkable(decision)]
     base = pinned(trial, holds, budget)
+    if is_whole(base, trial):
+        made = [decision for decision in made if not is_later(decision)]
     found: dict[str, Need | None] = {}
     several: tuple[Need, ...] = ()
     for number in range(LAST + 1):
@@ -310,13 +317,24 @@ def need(
     return Need(decision, tuple(holding), without=tuple(without))
 
 
+def is_whole(base: dict[str, Any], trial: Trial) -> bool:
+    """Whether every decision of a run could be pinned."""
+    return base == _every(trial)
+
+
+def _every(trial: Trial) -> dict[str, Any]:
+    """All decisions of a run as assigned, and layers as small as they were."""
+    small = {SMALL: True} if trial.request.assignment.get(SMALL) else {}
+    return {**choices(trial), **small}
+
+
 def pinned(trial: Trial, holds: Callable[[Trial], bool], budget: Budget) -> dict[str, Any]:
     """Every decision of a run as an assignment, so that flipping one changes no other.
 
     What is assigned can be passed where nothing was: then the run is another one, and its own
     assignment has to do.
     """
-    made = choices(trial)
+    made = _every(trial)
     with contextlib.suppress(BudgetSpent):
         request = replace(trial.request, assignment=made)
         if not holds(Trial(request, budget.run(request))):

@@ -22,6 +22,10 @@ from typing import Any
 #: A value that an assignment may have: layers of torch.nn are made smaller than the code says,
 #: and loops are left early.
 SMALL = "torch.nn is small"
+#: Another one: all files and folders that the code asks for are there, and hold something.
+FILES = "files are there"
+#: How decisions about them begin.
+ABOUT_FILES = ("os.listdir@", "os.walk@", "os.path.")
 #: Wall time that a run, and a finding, may take for each processor second that it may use: what a
 #: verdict says does not depend on how busy the machine is.
 PATIENCE = 3.0
@@ -234,6 +238,7 @@ class Decision:
         row: of the checked file where it was first read, 0 if elsewhere.
         origin: as in `Domain`, or "option" (a command line that the project's own parser has
             parsed says so; its default is the first option), or "role".
+        after: how many optimizer steps the run had made before.
     """
 
     path: str
@@ -241,6 +246,7 @@ class Decision:
     choice: Any
     row: int = 0
     origin: str = "invented"
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from amplint.probe.cases import (
 from amplint.probe.dependence import (
     LAST,
     Question,
+    is_whole,
     minimise,
     need,
     needs,
@@ -83,7 +84,11 @@ from amplint.probe.verdicts import Judge
 ROUNDS = ((6, 4), (40, 30))
 #: The part of a finding's time in which something has to be shown; the rest is for what it
 #: depends on. What shows at all did so in the first tenth, in the middle of those confirmed.
-SEARCHED = 0.3
+SEARCHED = 0.2
+#: The same as long as there were few runs: those of large models take longer.
+SEARCHED_SLOWLY, FEW_RUNS = 0.3, 8
+#: The part after which no search is begun that may show without a doubt what has been shown with one.
+DOUBTED = 0.5
 #: Functions that are called for one finding.
 ENTRY_LIMIT = 6
 #: Runs for each caller that is asked whether it can produce an assignment.
@@ -145,7 +150,8 @@ class Prober:
                 ):
                     if repair and any(ends_well(plain) for _, plain in searched):
                         break
-                    with budget.first(1.0 if cases or with_skips else SEARCHED):
+                    searching = SEARCHED_SLOWLY if budget.used < FEW_RUNS else SEARCHED
+                    with budget.first(DOUBTED if cases or with_skips else searching):
                         if budget.is_spent:
                             break
                         planned = plans[entry] = plans.get(entry) or self._plan(finding, entry)
@@ -270,9 +276,9 @@ class Prober:
                 return int(reads_files(decision.path))
             return LAST
 
-        always = judge.is_about_form(case.shown) and self._builder.is_straight(case.shown.row)
+        always = self._fails_by_form(case, judge)
         known = partial(is_known, planned=case.planned)
-        needed = () if always else needs(trial, holds, budget, rank, known)
+        needed = () if always else needs(trial, holds, budget, rank, known, case.shown.precedes)
         # Nobody sets a number of rounds to have none.
         needed = tuple(need for need in needed if not is_round_count(need, case.planned))
         case = replace(case, needed=needed)
@@ -322,7 +328,12 @@ class Prober:
             return is_free and not is_data(decision.path)
 
         decisions = [d for d in case.shown.trial.result.decisions if asks(d)]
+        holder = self._builder.function_at(case.shown.row)
+        if holder is case.planned.function and self._fails_by_form(case, judge):
+            decisions = []  # there is no way around that line, and no other end
         base = pinned(case.shown.trial, holds, budget) if decisions else {}
+        if is_whole(base, case.shown.trial):
+            decisions = [d for d in decisions if not case.shown.precedes(d)]
         if any(need(d, base, case.shown.trial, holds, budget) for d in decisions):
             return None
         if together(decisions, Question(case.shown.trial, base, holds, budget, asks)):
@@ -332,6 +343,11 @@ class Prober:
             for left, caller in zip(range(len(callers), 0, -1), callers)
         )
         return case if is_shown else None
+
+    def _fails_by_form(self, case: Case, judge: Judge) -> bool:
+        """Whether a function refuses the form of a call, which no value changes, in a line that
+        nothing in it decides about reaching."""
+        return judge.is_about_form(case.shown) and self._builder.is_straight(case.shown.row)
 
     def _shows(
         self,

@@ -16,7 +16,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from amplint.probe.messages import PATIENCE, SMALL, Decision, Plan, Request, RunResult
+from amplint.probe.messages import (
+    ABOUT_FILES,
+    FILES,
+    PATIENCE,
+    SMALL,
+    Decision,
+    Plan,
+    Request,
+    RunResult,
+)
 
 Runner = Callable[[Request], RunResult]
 
@@ -24,6 +33,9 @@ Runner = Callable[[Request], RunResult]
 _TELLING = re.compile(r"amp|scal|accum|clip|norm|fp16|half|precision|len\(", re.IGNORECASE)
 #: Numbers of batches, which many mistakes need two of.
 _BATCHES = re.compile(r"len\([\w.]*(?:loader|iterator)", re.IGNORECASE)
+#: A word of a message, and the last name of a path.
+_WORD = re.compile(r"\w+")
+_LEAF = re.compile(r"\w+$")
 #: The decision that plans declare where the code asks whether something is finite.
 NAN = "nan in forward 1"
 #: Statuses of runs that say nothing about the code.
@@ -226,7 +238,7 @@ def explore(
     repair: bool = False,
     first: dict[str, Any] | None = None,
     patience: int = BLIND_RUNS,
-    shrinks: bool = False,
+    shrinks: Callable[[Any], bool] = lambda shown: False,
 ) -> Exploration:
     """Run a plan under more and more assignments.
 
@@ -239,7 +251,7 @@ def explore(
             nothing that this one reads changes nothing.
         patience: runs that come no farther, or end as others did, before the plan is given up.
         shrinks: whether layers may be small where runs are slow: how large they are says
-            nothing about what is looked for.
+            nothing about what a run shows, or, of None, about what is looked for.
     """
     found = Exploration()
     with contextlib.suppress(BudgetSpent):
@@ -261,7 +273,7 @@ def _search(
     limit: int,
     first: dict[str, Any],
     patience: int,
-    shrinks: bool,
+    shrinks: Callable[[Any], bool],
 ) -> None:
     agenda = _Agenda(first)
     lost = 0
@@ -288,12 +300,14 @@ def _search(
         shown = show(trial)
         if shown is not None and (found.shown is None or enough(shown)):
             found.shown = shown
-        is_slow = shrinks and trial.result.processor > _SLOW and SMALL not in assignment
+        is_slow = trial.result.processor > _SLOW and SMALL not in assignment and shrinks(shown)
         is_enough = found.shown is not None and enough(found.shown)
         if is_enough and not is_slow:
             return
         if trial.result.status == "timeout" or is_slow:
             agenda.add_first({**assignment, SMALL: True})
+        elif _misses_files(trial):
+            agenda.add_first({**assignment, FILES: True})
         if is_enough:
             continue
         if is_slow:
@@ -358,6 +372,14 @@ class _Agenda:
         heapq.heappush(self._far, (far, number, made))
 
 
+def _misses_files(trial: Trial) -> bool:
+    """Whether a run raised before the line, and found none of the files that it asked for: one
+    assignment for all is a shorter way than one decision after the other."""
+    asked = [d for d in trial.result.decisions if d.path.startswith(ABOUT_FILES)]
+    ends_early = trial.result.raised is not None and not trial.reached
+    return ends_early and bool(asked) and not any(d.choice for d in asked)
+
+
 def _ending(trial: Trial) -> object:
     """What makes runs alike: where they went, how they ended, and what happened."""
     result = trial.result
@@ -374,15 +396,18 @@ def _progress(trial: Trial) -> int:
 def _places(trial: Trial) -> dict[str, int]:
     """Path of a decision -> its place among those that may have stopped the run.
 
-    What the user's own code raises is about something that it has just read. Everything else
-    is about guards. A NaN leads nowhere.
+    What the user's own code raises is about something that it names, or has just read. Everything
+    else is about guards. A NaN leads nowhere.
     """
     made = trial.result.decisions
     raised = trial.result.raised
-    guards = [decision for decision in made if is_relevant(decision, trial)]
+    first = [decision for decision in made if is_relevant(decision, trial)]
     if raised is not None and raised.inside in ("user", "probe"):
-        guards = []
-    order = dict.fromkeys(decision.path for decision in (*guards, *reversed(made)))
+        named = set(_WORD.findall(raised.message))
+        first = [
+            decision for decision in made if not named.isdisjoint(_LEAF.findall(decision.path))
+        ]
+    order = dict.fromkeys(decision.path for decision in (*first, *reversed(made)))
     paths = sorted(order, key=lambda path: path.startswith("nan in "))
     return {path: place for place, path in enumerate(paths)}
 

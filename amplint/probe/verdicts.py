@@ -18,6 +18,7 @@ from amplint.probe.explanation import Broken, broken_rules, protocol_events
 from amplint.probe.inputs import against_data
 from amplint.probe.measurements import MEASURES, Difference, Place, difference, repeats
 from amplint.probe.messages import (
+    Decision,
     Event,
     Handed,
     Note,
@@ -129,6 +130,10 @@ class Shown:
     def proves(self) -> bool:
         """Whether nothing speaks against it so far."""
         return not self.doubts and not self.artefact
+
+    def precedes(self, decision: Decision) -> bool:
+        """Whether something was decided after the step in which it showed: it is not needed."""
+        return self.step is not None and decision.after > self.step
 
 
 class Judge:
@@ -533,10 +538,14 @@ class Judge:
         disabled: Request = replace(shown.trial.request, enabled=False, most_steps=rounds)
         return self._passes(self._budget.run(disabled), shown)
 
-    @property
-    def ignores_sizes(self) -> bool:
-        """Whether what is looked for depends on no size of a layer."""
-        return all(map(_ignores_sizes, self._expectations))
+    def ignores_sizes(self, shown: Shown | None) -> bool:
+        """Whether what a run shows, or else all that is looked for, depends on no size of a layer."""
+        if shown is None:
+            return all(map(_ignores_sizes, self._expectations))
+        looked_for = zip(shown.trial.plan.predictions, self._expectations)
+        return all(
+            _ignores_sizes(e) for prediction, e in looked_for if prediction == shown.prediction
+        )
 
     def is_about_form(self, shown: Shown) -> bool:
         """Whether it is the names and the number of a call's arguments that torch refuses: then

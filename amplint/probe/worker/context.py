@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 
 #: Predictions about single operations.
 OPERATIONS = frozenset({"vanishing"})
-#: How often a target row is passed before a run that goes well has seen enough, and how often
-#: where the code counts rounds.
-ENOUGH, ENOUGH_COUNTED = 12, 45
-#: Calls of torch after which a run is a long one, and how often a target row is passed in such.
-MANY_CALLS, ENOUGH_OF_LONG = 25_000, 4
+#: Predictions about all steps of a training: these runs are no shorter than they have to be.
+ALL_STEPS = frozenset({"idle-scaler", "idle-clip", "no-gradient"})
+#: How often a target row is passed before a run that goes well has seen enough, how often where
+#: all steps matter, and where the code counts rounds.
+ENOUGH, ENOUGH_OF_ALL, ENOUGH_COUNTED = 8, 12, 45
+#: Calls of torch after which a run is a long one. So is one that has made as many steps as rows are
+#: passed otherwise: the row is one of each epoch, not of each batch.
+MANY_CALLS = 6_000
+#: How often a target row is passed in a long run: twice, or a common window where code counts or
+#: all steps matter.
+ENOUGH_OF_LONG, MORE_OF_LONG = 2, 4
 
 
 class StopRun(BaseException):
@@ -49,6 +55,7 @@ class Run:
         self.watches_operations = any(
             prediction.kind in OPERATIONS for prediction in self.plan.predictions
         )
+        self.needs_all_steps = any(item.kind in ALL_STEPS for item in self.plan.predictions)
         #: Told every torch function, where a run is about what CUDA's autocast refuses.
         self.refuses: Callable[[str, Any, Any], None] | None = None
         self.uses = project.uses()
@@ -91,13 +98,15 @@ class Run:
         """Decide a free value, once for each path."""
         if self.decisions.knows(path):
             return self.decisions.choose(path, options)
-        return self.decisions.choose(path, options, origin, self.row())
+        return self.decisions.choose(path, options, origin, self.row(), len(self.steps))
 
     def has_seen_enough(self, row: int) -> bool:
         """Whether a target row was passed so often that nothing new is to be expected."""
-        if self.torch_calls > MANY_CALLS:
-            return self.rows[row] > ENOUGH_OF_LONG
-        return self.rows[row] > (ENOUGH_COUNTED if self.project.counts else ENOUGH)
+        counts = self.project.counts
+        enough = ENOUGH_COUNTED if counts else ENOUGH_OF_ALL if self.needs_all_steps else ENOUGH
+        if self.torch_calls > MANY_CALLS or len(self.steps) > enough:
+            enough = MORE_OF_LONG if counts or self.needs_all_steps else ENOUGH_OF_LONG
+        return self.rows[row] > enough
 
     def row(self) -> int:
         """The innermost row of the checked file that is being executed; 0 if none is."""

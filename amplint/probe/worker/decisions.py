@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from amplint.probe.messages import Decision, Domain, Request
+from amplint.probe.messages import ABOUT_FILES, FILES, Decision, Domain, Request
 
 #: Any value but None.
 GIVEN: Any = object()
@@ -22,9 +22,18 @@ class Decisions:
         self._made: dict[str, Decision] = {}
 
     def choose(
-        self, path: str, options: Iterable[Any], origin: str = "invented", row: int = 0
+        self,
+        path: str,
+        options: Iterable[Any],
+        origin: str = "invented",
+        row: int = 0,
+        after: int = 0,
     ) -> Any:
-        """The value of `path`; `options` count only where the plan has no domain for it."""
+        """The value of `path`; `options` count only where the plan has no domain for it.
+
+        Args:
+            row, after: where it is asked for, see `Decision`.
+        """
         made = self._made.get(path)
         if made is not None:
             return made.choice
@@ -38,9 +47,11 @@ class Decisions:
         if path in self._wanted:
             choice = self._wanted[path]
             values = unique((*values, choice))
+        elif self._wanted.get(FILES) and path.startswith(ABOUT_FILES):
+            choice = True
         else:
             choice = values[0]
-        self._made[path] = Decision(path, values, choice, row, origin)
+        self._made[path] = Decision(path, values, choice, row, origin, after)
         return choice
 
     def _option(self, path: str, values: tuple[Any, ...]) -> Domain | None:

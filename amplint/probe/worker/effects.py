@@ -43,6 +43,14 @@ def imported_by(statement: ast.stmt) -> Iterator[str]:
     return bound_names(statement) if isinstance(statement, _IMPORTS) else iter(())
 
 
+def imported_modules(statement: ast.stmt) -> Iterator[tuple[str, int]]:
+    """The modules that an import names, and the level of the import; none of other statements."""
+    if isinstance(statement, ast.ImportFrom):
+        yield statement.module or "", statement.level
+    elif isinstance(statement, ast.Import):
+        yield from ((alias.name, 0) for alias in statement.names)
+
+
 def changed_at_once(statement: ast.stmt) -> set[str]:
     """The names whose objects a statement changes beside the names that it binds."""
     if isinstance(statement, ast.ClassDef):

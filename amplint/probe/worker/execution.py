@@ -26,7 +26,7 @@ from amplint.probe.worker.entry import Entry, EntryError
 from amplint.probe.worker.failures import describe
 from amplint.probe.worker.handlers import packages_with_handlers
 from amplint.probe.worker.namespace import Loading
-from amplint.probe.worker.sources import Project
+from amplint.probe.worker.sources import Project, Used
 from amplint.probe.worker.user_builtins import UserBuiltins
 from amplint.probe.worker.world import World
 from amplint.runtime.instrument import instrument
@@ -42,13 +42,11 @@ FORWARDS = 2
 #: The key of the hook that measures a step, after all others: theirs are numbers.
 _LAST_HOOK = "amplint"
 
-Used = tuple[tuple[str, int, bool], ...]
-
 
 def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
     """Run the plan's entry once. Changes this process for good.
 
-    Returns: the result, and the statements of the project that it executed.
+    Returns: the result, and what it has used of the project.
     """
     started = time.perf_counter()
     run = Run(request, project)
@@ -109,7 +107,8 @@ def execute(request: Request, project: Project) -> tuple[RunResult, Used]:
         device=request.device,
         seconds=time.perf_counter() - started,
     )
-    return result, tuple(loading.used) if loading is not None else ()
+    executed = tuple(loading.used) if loading is not None else ()
+    return result, Used(executed, project.read())
 
 
 def _tell_rounding(run: Run, events: tuple[Event, ...]) -> None:

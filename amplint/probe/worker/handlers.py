@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from amplint.probe.worker.context import Run
 from amplint.probe.worker.effects import root_of
-from amplint.probe.worker.sources import ModuleSource, Project, rows_of
+from amplint.probe.worker.sources import KEPT, ModuleSource, Project, rows_of
 
 #: What the text of a handler says that may do something to a scaler, an optimizer or gradients.
 _MATTERING = re.compile(r"scaler|optim|grad|unscale_|\.step\(|\.update\(", re.IGNORECASE)
@@ -53,7 +53,7 @@ def packages_with_handlers(run: Run) -> frozenset[str]:
     return frozenset(found)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=KEPT)
 def registrations(project: Project) -> tuple[Registration, ...]:
     """What the files of a project hand to libraries that may touch a scaler."""
     return tuple(

@@ -274,7 +274,11 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def _is_about_shape(test: ast.expr) -> bool:
-    """Whether a single comparison is about the shape of a tensor, which no run follows."""
+    """Whether a test holds if the comparisons with shapes of tensors do, which no run follows: those
+    of `a.dim() == 3 or not reduce` are enough, those of an `and` are not."""
+    if isinstance(test, ast.BoolOp):
+        enough = any if isinstance(test.op, ast.Or) else all
+        return enough(map(_is_about_shape, test.values))
     return isinstance(test, ast.Compare) and any(
         isinstance(node, ast.Attribute) and node.attr in SHAPES for node in ast.walk(test)
     )

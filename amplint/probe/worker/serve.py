@@ -17,7 +17,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TextIO
 
 import torch
@@ -33,9 +33,9 @@ from amplint.probe.messages import (
 )
 from amplint.probe.worker import limits
 from amplint.probe.worker.context import StopRun
-from amplint.probe.worker.execution import Used, execute
+from amplint.probe.worker.execution import execute
 from amplint.probe.worker.handlers import registrations
-from amplint.probe.worker.sources import Project, Projects
+from amplint.probe.worker.sources import Project, Projects, Used
 
 #: Seconds between the moment when a run is asked to end and the moment when it is killed.
 GRACE = 1.0
@@ -143,11 +143,11 @@ def fork_and_execute(request: Request, project: Project) -> tuple[RunResult, Use
     processor = usage.ru_utime + usage.ru_stime
     if not in_time:
         reason = f"killed after {patience:g} s"
-        return RunResult("timeout", reason=reason, processor=processor), ()
+        return RunResult("timeout", reason=reason, processor=processor), Used()
     if not data:
-        return RunResult("killed", reason=_ending(ended), processor=processor), ()
+        return RunResult("killed", reason=_ending(ended), processor=processor), Used()
     told = json.loads(data)
-    return replace(decode_result(told["result"]), processor=processor), told["used"]
+    return replace(decode_result(told["result"]), processor=processor), Used(**told["used"])
 
 
 def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
@@ -172,7 +172,7 @@ def _ending(status: int) -> str:
 
 def _be_child(request: Request, project: Project, descriptor: int) -> None:
     """Never returns."""
-    used: Used = ()
+    used = Used()
     try:
         limits.confine(os.getcwd(), request.seconds + GRACE, device=request.device)
         _end_in_time(request.seconds)
@@ -186,7 +186,7 @@ def _be_child(request: Request, project: Project, descriptor: int) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         with os.fdopen(descriptor, "w", encoding="utf-8") as pipe:
-            json.dump({"result": encode(result), "used": used}, pipe, default=str)
+            json.dump({"result": encode(result), "used": asdict(used)}, pipe, default=str)
     finally:
         os._exit(0)
 

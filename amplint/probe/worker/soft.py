@@ -49,6 +49,9 @@ GUESS_MARK = "amplint.guess"
 
 
 without_overrides = torch._C.DisableTorchFunctionSubclass
+#: Without the mode of the run, too: for what the probe computes for itself, which no omission and no
+#: observer concerns. Every call that goes through the mode costs some twenty times as much.
+unobserved = torch._C.DisableTorchFunction
 
 
 class SoftLength(int):
@@ -215,7 +218,7 @@ class SoftTensor(torch.Tensor):
         if not given or not torch.is_grad_enabled() or not self.is_floating_point():
             return
         # torch refuses to write into leaves, and into what is expanded.
-        with without_overrides(), contextlib.suppress(RuntimeError):
+        with unobserved(), contextlib.suppress(RuntimeError):
             torch.Tensor.add_(self, plain(connected(given)).to(self.dtype))
 
     def transpose(self, *dims: Any) -> Any:
@@ -258,14 +261,14 @@ class SoftTensor(torch.Tensor):
         return bool(run.choose(f"data@{run.row()}", (actual, not actual)))
 
     def _truth(self) -> bool:
-        with without_overrides():
+        with unobserved():
             return bool((plain(self).detach().float().sum() != 0).item())
 
     def __index__(self) -> int:
         return 1
 
     def __float__(self) -> float:
-        with without_overrides():
+        with unobserved():
             return float(plain(self).detach().float().mean())
 
     def __int__(self) -> int:
@@ -369,8 +372,10 @@ def soften(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if value.is_leaf and value.requires_grad:
             return value
-        with without_overrides():
-            return value.as_subclass(SoftTensor)
+        with unobserved():
+            result = value.as_subclass(SoftTensor)
+        operations.trace("view", (value,), result)
+        return result
     if type(value) in (list, tuple):
         return type(value)(soften(entry) for entry in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -382,17 +387,18 @@ def soften(value: Any) -> Any:
 
 def soft(value: float = 0.5, dtype: torch.dtype = torch.float32) -> Any:
     """A soft tensor that hangs on nothing."""
-    with without_overrides():
+    with unobserved():
         return torch.full((), value, dtype=dtype).as_subclass(SoftTensor)
 
 
 def derived(tensor: torch.Tensor) -> Any:
     """A part of a tensor, or something computed from it."""
-    with without_overrides():
-        tensor = plain(tensor)
-        return (tensor * 1 if tensor.is_floating_point() else tensor.clone()).as_subclass(
-            SoftTensor
-        )
+    with unobserved():
+        part = plain(tensor)
+        part = part * 1 if part.is_floating_point() else part.clone()
+        result = part.as_subclass(SoftTensor)
+    operations.trace("view", (tensor,), result)
+    return result
 
 
 def tensors_in(value: Any, depth: int = DEPTH) -> Iterator[torch.Tensor]:
@@ -417,7 +423,7 @@ def tensors_in(value: Any, depth: int = DEPTH) -> Iterator[torch.Tensor]:
 def connected(values: Any, name: str = "", detach_freed: bool = False) -> Any:
     """A tensor that depends on all tensors in `values`, under the grad mode of now."""
     tensors = list(tensors_in(values))
-    with without_overrides():
+    with unobserved():
         floats = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]
         target = _dtype_of(floats, name)
         if not floats:
@@ -559,7 +565,7 @@ def _is_artefact(result: Any, args: Any, kwargs: Any) -> bool:
     deviation of a single element, the logarithm of zero. That is the invented numbers' fault."""
     if not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return False
-    with without_overrides():
+    with unobserved():
         overflows = result.isnan() if result.dtype in LOW else ~result.isfinite()
         if not bool(overflows.any()):
             return False
@@ -579,7 +585,7 @@ def _in_full_precision(result: Any) -> Any:
     lower = autocast_dtype()
     if lower is None or not isinstance(result, torch.Tensor) or result.dtype != lower:
         return result
-    with without_overrides():
+    with unobserved():
         return result.float()
 
 

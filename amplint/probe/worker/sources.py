@@ -6,6 +6,7 @@ import __future__
 import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import CodeType
@@ -18,6 +19,7 @@ from amplint.probe.worker.effects import (
     changed_by,
     configured,
     imported_by,
+    imported_modules,
     is_decorated_with,
     stored_attribute,
     writes_to,
@@ -41,6 +43,21 @@ _NAME = re.compile(r"\w+")
 #: What is told of subclasses.
 _SUBCLASSES = re.compile(r"__init_subclass__|__subclasses__|metaclass=")
 Repair = Callable[[ast.stmt], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a run has used of the project, which dies with the run.
+
+    Args:
+        executed: statements, by file and index, and whether with all their effects.
+        read: what was read of which files, see `ModuleSource.read`.
+    """
+
+    executed: tuple[tuple[str, int, bool], ...] = ()
+    read: dict[str, list[str]] = field(default_factory=dict)
+
+
 #: Methods whose calls are never skipped.
 EVENTS = frozenset(
     {
@@ -91,13 +108,42 @@ class ModuleSource:
         Args:
             writers: such functions of another file.
         """
-        return [
+        found = {
+            index
+            for index, at_top in self.writing.items()
+            if writes_to(self.statements[index], container)
+            or (at_top and calls_one_of(self.statements[index], writers))
+        }
+        return sorted(found.union(self.decorated))
+
+    @cached_property
+    def decorated(self) -> tuple[int, ...]:
+        """Definitions under a decorator that the file has by name."""
+        return tuple(
             index
             for index, statement in enumerate(self.statements)
             if is_decorated_with(statement, self.local_names)
-            or writes_to(statement, container)
-            or (calls_one_of(statement, writers) and statement in self.tree.body)
-        ]
+        )
+
+    @cached_property
+    def writing(self) -> dict[int, bool]:
+        """Statements that may write into something: calls and assignments, and whether they stand
+        outside `if __name__ == "__main__"`."""
+        top = set(map(id, self.tree.body))
+        return {
+            index: id(statement) in top
+            for index, statement in enumerate(self.statements)
+            if isinstance(statement, (ast.Expr, ast.Assign))
+        }
+
+    def read(self) -> list[str]:
+        """What has been read of the file, for whoever reads it next."""
+        return [name for name in vars(self) if name in _READINGS]
+
+    def read_again(self, names: Iterable[str]) -> None:
+        """Read of the file what somebody else has read."""
+        for name in _READINGS.intersection(names):
+            getattr(self, name)
 
     @cached_property
     def writers(self) -> dict[str, frozenset[str]]:
@@ -136,11 +182,7 @@ class ModuleSource:
     def modules_of(self, name: str) -> Iterator[tuple[str, int]]:
         """The modules that a name is imported from, and the level of the import."""
         for index in self.bindings.get(name, ()):
-            statement = self.statements[index]
-            if isinstance(statement, ast.ImportFrom):
-                yield statement.module or "", statement.level
-            elif isinstance(statement, ast.Import):
-                yield from ((alias.name, 0) for alias in statement.names)
+            yield from imported_modules(self.statements[index])
 
     def called(self, index: int) -> str:
         """The last part of the name of the function that a statement calls; "" for none."""
@@ -259,6 +301,14 @@ class ModuleSource:
         return node
 
 
+#: Projects whose files a worker keeps: findings come file by file.
+KEPT = 4
+#: What a file keeps that was read of it once.
+_READINGS = frozenset(
+    name for name, value in vars(ModuleSource).items() if isinstance(value, cached_property)
+)
+
+
 class Project:
     """The files of a plan, parsed when they are first needed."""
 
@@ -286,6 +336,20 @@ class Project:
                 parsed = None
             self._parsed[filename] = parsed
         return self._parsed[filename]
+
+    def read(self) -> dict[str, list[str]]:
+        """What has been read of which files."""
+        return {name: source.read() for name, source in self._parsed.items() if source is not None}
+
+    def read_imported(self, entry: str) -> None:
+        """Parse what the checked file and another one import: runs would do it one by one."""
+        for importer in dict.fromkeys((self.checked, entry)):
+            source = self.module(importer)
+            for statement in source.statements if source is not None else ():
+                for name, level in imported_modules(statement):
+                    place = self.find(name, importer, level)
+                    if place is not None:
+                        self.module(place)
 
     def modules_with(self, words: re.Pattern[str]) -> Iterator[ModuleSource]:
         """The files that say something and can be parsed."""
@@ -495,16 +559,23 @@ class Projects:
         """The project of a plan; its checked file is parsed already."""
         project = self._projects.get(plan.sources)
         if project is None:
+            while len(self._projects) >= KEPT:  # what a process holds makes each fork of it dearer
+                del self._projects[next(iter(self._projects))]
             project = self._projects[plan.sources] = Project(plan.sources)
             project.uses()
             project.keys()
-            _ = project.stored  # parsed once for all runs
+            _ = project.stored, project.counts  # parsed once for all runs
+            project.read_imported(plan.sources[plan.entry_source].filename)
         return project
 
-    def prepare(self, request: Request, used: Iterable[tuple[str, int, bool]]) -> None:
-        """Compile what a run has used, and read what it asked, so that the next one finds it."""
+    def prepare(self, request: Request, used: Used) -> None:
+        """Compile what a run has executed, and read what it read, so that the next one finds it."""
         project = self.of(request.plan)
-        for filename, index, effects in used:
+        for filename, names in used.read.items():
+            source = project.module(filename)
+            if source is not None:
+                source.read_again(names)
+        for filename, index, effects in used.executed:
             source = project.module(filename)
             if source is not None:
                 key = repair_key(request, filename)

@@ -152,7 +152,6 @@ class Devices(TorchFunctionMode):
             return func(*args)  # `.grad`, `.dtype`: half of all calls
         if func is torch.device:
             return func(*args, **(kwargs or {}))  # code asks for its type
-        kwargs = dict(kwargs or {})
         run = current()
         run.torch_calls += 1
         if run.refuses is not None:
@@ -160,22 +159,27 @@ class Devices(TorchFunctionMode):
         if self._virtual:
             if name in IDENTITIES and args:
                 return args[0]
-            args = tuple(_host(value) for value in args)
-            kwargs = {key: _host(value) for key, value in kwargs.items()}
+            args = tuple(map(_host, args))
             if name == "to" and len(args) > 1 and type(args[1]) is int:
                 args = (args[0], torch.device("cpu"), *args[2:])
-            if type(kwargs.get("device")) is int:
-                kwargs["device"] = torch.device("cpu")
         if name == "to":
             args = args[:1] + tuple(value for value in args[1:] if not _is_unknown(value))
-        kwargs = {
+        kwargs = self._settings(kwargs) if kwargs else {}
+        if name == "to" and len(args) == 1 and not set(kwargs) & {"device", "dtype", "other"}:
+            return args[0]
+        return call(func, args, kwargs)
+
+    def _settings(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The keyword arguments of a call, without those about devices that are not there."""
+        if self._virtual:
+            kwargs = {key: _host(value) for key, value in kwargs.items()}
+            if type(kwargs.get("device")) is int:
+                kwargs["device"] = torch.device("cpu")
+        return {
             key: value
             for key, value in kwargs.items()
             if not (key in ("device", "dtype", "memory_format") and _is_invented(value))
         }
-        if name == "to" and len(args) == 1 and not set(kwargs) & {"device", "dtype", "other"}:
-            return args[0]
-        return call(func, args, kwargs)
 
 
 def _is_unknown(value: Any) -> bool:
@@ -299,6 +303,21 @@ def _sizes() -> None:
         "arange",
     ):
         replace(torch, name, _of_a_size(getattr(torch, name)))
+    replace(torch, "linspace", _spaced(torch.linspace))
+
+
+def _spaced(original: Any) -> Any:
+    """As many numbers as the code asks for, between bounds that may be unknown."""
+
+    def make(*bounds: Any, **settings: Any) -> Any:
+        known = [_bound(value) for value in bounds]
+        return original(*known, **{name: _bound(value) for name, value in settings.items()})
+
+    return make
+
+
+def _bound(value: Any) -> Any:
+    return standins.number(value) if isinstance(value, standins.StandIn) else value
 
 
 def _of_a_size(original: Any) -> Any:

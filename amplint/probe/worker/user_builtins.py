@@ -75,6 +75,8 @@ class UserBuiltins:
         self._rounds: dict[int, tuple[int, int]] = {}
         #: Loops that were left early: file and row.
         self._left: set[tuple[str, int]] = set()
+        #: Assertions that were taken to hold: doubtful since then, too.
+        self._assumed: set[tuple[str, int]] = set()
         self._slice = frozenset(run.plan.slice_rows)
         self._calls = frozenset(run.plan.call_rows)
         self._most = FEW_ROUNDS if run.request.assignment.get(SMALL) else ANY_ROUNDS
@@ -203,8 +205,9 @@ class UserBuiltins:
             self._run.note("assertion-in-part", row=row)
         elif about_shape:
             self._run.remark(f"the assertion in line {row} holds")
-        else:
-            self._run.note("assertion", row=row)
+        elif (place := (sys._getframe(1).f_code.co_filename, row)) not in self._assumed:
+            self._assumed.add(place)
+            self._run.note("assertion", row=row, after=len(self._run.steps))
         return True
 
     def _is_about_batches(self, found: Any) -> bool:

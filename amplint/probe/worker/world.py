@@ -18,9 +18,12 @@ from amplint.probe.worker.soft import (
     without_overrides,
 )
 
-BATCHES = (4, 3, 1, 2)
-#: More than most windows of accumulated gradients have, where code counts batches.
-MANY_BATCHES = 40
+#: Two rounds show what three or four do, where nothing counts them.
+BATCHES = (2, 3, 1, 4)
+#: Where all of them matter.
+ALL_BATCHES = (4, 3, 1, 2)
+#: Where code counts batches: a common window, and more than most windows have.
+COUNTED_BATCHES = (4, 40, 3, 1, 2)
 #: Real numbers of batches above this one are not run.
 MOST_BATCHES = 12
 #: What a model owns besides tensors, where code asks for it.
@@ -231,9 +234,9 @@ def _lengths(dataset: Any, batch_size: Any) -> tuple[int, ...]:
 
 def batch_numbers() -> tuple[int, ...]:
     """Invented numbers of batches, the ordinary one first, then one for those that count."""
-    if not current().project.counts:
-        return BATCHES
-    return (BATCHES[0], MANY_BATCHES, *BATCHES[1:])
+    if current().project.counts:
+        return COUNTED_BATCHES
+    return ALL_BATCHES if current().needs_all_steps else BATCHES
 
 
 def named_loader(path: str) -> Loader:

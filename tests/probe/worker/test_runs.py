@@ -35,9 +35,9 @@ def test_a_correct_loop_returns(probe_source: Probe) -> None:
     result = probe_source(LOOP.format(before_step="pass"))
     assert result.status == "returned", result
     kinds = [event.kind for event in result.events]
-    assert kinds.count("step") == kinds.count("update") == 4
+    assert kinds.count("step") == kinds.count("update") == 2
     assert not any("violation" in event.facts for event in result.events)
-    assert len(result.steps) == 4
+    assert len(result.steps) == 2
     assert all(norm and math.isfinite(norm) for norm in norms(result))
     assert result.notes == ()
     assert result.opaque == ()
@@ -435,7 +435,7 @@ def train(model, loader, optimizer, scaler, focal_loss):
 """
     result = probe_source(source)
     assert result.status == "returned", result
-    assert [event.kind for event in result.events].count("step") == 4
+    assert [event.kind for event in result.events].count("step") == 2
     assert result.notes == ()
 
 
