@@ -46,6 +46,11 @@ _GUARDED = re.compile(rb"\blog(?:2|10)?\(|sqrt\(|reciprocal\(")
 _HALF = re.compile(rb"sigmoid|mm\(|matmul|einsum|linear|conv| @ ")
 _DIVIDED = re.compile(rb"/ ?\([^\n]{1,60}(?:eps|\de-)")
 
+#: A mask filled with a number that has a name, perhaps of another file (AMP503).
+_NAMED_FILL = re.compile(
+    rb"masked_fill_?\([^\n]{1,120}, ?(?:value ?= ?)?-?(?!(?:math|torch|np|numpy)\.)[a-z_][\w.]*\)"
+)
+
 #: What a file does that trains, whoever made its scaler.
 _TRAINS = re.compile(rb"\.backward\(|\.step\(|zero_grad\(|clip_grad_")
 
@@ -93,6 +98,8 @@ def mentions_amp(data: bytes) -> bool:
     if _TINY.search(lower) and (
         _DIVIDED.search(lower) or _GUARDED.search(lower) and _HALF.search(lower)
     ):
+        return True
+    if _NAMED_FILL.search(lower):
         return True
     if b"\0" in data:  # perhaps UTF-16, which hides every word
         return True
