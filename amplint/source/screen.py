@@ -19,6 +19,7 @@ _PAIRS = (
     (b"torch.full(", (b"1e",)),
     (b"adam", (b"bfloat16", b".half()")),
     (b"parameters()", (b".mul_(", b".lerp_(")),
+    (b"state_dict()", (b".mul_(", b".lerp_(", b" *= ")),
     (b"arange", (b"float16", b".half()")),
     (b"is_bf16_supported", (b"float16", b"fp16")),
     (b"fp32_precision", (b"allow_tf32",)),

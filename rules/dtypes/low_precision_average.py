@@ -95,6 +95,8 @@ RULE = Rule(
     summary="an exponential average of weights kept in half precision: its small steps are lost",
     unprobed="one update is too little to see that an average stands still",
 )
+#: A file without these keeps no average.
+_WORDS = ("parameters()", "state_dict()", "AveragedModel")
 #: What one update takes over of the difference, at most. Measured over 2 / share updates towards
 #: weights 10 % away, the average is then wrong by 80 % of the way; at ten times that, by 30 %.
 LARGEST_SHARES = {"float16": 0.0011, "bfloat16": 0.011}
@@ -105,7 +107,7 @@ HELP = "keep the average in float32, and cast a copy of it where half precision 
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report averages of weights whose module is half, once for each place that updates one."""
-    if "parameters()" not in view.module.source and "AveragedModel" not in view.module.source:
+    if not any(word in view.module.source for word in _WORDS):
         return
     for average in averages_of(view):
         for dtype, largest in LARGEST_SHARES.items():
