@@ -4,8 +4,9 @@ An autograd function recomputes its forward in the backward, where autocast is o
 
 ## What it does
 Flags a `torch.autograd.Function` that keeps a function on `ctx`, calls it again in `backward` with
-gradients enabled, has no `custom_fwd`, `custom_bwd` or autocast of its own, and is applied inside an
-autocast region of the project: gradient checkpointing by hand.
+gradients enabled, has no `custom_bwd` or autocast of its own, and is applied inside an autocast region
+of the project: gradient checkpointing by hand. `custom_fwd` alone changes nothing there, unless its
+`cast_inputs` switches autocast off for the forward, too.
 
 ## Why is this bad?
 Autocast is on while the forward runs, and off when `backward()` is called behind the region. The

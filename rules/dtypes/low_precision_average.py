@@ -66,8 +66,9 @@ way of the second. The probe runs a function once, and one update shows nothing.
 No fix: the average then takes twice the memory.
 
 ## Known limits
-The average has to be a module whose cast is in sight. Averages in lists and dicts of tensors are not
-followed. A simple mean over a few checkpoints (stochastic weight averaging) is not reported.
+The average has to be a module whose cast is in sight: its parameters, or what its `state_dict` gives.
+Averages in lists and dicts of tensors that are kept are not followed. A simple mean over a few
+checkpoints (stochastic weight averaging) is not reported.
 
 ## References
 - PyTorch, `torch/optim/swa_utils.py`: `get_ema_multi_avg_fn`, `AveragedModel`
