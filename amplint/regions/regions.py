@@ -176,9 +176,9 @@ class Regions:
         One that is opened for each element ends with its round of the loop.
         """
         for node in function.nodes:
-            call = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else None
-            if not isinstance(call, ast.Call):
+            if not isinstance(node, (ast.For, ast.AsyncFor)) or not isinstance(node.iter, ast.Call):
                 continue
+            call = node.iter
             maker = self.objects.callee(call, function)
             found = self.contexts.around_yield(maker, call, function) if maker is not None else ()
             if maker is not None and any(found):
