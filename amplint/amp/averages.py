@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import arguments, bindings_of
 from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, Module
+from amplint.code.statements import block_of
 from amplint.values.provenance import Origin
 
 _AVERAGED_MODEL = "torch.optim.swa_utils.AveragedModel"
 #: Make the function of an `AveragedModel` that keeps an exponential average; torch's own default.
 _EXPONENTIAL = ("get_ema_multi_avg_fn", "get_ema_avg_fn")
 _DEFAULT_DECAY = 0.999
+#: What a loop over the state of a module takes of the dict.
+_PAIRS = frozenset(("items", "values"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +58,13 @@ def _share_of_function(view: AmpView, site: CallSite) -> float | None:
 
 
 def _loops_over_weights(module: Module) -> list[tuple[ast.For, Function]]:
-    """Loops over the parameters of a module, or of two at once."""
+    """Loops over the parameters or the state of a module, or of two at once."""
     return [
         (node, function)
         for function in module.functions
         for node in function.nodes
-        if isinstance(node, ast.For) and any(_owner(item) is not None for _, item in _paired(node))
+        if isinstance(node, ast.For)
+        and any(_owner(item, function) is not None for _, item in _paired(node))
     ]
 
 
@@ -71,10 +76,18 @@ def _paired(loop: ast.For) -> list[tuple[ast.expr, ast.expr]]:
     return list(zip(target.elts, iterable.args)) if isinstance(target, ast.Tuple) else []
 
 
-def _owner(iterable: ast.expr) -> ast.expr | None:
-    """`model` of `model.parameters()`."""
-    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
-        return iterable.func.value if iterable.func.attr in PARAMETERS else None
+def _owner(iterable: ast.expr, function: Function) -> ast.expr | None:
+    """`model` of `model.parameters()`, `model.state_dict().items()` and a name for such a dict."""
+    taken = _called_on(iterable, _PAIRS)
+    if taken is not None:
+        return _called_on(_behind_names(taken, function), ("state_dict",))
+    return _called_on(iterable, PARAMETERS)
+
+
+def _called_on(node: ast.expr, names: Collection[str]) -> ast.expr | None:
+    """What a node calls one of some methods of."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr in names else None
     return None
 
 
@@ -82,7 +95,7 @@ def _updates(view: AmpView, loop: ast.For, function: Function) -> Iterator[Avera
     owners = {
         _element(target): owner
         for target, item in _paired(loop)
-        if (owner := _owner(item)) is not None
+        if (owner := _owner(item, function)) is not None
     }
     for statement in loop.body:
         for node in ast.walk(statement):
@@ -132,6 +145,8 @@ def _moved(
     """The tensor that a node moves in place towards another, and by which share."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return _mixed(view, node.targets[0], node.value, function)
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return _after_shrinking(view, node, function)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return None
     target, given = node.func.value, arguments(node)
@@ -148,6 +163,19 @@ def _moved(
     ):
         return target.func.value, _rest(view, target.args[0], function)
     return None
+
+
+def _after_shrinking(
+    view: AmpView, node: ast.AugAssign, function: Function
+) -> tuple[ast.expr, float | None] | None:
+    """`average += (1 - decay) * new` right behind `average *= decay`."""
+    block = block_of(node, layout_of(function).parents[node])
+    before = block[block.index(node) - 1] if block.index(node) else None
+    if not isinstance(before, ast.AugAssign) or not isinstance(before.op, ast.Mult):
+        return None
+    if ast.unparse(before.target) != ast.unparse(node.target):
+        return None
+    return node.target, _rest(view, before.value, function)
 
 
 def _mixed(

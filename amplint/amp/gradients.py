@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 
 from amplint.amp.roles import Roles
+from amplint.amp.view import AmpView
 from amplint.code.dataflow import Binding, bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import Layout
+from amplint.code.module import Function
 
 #: What measures the size of a gradient.
 MEASURES = frozenset(
@@ -69,8 +71,11 @@ def scaler_of(roles: Roles, layout: Layout, expression: ast.expr) -> str:
     return ""
 
 
-def enters_a_loss(layout: Layout, call: ast.Call, names: set[str]) -> bool:
-    """Whether what is computed from the gradients is backpropagated, and never normalised."""
+def enters_a_loss(view: AmpView, layout: Layout, call: ast.Call, names: set[str]) -> bool:
+    """Whether what is computed from the gradients is backpropagated, and never normalised.
+
+    Here, or in a function that is given it.
+    """
     rest = [node for node in layout.nodes if layout.before(call, node)]
     if any(
         isinstance(node, ast.BinOp)
@@ -80,13 +85,26 @@ def enters_a_loss(layout: Layout, call: ast.Call, names: set[str]) -> bool:
         for node in rest
     ):
         return False
+    calls = [node for node in rest if isinstance(node, ast.Call) and names & names_in(node)]
     return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("backward", "scale")
-        and names & names_in(node)
-        for node in rest
+        _goes_backward(node) or _goes_backward_in(view, layout.function, node, names)
+        for node in calls
     )
+
+
+def _goes_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "scale")
+
+
+def _goes_backward_in(view: AmpView, function: Function, call: ast.Call, names: set[str]) -> bool:
+    """Whether a called function of the project backpropagates what it is given of some names."""
+    callee = view.objects.callee(call, function)
+    if callee is None or callee is function:
+        return False
+    given = view.objects.bind(call, function, callee).given
+    taken = {word for word, argument in given.items() if names & names_in(argument)}
+    inner = [node for node in callee.nodes if isinstance(node, ast.Call)]
+    return any(_goes_backward(node) and taken & names_in(node) for node in inner)
 
 
 def scale_change(layout: Layout, node: ast.AST) -> str:

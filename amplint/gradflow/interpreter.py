@@ -50,8 +50,8 @@ from amplint.gradflow.modes import (
     Assumed,
     asks_for_gradients,
     decorated,
+    entered_mode,
     makes_leaf,
-    switched,
     taken,
 )
 from amplint.gradflow.numbers import counts, is_number
@@ -256,7 +256,7 @@ class Interpreter:
             entered = item.context_expr
             if self.assumed and not frame.calls:
                 entered = taken(entered, frame.function, self.assumed)
-            kind = switched(entered, frame.function.module)
+            kind = entered_mode(self.objects, entered, frame.function)
             if kind:
                 block = Block(kind, entered, frame.function, frame.calls)
                 frame.mode = None if kind == ON else block

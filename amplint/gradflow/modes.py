@@ -6,9 +6,13 @@ import ast
 from collections.abc import Mapping
 
 from amplint.code.dataflow import arguments, constant_of
+from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
+from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
 from amplint.values.assumptions import definition_of
+from amplint.values.kinds import is_decorated
+from amplint.values.objects import Objects
 
 #: The text of a test -> how it comes out.
 Assumed = Mapping[str, bool]
@@ -53,6 +57,37 @@ def switched(expression: ast.expr, module: Module) -> str:
         # `@torch.inference_mode` hands over the function, which only looks like an argument.
         return ON
     return kind
+
+
+def entered_mode(objects: Objects, expression: ast.expr, function: Function) -> str:
+    """The same for a `with` item of a function that the project's own context managers may be.
+
+    One that is entered in several ways, not all alike, leaves gradients as they were.
+    """
+    kind = switched(expression, function.module)
+    if kind or not isinstance(expression, ast.Call):
+        return kind
+    manager = objects.callee(expression, function)
+    if manager is None or manager is function:
+        return ""
+    if is_decorated(manager, "contextmanager"):
+        kinds = [_around(node, manager) for node in manager.nodes if isinstance(node, ast.Yield)]
+    else:
+        kinds = [switched(value, manager.module) for value in returned(manager)]
+    return kinds[0] if kinds and len(set(kinds)) == 1 else ""
+
+
+def _around(node: ast.AST, function: Function) -> str:
+    """The grad mode that the innermost block around a node sets."""
+    blocks = layout_of(function).ancestors(node)
+    items = [
+        item
+        for block in blocks
+        if isinstance(block, (ast.With, ast.AsyncWith))
+        for item in reversed(block.items)
+    ]
+    kinds = (switched(item.context_expr, function.module) for item in items)
+    return next(filter(None, kinds), "")
 
 
 def chosen(expression: ast.expr, function: Function) -> ast.IfExp | None:

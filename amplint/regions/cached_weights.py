@@ -16,7 +16,7 @@ from amplint.amp.half_tensors import LOWERED, LOWERED_LAYERS
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
-from amplint.regions.islands import applied_function
+from amplint.regions.islands import applied_function, casting
 from amplint.regions.regions import Region, Regions
 from amplint.values.kinds import same_object
 from amplint.values.wrappers import MODULE_BASES
@@ -51,9 +51,7 @@ def _clears_in_backward(regions: Regions, call: ast.Call, function: Function) ->
     backward = regions.objects.method(owner, "backward") if owner is not None else None
     if backward is None:
         return False
-    decorators = getattr(backward.node, "decorator_list", ())
-    names = {last_name(item.func if isinstance(item, ast.Call) else item) for item in decorators}
-    return "custom_bwd" in names or bool(regions.spans(backward))
+    return bool(casting(regions.objects, backward) or regions.spans(backward))
 
 
 def keeps_weights(

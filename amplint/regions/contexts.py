@@ -7,7 +7,7 @@ The answer is every alternative that definitions show.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from amplint.amp import names
@@ -289,7 +289,7 @@ class Contexts:
 
     def _returned(self, known: Function, call: ast.expr, caller: Function) -> Alternatives:
         if any(last_name(_plain(item)) in _CONTEXT_FACTORIES for item in _decorators(known)):
-            return tuple(self._around_yield(known, call, caller)) or UNKNOWN
+            return self.around_yield(known, call, caller) or UNKNOWN
         found: list[Cast | None] = []
         for value in returned(known):
             if self._is_turned_down(value, known, call, caller):
@@ -343,18 +343,18 @@ class Contexts:
                 here.excluded[parameter] = facts.excluded[name]
         return here
 
-    def _around_yield(
-        self, known: Function, call: ast.expr, caller: Function
-    ) -> Iterator[Cast | None]:
+    def around_yield(self, known: Function, call: ast.expr, caller: Function) -> Alternatives:
+        """The autocasts that are on while a call of a generator waits, one for each `yield`."""
         layout = layout_of(known)
+        found: list[Cast | None] = []
         for node in layout.nodes:
             if not isinstance(node, ast.Yield):
                 continue
             blocks = [n for n in layout.ancestors(node) if isinstance(n, (ast.With, ast.AsyncWith))]
             items = [item.context_expr for block in blocks for item in block.items]
-            found = [each for item in items for each in self._handed(item, known, call, caller)]
-            casts = [each for each in found if each is not None]
-            yield casts[0] if casts else None
+            handed = [each for item in items for each in self._handed(item, known, call, caller)]
+            found.append(next((each for each in handed if each is not None), None))
+        return tuple(found)
 
     # -- arguments ---------------------------------------------------------------------------
 

@@ -17,6 +17,9 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.regions.regions import Inside, Region, Regions, is_off
+from amplint.values.decorators import Decorator, decorators_of
+from amplint.values.kinds import KEEPING
+from amplint.values.objects import Objects
 
 #: Functions and layers of torch whose forward autocast leaves in float32, or whose backward
 #: multiplies float32 operands all the same; each was run with the backward inside and behind.
@@ -31,6 +34,8 @@ _LAYERS = frozenset(
 )
 #: Names of the class that custom autograd functions derive from.
 AUTOGRAD_FUNCTIONS = frozenset(("torch.autograd.Function", "torch.autograd.function.Function"))
+#: Decorators that leave alone under which autocast a method runs.
+_HARMLESS = KEEPING - {"custom_fwd", "custom_bwd", "autocast"}
 _DEPTH = 4
 
 
@@ -134,11 +139,18 @@ def applied_function(regions: Regions, call: ast.Call, function: Function) -> Cl
 def _multiplies_backward(regions: Regions, owner: Class) -> bool:
     """Whether the backward of a function multiplies with autocast as it finds it."""
     backward = regions.objects.method(owner, "backward")
-    if backward is None or regions.spans(backward):
+    if backward is None or regions.spans(backward) or casting(regions.objects, backward):
         return False
-    decorators = getattr(backward.node, "decorator_list", ())
-    names = {last_name(item.func if isinstance(item, ast.Call) else item) for item in decorators}
-    return "custom_bwd" not in names and _product(regions, backward, backward.nodes) is not None
+    return _product(regions, backward, backward.nodes) is not None
+
+
+def casting(objects: Objects, method: Function) -> list[Decorator]:
+    """The decorators by which a method of an autograd function runs under an autocast of its own.
+
+    `custom_fwd` and `custom_bwd`, by whatever name, and those that nobody in sight knows.
+    """
+    found = decorators_of(objects, method)
+    return [item for item in found if item.dotted.rpartition(".")[2] not in _HARMLESS]
 
 
 def _switched_off(regions: Regions, region: Region) -> Iterator[Island]:

@@ -185,7 +185,31 @@ class Regions:
                 for span in _find_spans(function)
                 if any(found := self.contexts.alternatives(span.opened, function))
             ]
+            self._spans[function] += self._of_generators(function)
         return self._spans[function]
+
+    def _of_generators(self, function: Function) -> Iterator[tuple[_Span, Alternatives]]:
+        """The loops over generators that wait inside an autocast: that of the loop's body, too.
+
+        One that is opened for each element ends with its round of the loop.
+        """
+        for node in function.nodes:
+            if not isinstance(node, (ast.For, ast.AsyncFor)) or not isinstance(node.iter, ast.Call):
+                continue
+            call = node.iter
+            maker = self.objects.callee(call, function)
+            found = self.contexts.around_yield(maker, call, function) if maker is not None else ()
+            if maker is not None and any(found):
+                yields = (item for item in maker.nodes if isinstance(item, ast.Yield))
+                is_whole = all(self._waits_for_all(item, maker) for item in yields)
+                yield _Span(call, (node,) if is_whole else tuple(node.body)), found
+
+    def _waits_for_all(self, node: ast.Yield, function: Function) -> bool:
+        """Whether the outermost autocast around a `yield` is opened before its loops."""
+        layout = layout_of(function)
+        spans = self.spans_around(node, function)
+        before = set(layout.loops(spans[0][0].opened)) if spans else set(layout.loops(node))
+        return before.isdisjoint(layout.loops(node))
 
     def around(self, node: ast.AST, function: Function) -> Region | None:
         """The innermost region of the function that may be on where `node` runs.

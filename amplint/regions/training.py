@@ -152,7 +152,7 @@ def _may_clear(regions: Regions, region: Region) -> bool:
 def _repeated(regions: Regions, region: Region) -> Stale | None:
     """A step in a loop inside the region that also holds a forward and a backward."""
     for step in _steps_until_end(regions, region):
-        for loop in _loops(region, step):
+        for loop in _loops(regions, region, step):
             rounds, trail = regions.part(region, loop.node, loop.function), loop.trail
             if not any(is_backward(regions, item) for item in regions.until_end(rounds, trail)):
                 continue
@@ -187,13 +187,13 @@ def _is_none_of(owned: set[str], item: Inside, step: Inside) -> bool:
     return bool(owned) and is_beside and _model_path(item.call.func) not in owned
 
 
-def _loops(region: Region, item: Inside) -> list[_Loop]:
+def _loops(regions: Regions, region: Region, item: Inside) -> list[_Loop]:
     """The loops inside the region that repeat a call, innermost first."""
     found: list[_Loop] = []
     ways = [*item.trail, (item.call, item.function)]
     for index, (call, function) in reversed([*enumerate(ways)]):
         layout = layout_of(function)
-        loops = layout.loops(call) if call in layout else []
+        loops = regions.objects.loops(call, function)
         if function is region.function:
             loops = [one for one in loops if any(layout.holds(p, one) for p in region.parts)]
         found += (_Loop(one, function, item.trail[:index]) for one in loops)

@@ -19,6 +19,7 @@ _PAIRS = (
     (b"torch.full(", (b"1e",)),
     (b"adam", (b"bfloat16", b".half()")),
     (b"parameters()", (b".mul_(", b".lerp_(")),
+    (b"state_dict()", (b".mul_(", b".lerp_(", b" *= ")),
     (b"arange", (b"float16", b".half()")),
     (b"is_bf16_supported", (b"float16", b"fp16")),
     (b"fp32_precision", (b"allow_tf32",)),
@@ -45,6 +46,11 @@ _TINY = re.compile(rb"e-(?:0?[6-9]|[1-9]\d)\b")
 _GUARDED = re.compile(rb"\blog(?:2|10)?\(|sqrt\(|reciprocal\(")
 _HALF = re.compile(rb"sigmoid|mm\(|matmul|einsum|linear|conv| @ ")
 _DIVIDED = re.compile(rb"/ ?\([^\n]{1,60}(?:eps|\de-)")
+
+#: A mask filled with a number that has a name, perhaps of another file (AMP503).
+_NAMED_FILL = re.compile(
+    rb"masked_fill_?\([^\n]{1,120}, ?(?:value ?= ?)?-?(?!(?:math|torch|np|numpy)\.)[a-z_][\w.]*\)"
+)
 
 #: What a file does that trains, whoever made its scaler.
 _TRAINS = re.compile(rb"\.backward\(|\.step\(|zero_grad\(|clip_grad_")
@@ -93,6 +99,8 @@ def mentions_amp(data: bytes) -> bool:
     if _TINY.search(lower) and (
         _DIVIDED.search(lower) or _GUARDED.search(lower) and _HALF.search(lower)
     ):
+        return True
+    if _NAMED_FILL.search(lower):
         return True
     if b"\0" in data:  # perhaps UTF-16, which hides every word
         return True

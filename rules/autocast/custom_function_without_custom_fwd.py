@@ -102,7 +102,7 @@ from amplint.findings import Finding, Severity
 from amplint.fixing.statements import torch_in
 from amplint.fixing.verbs import Decorate, Repair, unsafe
 from amplint.regions.callers import applied_inside
-from amplint.regions.islands import AUTOGRAD_FUNCTIONS
+from amplint.regions.islands import AUTOGRAD_FUNCTIONS, casting
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import path_to
 from amplint.rule import Rule
@@ -121,8 +121,8 @@ RULE = Rule(
 
 #: A function that does one of these looks after its dtypes.
 LOOKS_AFTER = frozenset(
-    ("to", "type_as", "type", "float", "half", "bfloat16", "double", "autocast", "custom_fwd")
-    + ("custom_bwd", "is_autocast_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "dtype")
+    ("to", "type_as", "type", "float", "half", "bfloat16", "double", "autocast")
+    + ("is_autocast_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "dtype")
 )
 MESSAGE = (
     "`{name}` runs under autocast ({where}) without `custom_fwd`: its backward mixes two dtypes"
@@ -140,6 +140,8 @@ def check(view: FileView) -> Iterator[Finding]:
     regions = view.regions
     for owner in view.module.classes.values():
         if not view.objects.base_names(owner) & AUTOGRAD_FUNCTIONS or not _needs_one_dtype(owner):
+            continue
+        if any(casting(view.objects, owner.methods[name]) for name in ("forward", "backward")):
             continue
         for region, item in applied_inside(view, regions, owner):
             yield _finding(view, owner, region, item)

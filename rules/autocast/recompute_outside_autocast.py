@@ -4,8 +4,9 @@ An autograd function recomputes its forward in the backward, where autocast is o
 
 ## What it does
 Flags a `torch.autograd.Function` that keeps a function on `ctx`, calls it again in `backward` with
-gradients enabled, has no `custom_fwd`, `custom_bwd` or autocast of its own, and is applied inside an
-autocast region of the project: gradient checkpointing by hand.
+gradients enabled, has no `custom_bwd` or autocast of its own, and is applied inside an autocast region
+of the project: gradient checkpointing by hand. `custom_fwd` alone changes nothing there, unless its
+`cast_inputs` switches autocast off for the forward, too.
 
 ## Why is this bad?
 Autocast is on while the forward runs, and off when `backward()` is called behind the region. The
@@ -87,8 +88,9 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.findings import Finding, Severity
+from amplint.gradflow.modes import ON, switched
 from amplint.regions.callers import applied_inside
-from amplint.regions.islands import AUTOGRAD_FUNCTIONS
+from amplint.regions.islands import AUTOGRAD_FUNCTIONS, casting
 from amplint.regions.training import path_to
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -100,9 +102,11 @@ RULE = Rule(
     effect="crash/silent",
     summary="an autograd function recomputes its forward without the autocast that it ran under",
     unprobed="which dtypes meet depends on your layers",
+)  #: Decorators that keep, for `custom_bwd`, which autocast was on.
+_KEEPS = frozenset(
+    ("torch.amp.custom_fwd", "torch.amp.autocast_mode.custom_fwd", "torch.cuda.amp.custom_fwd")
+    + ("torch.cuda.amp.autocast_mode.custom_fwd",)
 )
-#: A function with one of these in a name looks after autocast.
-_LOOKS_AFTER = ("autocast", "custom_fwd", "custom_bwd")
 
 MESSAGE = (
     "`{name}` recomputes without the autocast of its forward ({where}): in float32, or it raises"
@@ -117,7 +121,7 @@ def check(view: FileView) -> Iterator[Finding]:
     for owner in view.module.classes.values():
         if not view.objects.base_names(owner) & AUTOGRAD_FUNCTIONS:
             continue
-        again = _recomputed(owner)
+        again = _recomputed(view, owner)
         if again is None:
             continue
         for region, item in applied_inside(view, view.regions, owner):
@@ -135,13 +139,10 @@ def check(view: FileView) -> Iterator[Finding]:
             break
 
 
-def _recomputed(owner: Class) -> ast.Call | None:
+def _recomputed(view: FileView, owner: Class) -> ast.Call | None:
     """The call in `backward` that runs what `forward` was given; None where there is none."""
     backward = owner.methods.get("backward")
-    if backward is None or "forward" not in owner.methods:
-        return None
-    words = (last_name(node) for node in ast.walk(owner.node) if isinstance(node, ast.expr))
-    if any(part in word for word in words for part in _LOOKS_AFTER):
+    if backward is None or "forward" not in owner.methods or _looks_after(view, owner):
         return None
     context = first_parameter(backward)
     for node in layout_of(backward).nodes:
@@ -157,12 +158,36 @@ def _recomputed(owner: Class) -> ast.Call | None:
     return None
 
 
-def _with_gradients(backward: Function, call: ast.Call) -> bool:
-    """Whether a call stands in a `with torch.enable_grad():` block."""
-    return any(
-        isinstance(item.context_expr, ast.Call)
-        and last_name(item.context_expr.func) == "enable_grad"
-        for outer in layout_of(backward).ancestors(call)
-        if isinstance(outer, ast.With)
-        for item in outer.items
+def _looks_after(view: FileView, owner: Class) -> bool:
+    """Whether a function asks for autocast, or its decorators make the two runs alike.
+
+    `custom_fwd` alone keeps for `custom_bwd` what autocast was; with `cast_inputs` it switches
+    autocast off, as it is off in the backward.
+    """
+    words = (last_name(node) for node in ast.walk(owner.node) if isinstance(node, ast.expr))
+    if any("autocast" in word for word in words):
+        return True
+    if casting(view.objects, owner.methods["backward"]):
+        return True
+    return not all(
+        item.dotted in _KEEPS and "cast_inputs" not in item.given.named and not item.given.spread
+        for item in casting(view.objects, owner.methods["forward"])
     )
+
+
+def _with_gradients(backward: Function, call: ast.Call) -> bool:
+    """Whether gradients are on for a call, and nothing else around it may set what autocast is."""
+    items = [
+        item.context_expr
+        for outer in layout_of(backward).ancestors(call)
+        if isinstance(outer, (ast.With, ast.AsyncWith))
+        for item in outer.items
+    ]
+    others = [item for item in items if switched(item, backward.module) != ON]
+    return len(others) < len(items) and all(
+        (backward.module.resolve(_callee(item)) or "").startswith("torch.") for item in others
+    )
+
+
+def _callee(item: ast.expr) -> ast.expr:
+    return item.func if isinstance(item, ast.Call) else item

@@ -66,8 +66,9 @@ way of the second. The probe runs a function once, and one update shows nothing.
 No fix: the average then takes twice the memory.
 
 ## Known limits
-The average has to be a module whose cast is in sight. Averages in lists and dicts of tensors are not
-followed. A simple mean over a few checkpoints (stochastic weight averaging) is not reported.
+The average has to be a module whose cast is in sight: its parameters, or what its `state_dict` gives.
+Averages in lists and dicts of tensors that are kept are not followed. A simple mean over a few
+checkpoints (stochastic weight averaging) is not reported.
 
 ## References
 - PyTorch, `torch/optim/swa_utils.py`: `get_ema_multi_avg_fn`, `AveragedModel`
@@ -95,6 +96,8 @@ RULE = Rule(
     summary="an exponential average of weights kept in half precision: its small steps are lost",
     unprobed="one update is too little to see that an average stands still",
 )
+#: A file without these keeps no average.
+_WORDS = ("parameters()", "state_dict()", "AveragedModel")
 #: What one update takes over of the difference, at most. Measured over 2 / share updates towards
 #: weights 10 % away, the average is then wrong by 80 % of the way; at ten times that, by 30 %.
 LARGEST_SHARES = {"float16": 0.0011, "bfloat16": 0.011}
@@ -105,7 +108,7 @@ HELP = "keep the average in float32, and cast a copy of it where half precision 
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report averages of weights whose module is half, once for each place that updates one."""
-    if "parameters()" not in view.module.source and "AveragedModel" not in view.module.source:
+    if not any(word in view.module.source for word in _WORDS):
         return
     for average in averages_of(view):
         for dtype, largest in LARGEST_SHARES.items():

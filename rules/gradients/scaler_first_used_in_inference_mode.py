@@ -83,7 +83,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
 from amplint.expectations import INFERENCE_TENSORS, caused
 from amplint.findings import Finding, Severity
-from amplint.gradflow.modes import decorated, switched
+from amplint.gradflow.modes import decorated, entered_mode
 from amplint.rule import Rule
 from amplint.view import FileView
 
@@ -107,7 +107,7 @@ HELP = "use the loss unscaled here; only a loss that is backwarded needs the sca
 def check(view: FileView) -> Iterator[Finding]:
     """Report the scaling, or the call that leads to it, before the first training."""
     scales = list(scaler_calls(view, "scale"))
-    inferring = [site for site in scales if _in_inference_mode(site)]
+    inferring = [site for site in scales if _in_inference_mode(view, site)]
     training = [site for site in scales if site not in inferring]
     for site in inferring:
         later = _trained_later(view, site, training)
@@ -121,10 +121,12 @@ def check(view: FileView) -> Iterator[Finding]:
             yield view.finding(RULE, site.node, message, HELP, path=(step,), links=rests)
 
 
-def _in_inference_mode(site: CallSite) -> bool:
+def _in_inference_mode(view: FileView, site: CallSite) -> bool:
     for node in layout_of(site.function).ancestors(site.node):
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            kinds = [switched(item.context_expr, site.function.module) for item in node.items]
+            kinds = [
+                entered_mode(view.objects, item.context_expr, site.function) for item in node.items
+            ]
             if any(kinds):
                 return "inference_mode" in kinds
     found = decorated(site.function)

@@ -438,7 +438,9 @@ def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:
         if not scaler:
             continue
         names = derived_names(layout, layout.statement(node))
-        if not (enters_a_loss(layout, node, names) or _returned_to_loss(view, layout, node, names)):
+        if not (
+            enters_a_loss(view, layout, node, names) or _returned_to_loss(view, layout, node, names)
+        ):
             continue
         for use in layout.nodes:
             is_later = isinstance(use, ast.Name) and use.id in names and layout.before(node, use)
@@ -467,7 +469,7 @@ def _returned_to_loss(view: FileView, layout: Layout, call: ast.Call, names: set
         if site.node not in outer:
             return False
         taken = derived_names(outer, outer.statement(site.node))
-        if not enters_a_loss(outer, site.node, taken):
+        if not enters_a_loss(view, outer, site.node, taken):
             return False
     return bool(callers)
 
