@@ -4,12 +4,13 @@
     python scripts/survey.py --report SHEET.tsv [SHEET.tsv ...]
     python scripts/survey.py --links SHEET.tsv [SHEET.tsv ...]
     python scripts/survey.py --rules SHEET.tsv [SHEET.tsv ...]
+    python scripts/survey.py --batches SHEET.tsv [SHEET.tsv ...]
 
 The first form checks the repositories of LIST (`owner/name`, a tab, the commit; scripts/ecosystem.py)
 and prints a sheet: one row for each error and warning of AMP1 to AMP6, with empty columns for whoever
 reads the code. The second adds up judged sheets, in Markdown. The third asks what each standing of
 a link is worth: a finding counts once for each of its links, copies of one pattern once. The fourth
-asks the same of rules, at whatever level.
+asks the same of rules, at whatever level. The fifth gives each sheet one line.
 
 * `verdict` is `true` (it happens, and does what the message says), `harmless` (it happens and does no
   harm there), `false` (it cannot happen) or `open` (reading and running did not decide).
@@ -276,6 +277,37 @@ def render_rules(sheets: Sequence[Sequence[Row]]) -> str:
     return _worth(sheets, "rule", lambda row: {row.code})
 
 
+def render_batches(sheets: Mapping[str, Sequence[Row]]) -> str:
+    """What errors and warnings of each sheet were, by finding and by pattern, in Markdown.
+
+    Args:
+        sheets: by the name of their batch.
+    """
+    units = ("errors", "by pattern", "warnings", "by pattern")
+    lines = [f"| batch | {' | '.join(units)} |", "|---" * (1 + len(units)) + "|"]
+    for name, rows in sheets.items():
+        findings = [(row, verdict) for row, verdict in settle([rows]) if row.code]
+        tallies = (
+            Tally.of(verdict for row, verdict in chosen if row.severity == level)
+            for level in LEVELS
+            for chosen in (findings, by_pattern(findings))
+        )
+        lines.append(f"| {name} | {' | '.join(map(_in_words, tallies))} |")
+    return "\n".join(lines)
+
+
+def _in_words(tally: Tally) -> str:
+    """ "13 of 19 true, 1 harmless, 3 open"; a dash where there is no finding."""
+    rest = [
+        f"{number} {word}"
+        for number, word in ((tally.harmless, "harmless"), (tally.open, "open"))
+        if number
+    ]
+    if not tally.judged:
+        return ", ".join(rest) or "-"
+    return ", ".join((f"{tally.true} of {tally.judged} true", *rest))
+
+
 def _worth(
     sheets: Sequence[Sequence[Row]], name: str, labels: Callable[[Row], Iterable[str]]
 ) -> str:
@@ -325,6 +357,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     options = _parse(arguments)
     try:
+        if options.batches:
+            names = {_batch_of(file): read_sheet(file) for file in options.files}
+            print(render_batches(names))
+            return 0
         if options.report:
             print(render([read_sheet(file) for file in options.files]))
             return 0
@@ -344,17 +380,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _batch_of(sheet: Path) -> str:
+    """ "[W](survey/batch-w.md)" of `batch-w-sheet.tsv`, for a page beside the folder of sheets."""
+    stem = sheet.stem.removesuffix("-sheet")
+    return f"[{stem.rpartition('-')[2].upper()}]({sheet.parent.name}/{stem}.md)"
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="LIST CHECKOUTS")
     parser.add_argument("--report", action="store_true", help="add up judged sheets instead")
     parser.add_argument("--links", action="store_true", help="add them up by link instead")
     parser.add_argument("--rules", action="store_true", help="add them up by rule instead")
+    parser.add_argument("--batches", action="store_true", help="one line for each sheet instead")
     parser.add_argument("--tree", type=Path, default=REPOSITORY, help="amplint's sources")
     parser.add_argument("--limit", type=float, default=120, help="seconds for each checkout")
     parser.add_argument("--jobs", type=int, default=1, help="checkouts at once (default: 1)")
     options = parser.parse_args(arguments)
-    if not (options.report or options.links or options.rules) and len(options.files) != 2:
+    if not (options.report or options.links or options.rules or options.batches) and len(options.files) != 2:
         parser.error("expected LIST CHECKOUTS, or --report and sheets")
     return options
 

@@ -245,15 +245,39 @@ def test_a_finding_counts_for_each_of_its_links_and_copies_once(survey: ModuleTy
     assert "| error: any | 2 | 1 | 0 | 1 | 0 |" in text
 
 
-def test_the_documentation_holds_the_sums_of_the_published_sheets(survey: ModuleType) -> None:
+SHEETS = sorted((ROOT / "docs" / "survey").glob("*-sheet.tsv"))
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.stem)
+def test_the_page_of_a_batch_holds_the_sums_of_its_sheet(survey: ModuleType, sheet: Path) -> None:
+    page = sheet.with_name(f"{sheet.stem.removesuffix('-sheet')}.md")
+    begin, end = f"<!-- {sheet.stem}: begin -->\n", f"\n<!-- {sheet.stem}: end -->"
+    _, found, rest = page.read_text("utf-8").partition(begin)
+    assert found
+    assert rest.partition(end)[0] == survey.render([survey.read_sheet(sheet)])
+
+
+def test_the_documentation_has_a_line_for_each_batch(survey: ModuleType) -> None:
     text = (ROOT / "docs" / "precision.md").read_text("utf-8")
-    sheets = sorted((ROOT / "docs" / "survey").glob("*-sheet.tsv"))
-    published = re.findall(r"<!-- (batch-\w+-sheet): begin -->", text)
-    assert sorted(published) == [sheet.stem for sheet in sheets] != []
-    for sheet in sheets:
-        begin, end = f"<!-- {sheet.stem}: begin -->\n", f"\n<!-- {sheet.stem}: end -->"
-        _, _, rest = text.partition(begin)
-        assert rest.partition(end)[0] == survey.render([survey.read_sheet(sheet)])
+    _, found, rest = text.partition("<!-- batches: begin -->\n")
+    assert found
+    sheets = {survey._batch_of(sheet): survey.read_sheet(sheet) for sheet in SHEETS}
+    assert rest.partition("\n<!-- batches: end -->")[0] == survey.render_batches(sheets)
+
+
+def test_a_batch_is_one_line(survey: ModuleType) -> None:
+    rows = [
+        row(survey, 1, "true"),
+        row(survey, 2, "false", pattern="p1"),
+        row(survey, 3, "false", pattern="p1"),
+        row(survey, 4, "harmless", severity="warning"),
+        row(survey, 5, "open", severity="warning"),
+    ]
+    line = survey.render_batches({"Z": rows}).splitlines()[-1]
+    assert line == (
+        "| Z | 1 of 3 true | 1 of 2 true | 0 of 1 true, 1 harmless, 1 open "
+        "| 0 of 1 true, 1 harmless, 1 open |"
+    )
 
 
 @pytest.mark.parametrize("part", ["links", "rules"])
