@@ -146,11 +146,40 @@ class Unreached:
     def _not_there(self, node: ast.ImportFrom, function: Function) -> Link | None:
         """Why an import raises: its module is there, and does not have the name."""
         here = function.module
+        if node.level and function is here.body and self._is_top_level(here):
+            return _doubt(self._stem_of(here), "is imported as part of a package")
         for alias, _, dotted in taken_from(node, self.objects.project.package_of(here)):
             home = self.objects.project.module_named(dotted.rpartition(".")[0], here)
             if home is not None and self._lacks(home, alias.name):
                 return _doubt(alias.name, f"is defined in `{home.name}`")
         return None
+
+    def _is_top_level(self, module: Module) -> bool:
+        """Whether all who import a file take it from their own folder, so that it has no package.
+
+        Python's reference, "The import system": `__package__` is then "", and a relative import an
+        `ImportError`. A script may be run as `python -m package.script`.
+        """
+        stem = self._stem_of(module)
+        if stem == "__init__" or module.once(_is_script):
+            return False
+        others = self.objects.project.mentioning(module, stem)
+        ways = [way for other in others for way in self._ways_to(module, other)]
+        return bool(ways) and all(way == stem for way in ways)
+
+    def _ways_to(self, module: Module, other: Module) -> Iterator[str]:
+        """The names under which a file imports another one; "" for a relative import."""
+        for node in ast.walk(other.tree):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            if isinstance(node, ast.ImportFrom) and node.level:
+                yield ""
+                continue
+            outer = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names = [".".join((*outer, alias.name)) for alias in node.names]
+            for name in (*outer, *names):
+                if self.objects.project.module_named(name, other) is module:
+                    yield name
 
     def _lacks(self, home: Module, name: str) -> bool:
         """Whether neither a module nor another that an import may mean by its name has a name.

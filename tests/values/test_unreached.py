@@ -442,6 +442,52 @@ def test_a_module_of_that_name_may_be_another_one(tmp_path: Path) -> None:
     assert doubt_about_arriving(script) == ""
 
 
+RELATIVE = "from .tools import rate\n\ndef fit():\n    arrive(rate)\n\ndef arrive(_):\n    print('arrived')\n"
+
+#: (name, how it is started, files beside src/train.py and src/tools.py, whether a run arrives)
+PACKAGES = (
+    ("by its folder", ["src/main.py"], {"src/main.py": "from train import fit\nfit()\n"}, False),
+    ("as a module", ["src/main.py"], {"src/main.py": "import train\ntrain.fit()\n"}, False),
+    (
+        "by its package",
+        ["main.py"],
+        {"main.py": "from src.train import fit\nfit()\n"},
+        True,
+    ),
+    (
+        "from its package",
+        ["-m", "src.main"],
+        {"src/main.py": "from .train import fit\nfit()\n"},
+        True,
+    ),
+    (
+        "by both",
+        ["main.py"],
+        {
+            "main.py": "from src import train\ntrain.fit()\n",
+            "src/other.py": "from train import fit\nfit()\n",
+        },
+        True,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("started", "files", "arrives"), [row[1:] for row in PACKAGES], ids=[r[0] for r in PACKAGES]
+)
+def test_a_relative_import_needs_a_package(
+    started: list[str], files: dict[str, str], arrives: bool, tmp_path: Path
+) -> None:
+    files = {"pyproject.toml": "", "src/tools.py": "rate = 1\n", "src/train.py": RELATIVE, **files}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, *started]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ("arrived" in ran.stdout) is arrives
+    assert bool(doubt_about_arriving(tmp_path / "src" / "train.py")) is not arrives
+
+
 #: (name, file, program, whether somebody calls `fit`)
 FILES = (
     ("nobody", "exp-01.py", "def fit():\n    arrive()\n", False),
