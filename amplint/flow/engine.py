@@ -510,7 +510,22 @@ class _Engine:
         checked = (item for item in functions if self.program.mentions_amp(item.module))
         ordered = sorted(checked, key=lambda function: function.label)
         answers = (self._judged_alone(function) for function in ordered)
-        return not any(answer.found or not answer.complete for answer in answers)
+        if any(answer.found or not answer.complete for answer in answers):
+            return False
+        rounds = {step[2] for step in steps if step[0] == "loop"} - functions
+        around = sorted(rounds, key=lambda function: function.label)
+        return not any(self._is_told_in(function, item) for function in around)
+
+    def _is_told_in(self, function: Function, item: Found) -> bool:
+        """Whether a function of another file, whose loop a path goes round, shows the same alone."""
+        if function.module is self.home or not self.program.mentions_amp(function.module):
+            return False
+        assert item.origin is not None
+        return any(
+            other.verdict.code == item.verdict.code
+            and (other.origin or other.site).node is item.origin.node
+            for other in self._judged_alone(function).found
+        )
 
     def _judged_alone(self, function: Function) -> Followed:
         """What a function of another file does wrong by itself.
