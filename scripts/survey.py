@@ -397,7 +397,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=120, help="seconds for each checkout")
     parser.add_argument("--jobs", type=int, default=1, help="checkouts at once (default: 1)")
     options = parser.parse_args(arguments)
-    if not (options.report or options.links or options.rules or options.batches) and len(options.files) != 2:
+    if (
+        not (options.report or options.links or options.rules or options.batches)
+        and len(options.files) != 2
+    ):
         parser.error("expected LIST CHECKOUTS, or --report and sheets")
     return options
 
