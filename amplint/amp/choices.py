@@ -13,14 +13,18 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from amplint.amp import names
-from amplint.code.module import Class, walk
+from amplint.code.expressions import last_name
+from amplint.code.module import Class, Function, walk
 from amplint.values.assumptions import Assumptions, definition_of, source_of
+from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.values.values import Values
 
 _DEPTH = 4
 #: A test that comes out in more ways is not asked.
 _WAYS = 32
+#: Calls that end a program: of a parser, of `sys`.
+_ENDS = frozenset(("error", "exit", "abort"))
 _TESTS = (ast.BoolOp, ast.Compare, ast.UnaryOp)
 
 #: Tests that come out together, in their smallest parts.
@@ -32,7 +36,8 @@ def choice_of(values: Values, conditions: Iterable[Condition]) -> Way | None:
 
     Of several ways the one with the fewest parts that are not as they are by default.
     """
-    found = [way for way in _all(values, tuple(conditions), _DEPTH) if _is_possible(values, way)]
+    ways = _all(values, tuple(conditions), _DEPTH)
+    found = [way for way in ways if _is_possible(values, way) and not _is_refused(values, way)]
     return min(found, key=lambda way: _distance(values, way), default=None)
 
 
@@ -121,6 +126,9 @@ def _by_origin(values: Values, condition: Condition, depth: int) -> list[Way]:
         return []
     if not any(origin.conditions for origin in found.origins):
         return [(condition,)]  # an option, or what it was copied from
+    plain = {truth for origin, truth in zip(found.origins, truths) if not origin.conditions}
+    if len(plain) > 1:
+        return []  # an option that a test sets anew
     fitting = [item for item, truth in zip(found.origins, truths) if truth is condition.side]
     others = [item for item, truth in zip(found.origins, truths) if truth is not condition.side]
     return [
@@ -161,6 +169,48 @@ def _is_possible(values: Values, way: Way) -> bool:
     if _is_of_several_calls(values, way):
         return False
     return Assumptions.of(values, way, exact=True).holds(way) is not False
+
+
+def _is_refused(values: Values, way: Way) -> bool:
+    """Whether a program that is told so stops: `if args.bf16 and not args.fp16: parser.error(...)`.
+
+    Asked of the files that read the parts, and of those that declare the options.
+    """
+    facts = Assumptions.of(values, way, exact=True)
+    modules = {part.function.module for part in way}
+    for part in way:
+        found = values.origins.of(_subject(part.test), part.function).origins
+        modules.update(item.function.module for item in found)
+    return any(
+        all(_comes_out(values, facts, test) for test in stop)
+        for module in modules
+        for function in module.functions
+        for stop in function.once(_stops)
+    )
+
+
+def _comes_out(values: Values, facts: Assumptions, condition: Condition) -> bool:
+    """Whether a test comes out so under some facts, and as options stand by default beside them."""
+    known = facts.holds((condition,))
+    if known is not None:
+        return known
+    side = values.truth(condition.test, condition.function).get(condition.side)
+    return side is not None and side > Firmness.CHOICE
+
+
+def _stops(function: Function) -> tuple[Way, ...]:
+    """The tests that lead to each end of the program in a function, where there are any."""
+    found = [
+        (*conditions_at(node, function), *_fails(node, function))
+        for node in function.nodes
+        if isinstance(node, (ast.Assert, ast.Raise))
+        or (isinstance(node, ast.Call) and last_name(node.func) in _ENDS)
+    ]
+    return tuple(way for way in found if way)
+
+
+def _fails(node: ast.AST, function: Function) -> Way:
+    return (Condition(node.test, False, function),) if isinstance(node, ast.Assert) else ()
 
 
 def _are_apart(values: Values, first: Condition, second: Condition) -> bool:

@@ -167,10 +167,17 @@ class Functions:
         return (method, instance) if method is not None else None
 
     def _stays_idle(self, hook: Function, instance: Value) -> bool:
-        """Whether a hook does nothing for objects that somebody in sight makes of this very class."""
+        """Whether a hook does nothing for objects that somebody in sight makes of this very class.
+
+        Nobody puts another function in its place: `trainer.before_step = unscale`.
+        """
         if instance is None or instance[0] != "instance" or not is_optional(hook):
             return False
-        return self.program.objects.is_made(instance[1])
+        objects, owner = self.program.objects, instance[1]
+        replaced = objects.outside_stores(owner.module, hook.name) or any(
+            objects.stores(item, hook.name) for item in objects.ancestry(owner)
+        )
+        return objects.is_made(owner) and not replaced
 
     def invoke(
         self, function: Function, call: Call, instance: Value = None, *, force: bool = False

@@ -82,6 +82,39 @@ def chosen(program: str) -> set[str] | None:
         ("ask(options.free)", None),
         ("ask(elsewhere.first, options.first)", None),
         ("ask(torch.cuda.is_available(), options.first)", None),
+        # what the program does not accept, or sets anew
+        (
+            (
+                "if options.first and not options.second:\n    parser.error('both')\n"
+                "ask(options.first, not options.second)"
+            ),
+            None,
+        ),
+        (
+            "assert options.second or not options.first\nask(options.first, not options.second)",
+            None,
+        ),
+        (
+            (
+                "if options.first and not options.kept:\n    raise ValueError\n"
+                "ask(options.first, not options.second)"
+            ),
+            {"options.first", "not options.second"},
+        ),
+        (
+            (
+                "if options.kept:\n    if options.first:\n        raise ValueError\n"
+                "ask(options.first, not options.second)"
+            ),
+            None,
+        ),
+        (
+            (
+                "if options.first:\n    options.second = True\n"
+                "ask(not options.second, options.first or options.second)"
+            ),
+            None,
+        ),
         # two calls give a parameter each its own values: by which one is not known
         (
             """
