@@ -24,7 +24,7 @@ from amplint.code.dataflow import (
     values_read,
 )
 from amplint.code.definitions import class_fields, returned
-from amplint.code.expressions import callee_of, path_text
+from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.project import Project
@@ -45,6 +45,10 @@ from amplint.values.wrappers import MODULE_BASES
 DEPTH = 8
 #: Classes of libraries whose objects are made as Python makes any other.
 _PLAIN_BASES = MODULE_BASES | {"object", "abc.ABC", "torch.utils.data.Dataset"}
+
+
+#: What a metaclass may define that is run only where a class is made.
+_MAKES_CLASSES = frozenset(("__new__", "__init__"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,9 +138,22 @@ class Objects:
             if self._base(base, item) is None
         )
         return _PLAIN_BASES.issuperset(unknown) and not any(
-            item.node.keywords or item.node.decorator_list or "__new__" in item.methods
+            item.node.decorator_list
+            or "__new__" in item.methods
+            or not all(self._is_plain_metaclass(word, item) for word in item.node.keywords)
             for item in order
         )
+
+    def _is_plain_metaclass(self, word: ast.keyword, owner: Class) -> bool:
+        """Whether a keyword of a class is a metaclass that adds nothing to it: it only notes it."""
+        if word.arg != "metaclass":
+            return False
+        if owner.module.resolve(word.value) == "abc.ABCMeta":
+            return True
+        known = self.symbol(word.value, owner.module.body)
+        if not isinstance(known, Class) or not _MAKES_CLASSES.issuperset(known.methods):
+            return False
+        return not any(map(_changes_a_class, ast.walk(known.node)))
 
     def subclasses(self, owner: Class) -> tuple[Class, ...]:
         """Classes of the project with `owner` among their bases, directly or not."""
@@ -436,3 +453,12 @@ def _stores_of(owner: Class) -> dict[str, list[tuple[Function, list[Binding]]]]:
             if path.startswith("self."):
                 found.setdefault(path[len("self.") :], []).append((method, written))
     return found
+
+
+def _changes_a_class(node: ast.AST) -> bool:
+    """Whether a metaclass may add something by a node: it stores attributes, or entries of `attrs`."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("setattr", "update", "setdefault", "pop")
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        return not isinstance(node.ctx, ast.Load)
+    return False

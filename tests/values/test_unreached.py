@@ -240,6 +240,28 @@ PROGRAMS = (
         "self.prepare",
     ),
     (
+        "an attribute that nothing sets, of a class that is noted where it is made",
+        (
+            "def note(kind):\n    print(kind.__name__)\n"
+            "class Noted(type):\n    def __new__(mcs, name, bases, body):\n"
+            "        made = super().__new__(mcs, name, bases, body)\n        note(made)\n"
+            "        return made\n"
+            "class Runner(metaclass=Noted):\n    def run(self):\n        self.sampler\n"
+            "        arrive()\nRunner().run()\n"
+        ),
+        "self.sampler",
+    ),
+    (
+        "an attribute that a metaclass sets",
+        (
+            "class Sampling(type):\n    def __init__(cls, name, bases, body):\n"
+            "        super().__init__(name, bases, body)\n        setattr(cls, 'sam' + 'pler', 1)\n"
+            "class Runner(metaclass=Sampling):\n    def run(self):\n        self.sampler\n"
+            "        arrive()\nRunner().run()\n"
+        ),
+        "",
+    ),
+    (
         "an attribute of an heir",
         (
             "class Runner:\n    def run(self):\n        self.prepare()\n        arrive()\n"
