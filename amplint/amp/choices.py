@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from amplint.amp import names
+from amplint.code.definitions import class_fields
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function, walk
+from amplint.code.records import is_record
 from amplint.values.assumptions import Assumptions, definition_of, source_of
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Condition, Firmness, Origin
@@ -56,6 +58,9 @@ def _firmness(values: Values, part: Condition) -> Firmness | None:
     asked = (_subject(part.test), *compared)
     if any(isinstance(node, ast.Call) for node in walk(part.test)):
         return None
+    default = _default_of_field(values, part.test, part.function)
+    if default is not None:
+        return Firmness.DEFAULT if default is part.side else Firmness.CHOICE
     if not all(values.of(each, part.function).complete for each in asked):
         return None
     possible = values.of(part.test, part.function)
@@ -113,6 +118,8 @@ def _by_origin(values: Values, condition: Condition, depth: int) -> list[Way]:
     definition = definition_of(condition.test, condition.function)
     if isinstance(definition, _TESTS):
         return _ways(values, Condition(definition, condition.side, condition.function), depth - 1)
+    if _default_of_field(values, condition.test, condition.function) is not None:
+        return [(condition,)]
     found = values.origins.of(condition.test, condition.function)
     if not found.complete or not found.origins:
         return []
@@ -136,6 +143,24 @@ def _by_origin(values: Values, condition: Condition, depth: int) -> list[Way]:
         for origin in fitting
         for way in _all(values, (*origin.conditions, *_opposites(others)), depth - 1)
     ]
+
+
+def _default_of_field(values: Values, test: ast.expr, function: Function) -> bool | None:
+    """The default of a bool field of a dataclass that somebody out of sight fills; None for others."""
+    found = values.origins.of(test, function)
+    if found.complete or len(found.origins) != 1 or not isinstance(test, ast.Attribute):
+        return None
+    (origin,) = found.origins
+    default = origin.expression
+    if not isinstance(default, ast.Constant) or not isinstance(default.value, bool):
+        return None
+    fields = (
+        binding
+        for owner in origin.function.module.classes.values()
+        if is_record(owner)
+        for binding in class_fields(owner).get(test.attr, ())
+    )
+    return default.value if any(item.value is default for item in fields) else None
 
 
 def _opposites(origins: Iterable[Origin]) -> Iterator[Condition]:

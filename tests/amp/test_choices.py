@@ -115,6 +115,46 @@ def chosen(program: str) -> set[str] | None:
             ),
             None,
         ),
+        # a field that is declared a bool, of what somebody out of sight fills
+        (
+            """
+            from dataclasses import dataclass
+
+            @dataclass
+            class Settings:
+                first: bool = False
+                second: bool = True
+                many: int = 0
+
+            def run(settings: Settings):
+                ask(settings.first, settings.second)
+            """,
+            {"settings.first", "settings.second"},
+        ),
+        (
+            """
+            from dataclasses import dataclass
+
+            @dataclass
+            class Settings:
+                first: bool = False
+                many: int = 0
+
+            def run(settings: Settings):
+                ask(settings.first, settings.many)
+            """,
+            None,
+        ),
+        (
+            """
+            class Settings:
+                first = False
+
+            def run(settings: Settings):
+                ask(settings.first)
+            """,
+            None,
+        ),
         # two calls give a parameter each its own values: by which one is not known
         (
             """
