@@ -212,9 +212,9 @@ def signature(function: Function) -> tuple[object, ...]:
     return every, receiver_of(function), frozenset(_decorators(function))
 
 
-def is_decorated(function: Function, name: str) -> bool:
-    """Whether a function has a decorator of this name, called or not."""
-    return name in _decorators(function)
+def is_decorated(function: Function, *names: str) -> bool:
+    """Whether a function has a decorator with one of these last names, called or not."""
+    return not _decorators(function).isdisjoint(names)
 
 
 def _decorators(function: Function) -> set[str]:

@@ -30,7 +30,7 @@ from amplint.flow.merging import merge
 from amplint.flow.program import Program, Unit
 from amplint.flow.state import State, parts_of
 from amplint.flow.values import NONE, UNBOUND, ZERO
-from amplint.values.kinds import Instance
+from amplint.values.callables import Instance
 
 #: More entry states than this say too little to be worth their cost.
 ENTRY_LIMIT = 12

@@ -41,7 +41,7 @@ from amplint.flow.facts import (
 from amplint.flow.slice import SUSPECT, Slice, Slicer, tested_around_events, tested_beside_events
 from amplint.flow.values import NONE, Value
 from amplint.source.screen import mentions_amp
-from amplint.values.kinds import Instance, Targets
+from amplint.values.callables import Instance, Targets
 from amplint.values.objects import Objects
 from amplint.values.values import Values
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
+from amplint.code.arguments import is_decorated
 from amplint.code.dataflow import arguments, constant_of
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
 from amplint.values.assumptions import definition_of
-from amplint.values.kinds import is_decorated
 from amplint.values.objects import Objects
 
 #: The text of a test -> how it comes out.

@@ -18,7 +18,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.regions.islands import applied_function
 from amplint.regions.regions import Inside, Region, Regions, Trail, is_off
-from amplint.values.kinds import classes_in
+from amplint.values.callables import classes_in
 from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.values.wrappers import WRAPPERS
 

@@ -21,7 +21,7 @@ from amplint.code.module import Class, Function, Module, enclosing_class
 from amplint.findings import Link, Standing
 from amplint.regions.callers import Callers, way_chosen
 from amplint.regions.regions import Inside, Region, Regions, Trail, call_words
-from amplint.values.kinds import KEEPING, PROPERTIES
+from amplint.values.callables import KEEPING, PROPERTIES
 from amplint.values.provenance import Condition, Step
 
 #: Files that name a class, beyond which nobody is looked for who builds it.

@@ -17,8 +17,8 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
 from amplint.regions.regions import Inside, Region, Regions, is_off
+from amplint.values.callables import KEEPING
 from amplint.values.decorators import Decorator, decorators_of
-from amplint.values.kinds import KEEPING
 from amplint.values.objects import Objects
 
 #: Functions and layers of torch whose forward autocast leaves in float32, or whose backward

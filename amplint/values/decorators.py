@@ -14,7 +14,7 @@ from amplint.code.arguments import Passed, written
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.module import Class, Function
-from amplint.values.kinds import PARTIALS
+from amplint.values.callables import PARTIALS
 from amplint.values.objects import Objects
 
 #: Decorators are followed through this many names, calls and functions.

@@ -27,7 +27,7 @@ from amplint.code.splicing import (
     straight,
 )
 from amplint.code.tree import children, walk
-from amplint.values.kinds import Instance
+from amplint.values.callables import Instance
 from amplint.values.objects import Objects
 
 _Branch = TypeVar("_Branch", ast.ExceptHandler, ast.match_case)

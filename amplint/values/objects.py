@@ -28,15 +28,9 @@ from amplint.code.expressions import callee_of, last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.project import Project
+from amplint.values.callables import Kinds, Targets, classes_called, classes_in
 from amplint.values.displays import runs_once
-from amplint.values.kinds import (
-    Kinds,
-    Targets,
-    classes_called,
-    classes_in,
-    kinds_of,
-    targets_of,
-)
+from amplint.values.kinds import kinds_of, targets_of
 from amplint.values.origins import Origins
 from amplint.values.provenance import Firmness, Found, Keys
 from amplint.values.wrappers import MODULE_BASES

@@ -22,6 +22,7 @@ from amplint.code.records import (
 )
 from amplint.values import datafiles
 from amplint.values.bindings import bound_in_scope
+from amplint.values.callables import UNWRAPPING
 from amplint.values.conditions import equality
 from amplint.values.external import (
     command_line_option,
@@ -31,7 +32,6 @@ from amplint.values.external import (
     part_of_data,
 )
 from amplint.values.fields import declared_field, field_of_any, field_of_new, field_of_self
-from amplint.values.kinds import UNWRAPPING
 from amplint.values.provenance import (
     NO_DATA,
     UNKNOWN,

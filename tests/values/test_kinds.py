@@ -11,7 +11,7 @@ import ast
 import pytest
 
 from amplint.code.project import Project
-from amplint.values.kinds import Kinds, classes_in
+from amplint.values.callables import Kinds, classes_in
 from amplint.values.objects import Objects
 
 CLASSES = """
