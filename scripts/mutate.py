@@ -6,7 +6,8 @@ Correct code alone says little about a linter, because silence is easy. So every
 DIR that holds a scaler loop on which amplint is silent is broken by the recipes of
 `mutators.py`. A mutant counts as found if a finding with one of the recipe's codes, or a step
 of its path, is at most 40 lines from the edit. (The unchanged file has none of these codes, so
-any such finding is new.) A file and its mutants are checked alone, away from their project.
+any such finding is new.) A file and its mutants are checked alone, away from their project; with
+`--in-project` where they lie, in copies of the folders directly below DIR.
 
 Exit status: 0, 1 (recall under `--min-recall`), 2 (nothing to break, or no report).
 """
@@ -16,18 +17,24 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import shutil
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpus import Finding, NoReportError, Place, check
+from corpus import Finding, NoReportError, Place, Report, check
 from mutators import PROTOCOL_CODES, RECIPES, Recipe, holds_scaler_loop
 from scaler_source import Source, read_source
 
 DISTANCE = 40  # lines between an edit and a finding that is about it
+
+#: What amplint reports for each of some files that have these texts.
+CheckTexts = Callable[[Sequence[tuple[Path, str]]], list[list["Finding"]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +89,16 @@ class Outcome:
         return [verdict for verdict in self.verdicts if verdict.mutant.recipe is recipe]
 
 
-def find_loops(folder: Path) -> dict[Path, Source]:
+def find_loops(folder: Path, per_project: int | None = None) -> dict[Path, Source]:
     """The different files below a folder that step through a scaler, sorted by path.
 
     Test files are left out: they often run a single step, where nothing can come twice.
+
+    Args:
+        per_project: so many of each folder directly below; None for all.
     """
     seen: set[str] = set()
+    projects: Counter[str] = Counter()
     found: dict[Path, Source] = {}
     for file in sorted(folder.rglob("*.py")):
         if not file.is_file() or file.name.startswith("test_"):
@@ -96,8 +107,10 @@ def find_loops(folder: Path) -> dict[Path, Source]:
         if source is None or not holds_scaler_loop(source):
             continue
         digest = hashlib.sha256(source.text.encode()).hexdigest()
-        if digest not in seen:
+        project = file.relative_to(folder).parts[0]
+        if digest not in seen and (per_project is None or projects[project] < per_project):
             seen.add(digest)
+            projects[project] += 1
             found[file] = source
     return found
 
@@ -109,7 +122,7 @@ def make_mutants(file: Path, source: Source, recipes: Iterable[Recipe]) -> Itera
             yield Mutant(recipe, file, mutation.row, source.apply(mutation.edits))
 
 
-def check_alone(named_texts: Sequence[tuple[str, str]], jobs: int) -> list[list[Finding]]:
+def check_alone(texts: Sequence[tuple[Path, str]], jobs: int) -> list[list[Finding]]:
     """The protocol findings of each text, every one in a project of its own.
 
     A text that amplint cannot analyse has one finding, AMP000.
@@ -119,12 +132,17 @@ def check_alone(named_texts: Sequence[tuple[str, str]], jobs: int) -> list[list[
     """
     with tempfile.TemporaryDirectory(prefix="mutate-") as name:
         root = Path(name).resolve()
-        files = [root / f"project{n}" / file for n, (file, _) in enumerate(named_texts)]
-        for file, (_, text) in zip(files, named_texts, strict=True):
+        files = [root / f"project{n}" / file.name for n, (file, _) in enumerate(texts)]
+        for file, (_, text) in zip(files, texts, strict=True):
             file.parent.mkdir()
             (file.parent / "pyproject.toml").touch()  # ends the search for the project's root
             file.write_text(text, encoding="utf-8")
         report = check([root], "--jobs", str(jobs))
+    return _by_file(report, files)
+
+
+def _by_file(report: Report, files: Iterable[Path]) -> list[list[Finding]]:
+    """The protocol findings of each file of a report; AMP000 for one that was not analysed."""
     by_file: defaultdict[Path, list[Finding]] = defaultdict(list)
     for finding in report.findings:
         if finding.code in PROTOCOL_CODES:
@@ -134,9 +152,69 @@ def check_alone(named_texts: Sequence[tuple[str, str]], jobs: int) -> list[list[
     return [by_file[file] for file in files]
 
 
-def run(loops: Mapping[Path, Source], recipes: Sequence[Recipe], jobs: int) -> Outcome:
+def check_in_project(
+    texts: Sequence[tuple[Path, str]], folder: Path, jobs: int
+) -> list[list[Finding]]:
+    """The protocol findings of each text where its file lies, in a copy of its project.
+
+    Args:
+        texts: of files in projects, which are the folders directly below `folder`.
+
+    Raises:
+        NoReportError: if amplint does not deliver a report.
+    """
+    by_project: defaultdict[str, list[int]] = defaultdict(list)
+    for number, (file, _) in enumerate(texts):
+        by_project[file.relative_to(folder).parts[0]].append(number)
+
+    def check_project(project: str) -> dict[int, list[Finding]]:
+        numbers = by_project[project]
+        return dict(
+            zip(numbers, _check_copies(folder, project, [texts[n] for n in numbers]), strict=True)
+        )
+
+    found: dict[int, list[Finding]] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        for part in pool.map(check_project, sorted(by_project)):
+            found |= part
+    return [found[number] for number in range(len(texts))]
+
+
+def _check_copies(
+    folder: Path, project: str, texts: Sequence[tuple[Path, str]]
+) -> Iterator[list[Finding]]:
+    """The findings of texts of one project, one after the other in the same copy of it."""
+    with tempfile.TemporaryDirectory(prefix="mutate-") as name:
+        copy = Path(name).resolve() / project
+        shutil.copytree(
+            folder / project,
+            copy,
+            symlinks=True,
+            ignore=shutil.ignore_patterns(".git"),
+            copy_function=_link,
+        )
+        for original, text in texts:
+            file = Path(name).resolve() / original.relative_to(folder)
+            file.unlink()  # a link to the original, which stays as it is
+            file.write_text(text, encoding="utf-8")
+            yield _by_file(check([file], "--select", ",".join(sorted(PROTOCOL_CODES))), [file])[0]
+            file.unlink()
+            _link(original, file)
+
+
+def _link(original: Path | str, copy: Path | str) -> None:
+    """Make a hard link; a copy where the system makes none."""
+    try:
+        os.link(original, copy)
+    except OSError:
+        shutil.copy2(original, copy)
+
+
+def run(
+    loops: Mapping[Path, Source], recipes: Sequence[Recipe], check_texts: CheckTexts
+) -> Outcome:
     """Check the unchanged files, then the mutants of those without findings."""
-    unchanged = check_alone([(file.name, source.text) for file, source in loops.items()], jobs)
+    unchanged = check_texts([(file, source.text) for file, source in loops.items()])
     reported = {file: tuple(found) for file, found in zip(loops, unchanged, strict=True) if found}
     mutants = [
         mutant
@@ -144,7 +222,7 @@ def run(loops: Mapping[Path, Source], recipes: Sequence[Recipe], jobs: int) -> O
         if file not in reported
         for mutant in make_mutants(file, source, recipes)
     ]
-    results = check_alone([(mutant.origin.name, mutant.text) for mutant in mutants], jobs)
+    results = check_texts([(mutant.origin, mutant.text) for mutant in mutants])
     verdicts = (
         Verdict(mutant, _right_codes(mutant, findings))
         for mutant, findings in zip(mutants, results, strict=True)
@@ -204,12 +282,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     recipes = [r for r in RECIPES if not options.recipe or r.name in options.recipe]
     folder = options.folder.resolve()
-    loops = dict(list(find_loops(folder).items())[: options.limit])
+    loops = dict(list(find_loops(folder, options.per_project).items())[: options.limit])
     if not loops:
         print(f"mutate: no scaler loop below {options.folder}", file=sys.stderr)
         return 2
+
+    def check_texts(texts: Sequence[tuple[Path, str]]) -> list[list[Finding]]:
+        if options.in_project:
+            return check_in_project(texts, folder, options.jobs)
+        return check_alone(texts, options.jobs)
+
     try:
-        outcome = run(loops, recipes, options.jobs)
+        outcome = run(loops, recipes, check_texts)
     except NoReportError as failure:
         print(f"mutate: {failure}", file=sys.stderr)
         return 2
@@ -246,6 +330,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="only this recipe (repeatable)",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="at most N files")
+    parser.add_argument(
+        "--per-project", type=int, metavar="N", help="at most N files of a folder below DIR"
+    )
+    parser.add_argument(
+        "--in-project", action="store_true", help="check files where they lie, not alone"
+    )
     parser.add_argument("--misses", action="store_true", help="list the mutants not noticed")
     parser.add_argument("--min-recall", type=float, default=0.9, metavar="SHARE")
     parser.add_argument("--jobs", type=int, default=2)

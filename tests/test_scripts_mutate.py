@@ -157,6 +157,14 @@ findings = [
 print(json.dumps({"version": 1, "findings": findings, "errors": [], "summary": {}}))
 """
 
+# The same, of single files, where `beside.py` lies beside them.
+BESIDE_STAND_IN = STAND_IN.replace(
+    """for root in sys.argv if Path(root).is_dir()
+    for file in Path(root).rglob("*.py")""",
+    """for file in map(Path, sys.argv[1:])
+    if file.suffix == ".py" and (file.parent / "beside.py").exists()""",
+)
+
 
 @pytest.fixture
 def mutate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -266,3 +274,28 @@ def test_table_and_exit_status(
 def test_a_folder_without_loops_is_no_success(mutate: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("import torch\n")
     assert mutate.main([str(tmp_path)]) == 2
+
+
+def test_in_project_a_mutant_is_checked_beside_the_files_of_its_project(
+    mutate: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stand_in = tmp_path / "stand_in.py"
+    stand_in.write_text(BESIDE_STAND_IN)
+    monkeypatch.setattr("corpus.AMPLINT", (sys.executable, str(stand_in)))
+    for project in ("one", "two"):
+        (tmp_path / "code" / project).mkdir(parents=True)
+        for name in ("first.py", "second.py"):
+            text = LOOP.replace("größer", project + name)
+            (tmp_path / "code" / project / name).write_text(text, encoding="utf-8")
+    (tmp_path / "code" / "one" / "beside.py").touch()
+    before = {file: file.read_bytes() for file in (tmp_path / "code").rglob("*.py")}
+
+    options = ["--recipe", "duplicate-step", "--in-project", "--per-project", "1", "--misses"]
+    assert mutate.main([str(tmp_path / "code"), *options]) == 1
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "duplicate-step             1/2      50 %  AMP104 1"
+    assert "  two/first.py:9 duplicate-step" in output
+    assert {file: file.read_bytes() for file in (tmp_path / "code").rglob("*.py")} == before
