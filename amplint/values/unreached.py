@@ -24,6 +24,7 @@ from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs, is_behind
 from amplint.findings import Link, Standing
 from amplint.values.objects import Objects
+from amplint.values.unpacking import Unpacking
 from amplint.values.wrappers import MODULE_BASES
 
 #: Names by which code may define or run what its text does not show.
@@ -51,6 +52,7 @@ class Unreached:
     def __init__(self, objects: Objects, refuses: Callable[[ast.Call, Function], bool]) -> None:
         self.objects = objects
         self.refuses = refuses
+        self.unpacking = Unpacking(objects)
         self._raising: dict[Function, tuple[tuple[ast.AST, Link], ...]] = {}
         self._unentered: dict[Function, Link | None] = {}
 
@@ -123,7 +125,10 @@ class Unreached:
         if function not in self._raising:
             self._raising[function] = ()  # a circle of calls ends here
             layout = layout_of(function)
-            places = ((node, self._raised_by(node, function, layout)) for node in layout.nodes)
+            places = (
+                (_where_raised(node), self._raised_by(node, function, layout))
+                for node in layout.nodes
+            )
             self._raising[function] = tuple(
                 (node, found)
                 for node, found in places
@@ -141,6 +146,8 @@ class Unreached:
             return _of_a_number(node)
         if isinstance(node, ast.ImportFrom):
             return self._not_there(node, function)
+        if isinstance(node, (ast.Assign, ast.For)):
+            return self._taken_apart(node, function)
         return self._refused(node, function) if isinstance(node, ast.Call) else None
 
     def _not_there(self, node: ast.ImportFrom, function: Function) -> Link | None:
@@ -251,16 +258,40 @@ class Unreached:
             return None
         return _doubt(path_text(held) or held.attr, "is ever more than None")
 
+    def _taken_apart(self, node: ast.Assign | ast.For, function: Function) -> Link | None:
+        """Why a statement raises that takes a value apart: it has another number of values."""
+        targets = self.unpacking.refused(node, function)
+        if targets is None:
+            return None
+        written = ast.unparse(targets)
+        shown = written[1:-1] if isinstance(targets, ast.Tuple) else written
+        return _doubt(shown, "are as many as the values they get")
+
     def _refused(self, call: ast.Call, function: Function) -> Link | None:
-        """Why a call of what a name stands for raises: it does not take that, or never ends."""
+        """Why a call raises: what it runs does not take that, or never ends."""
         found = self.objects.symbol(call.func, function)
-        if found is None and self.refuses(call, function):
-            return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
+        if found is None:
+            if self.refuses(call, function):
+                return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
+            return self._refused_by_all(call, function)
         if isinstance(found, Class):
             found = self._constructor(found)
         if found is None or _is_decorated(found) or self.objects.is_replaced(found, function):
             return None
         return self._not_taken(call, function, found) or self._never_ends(found)
+
+    def _refused_by_all(self, call: ast.Call, function: Function) -> Link | None:
+        """Why a call raises whichever of the functions it runs that it can run."""
+        targets = self.objects.targets(call, function)
+        if targets.unknown or not targets.functions:
+            return None
+        doubts: list[Link | None] = []
+        for callee in targets.functions:
+            raised = None if _is_decorated(callee) else self._never_ends(callee)
+            doubts.append(raised or self._not_taken(call, function, callee))
+            if doubts[-1] is None:
+                return None
+        return doubts[0]
 
     def _not_taken(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
         """Why a call raises before it enters its callee: that does not take its arguments."""
@@ -333,6 +364,11 @@ class Unreached:
 
 def _doubt(subject: str, claim: str) -> Link:
     return Link("reach", Standing.GUESS, subject, claim)
+
+
+def _where_raised(node: ast.AST) -> ast.AST:
+    """What is evaluated last before a node raises: of a loop's head what it runs over."""
+    return node.iter if isinstance(node, ast.For) else node
 
 
 def _of_a_number(node: ast.Subscript) -> Link | None:
