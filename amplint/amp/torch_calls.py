@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 
 from amplint.amp.view import AmpView
 from amplint.code.arguments import Parameter, fill, listed, passed
@@ -70,7 +70,7 @@ def refused(view: AmpView, call: ast.Call, function: Function) -> bool:
     module = function.module
     callee = call.func
     dotted = module.resolve(callee)
-    if dotted in CALLS:
+    if dotted is not None and dotted in CALLS:
         return module.imported_once(callee) and _is_refused(call, CALLS[dotted], "__init__")
     if isinstance(callee, ast.Attribute) and callee.attr in _METHODS:
         classes = _made_by(view, callee.value, function)
@@ -120,7 +120,7 @@ def _row_of(dotted: str) -> Mapping[str, str]:
     return CALLS[OPTIMIZER] if is_optimizer and name != "LBFGS" else {}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parameters(text: str) -> Mapping[str, Parameter]:
     made = ast.parse(f"lambda {text}: 0", mode="eval").body
     assert isinstance(made, ast.Lambda)

@@ -287,9 +287,9 @@ class Objects:
             for site in module.calls:
                 if site.method == function.name and isinstance(site.node.func, ast.Attribute):
                     found = self.targets(site.node, site.function)
-                    if found.unknown and function not in found.functions:
-                        if not self._is_of_others(site, function):
-                            return True
+                    is_open = bool(found.unknown) and function not in found.functions
+                    if is_open and not self._is_of_others(site, function):
+                        return True
         return False
 
     def _is_of_others(self, site: CallSite, function: Function) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from amplint.code.arguments import passed
@@ -21,7 +21,7 @@ from amplint.code.module import Class, Function
 from amplint.values.calls import back_of_returns
 from amplint.values.kinds import targets_of
 from amplint.values.objects import Objects
-from amplint.values.provenance import WIDTH, Activation, Back, Before, Part
+from amplint.values.provenance import WIDTH, Activation, Back, Before, Origin, Part
 
 #: What a value can be; () where that is not known.
 Shapes = tuple["Shape", ...]
@@ -39,6 +39,11 @@ _DATA = frozenset(("torch.utils.data", "torch.utils.data.dataloader", "torch.uti
 #: Libraries whose base classes leave a data set's own `__getitem__` what it is.
 _BASES = ("torch.utils.data.", "torchvision.datasets", "abc.", "object", "torch.nn.Module")
 
+#: Class methods that make a model of transformers.
+_MAKERS = frozenset(("from_pretrained", "from_config"))
+#: Operators that no text has, on either side.
+_NOT_OF_TEXTS = (ast.Sub, ast.Div, ast.Pow, ast.MatMult, ast.FloorDiv)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
@@ -47,10 +52,14 @@ class Shape:
     Args:
         parts: what each of its values is; None where their number is open.
         each: what any of its values is, where their number is open.
+        has_keys: whether it is a dict, whose values are its keys, and these are texts.
+        is_fixed: whether nobody can add to it.
     """
 
     parts: tuple[Ask, ...] | None = None
     each: Ask | None = None
+    has_keys: bool = False
+    is_fixed: bool = True
 
 
 def _nothing() -> Shapes:
@@ -78,12 +87,50 @@ class Unpacking:
                 return target
         return None
 
+    def takes_keys_for_values(self, node: ast.AST, function: Function) -> ast.Name | None:
+        """A name that holds a key of a dict, where a node does with it what no text can."""
+        if isinstance(node, ast.Attribute):
+            is_refused = not hasattr(str, node.attr)
+            return self._key(node.value, function) if is_refused else None
+        if not isinstance(node, ast.BinOp):
+            return None
+        for operand, other in ((node.left, node.right), (node.right, node.left)):
+            key = self._key(operand, function)
+            if key is None:
+                continue
+            is_times = isinstance(node.op, ast.Mult) and self._is_fraction(other, function)
+            if isinstance(node.op, _NOT_OF_TEXTS) or is_times:
+                return key
+        return None
+
+    def _key(self, node: ast.expr, function: Function) -> ast.Name | None:
+        """A name that gets its value only where dicts are taken apart."""
+        if not isinstance(node, ast.Name) or node.id not in _taken_apart(function):
+            return None
+        back = self.objects.origins.back(node, function, None)
+        if back is None or not back.complete or not back.places:
+            return None
+        shapes = _all(
+            self.of(place.expression, place.function, place.activation)
+            if place.part is not None and place.part.is_item and isinstance(place.part.key, int)
+            else ()
+            for place in back.places
+        )
+        return node if shapes and all(shape.has_keys for shape in shapes) else None
+
+    def _is_fraction(self, node: ast.expr, function: Function) -> bool:
+        found = self.objects.origins.of(node, function)
+        constants = [constant_of(item.expression) for item in found.origins]
+        return found.complete and bool(constants) and all(isinstance(c, float) for c in constants)
+
     def of(
         self, expression: ast.expr, function: Function, activation: Activation | None = None
     ) -> Shapes:
         """What an expression can be where a function evaluates it."""
         key = ("shapes", expression, function, activation)
-        return self.objects.origins.once(key, lambda: self._of(expression, function, activation), ())
+        return self.objects.origins.once(
+            key, lambda: self._of(expression, function, activation), ()
+        )
 
     def _ask(self, expression: ast.expr, function: Function, activation: Activation | None) -> Ask:
         return partial(self.of, expression, function, activation)
@@ -99,7 +146,8 @@ class Unpacking:
         if isinstance(expression, (ast.List, ast.Dict)):
             return ()  # others may add to it
         back = self.objects.origins.back(expression, *here)
-        return self._behind(back) if back is not None else ()
+        found = self._behind(back) if back is not None else ()
+        return tuple(item if item.is_fixed else replace(item, parts=None) for item in found)
 
     def _display(
         self, items: Iterable[ast.expr], function: Function, activation: Activation | None
@@ -114,11 +162,13 @@ class Unpacking:
     ) -> Shapes:
         """What a function gives with `return` or `yield`: nobody has changed what is written there."""
         if isinstance(expression, ast.List):
-            return self._display(expression.elts, function, activation)
+            found = self._display(expression.elts, function, activation)
+            return tuple(replace(shape, is_fixed=False) for shape in found)
         if isinstance(expression, ast.Dict):
-            keys = {constant_of(key) if key is not None else ... for key in expression.keys}
-            is_known = ... not in keys and len(keys) == len(expression.keys) and keys
-            return (Shape((_nothing,) * len(keys)),) if is_known else ()
+            keys = {constant_of(key) for key in expression.keys if key is not None}
+            is_known = len(keys) == len(expression.keys) and all(isinstance(k, str) for k in keys)
+            parts = (_nothing,) * len(keys)
+            return (Shape(parts, has_keys=True, is_fixed=False),) if is_known else ()
         return self.of(expression, function, activation)
 
     # -- one step back -------------------------------------------------------------------------
@@ -157,9 +207,7 @@ class Unpacking:
 
     # -- calls ---------------------------------------------------------------------------------
 
-    def _of_call(
-        self, call: ast.Call, function: Function, activation: Activation | None
-    ) -> Shapes:
+    def _of_call(self, call: ast.Call, function: Function, activation: Activation | None) -> Shapes:
         known = self.objects.symbol(call.func, function)
         if isinstance(known, Class):
             return self._object(known)
@@ -195,12 +243,12 @@ class Unpacking:
         if iterating is not None:
             return self._iterated(iterating)
         getting = self.objects.method(owner, "__getitem__")
-        if getting is None or getattr(getting.node, "decorator_list", ()):
+        if getting is None or _is_decorated(getting):
             return ()
         return (Shape(each=partial(self._returned, getting)),)
 
     def _iterated(self, iterating: Function) -> Shapes:
-        if getattr(iterating.node, "decorator_list", ()):
+        if _is_decorated(iterating):
             return ()
         yields = _yields(iterating)
         if yields:
@@ -232,6 +280,8 @@ class Unpacking:
         name = last_name(call.func)
         is_plain = bool(call.args) and not any(isinstance(it, ast.Starred) for it in call.args)
         home, _, library = (function.module.resolve(call.func) or "").rpartition(".")
+        if self._gives_model_output(call, *here):
+            return (Shape(has_keys=True),)
         if library == _LOADER and home in _DATA:
             return self._loader(call, *here)
         if not is_plain:
@@ -252,6 +302,19 @@ class Unpacking:
         scopes = function.module.scopes
         return isinstance(callee, ast.Name) and scopes.resolve(callee).kind == "builtin"
 
+    def _gives_model_output(
+        self, call: ast.Call, function: Function, activation: Activation | None
+    ) -> bool:
+        """Whether a model of transformers is called that gives a `ModelOutput`, an ordered dict.
+
+        With `return_dict=True`; its documentation has the entries that are None left out.
+        """
+        asked = passed(call).named.get("return_dict")
+        if not isinstance(asked, ast.Constant) or asked.value is not True:
+            return False
+        found = self.objects.origins.of(call.func, function, activation)
+        return bool(found.origins) and found.complete and all(map(_is_pretrained, found.origins))
+
     def _builtin(
         self,
         name: str,
@@ -270,9 +333,7 @@ class Unpacking:
             return _any_of(first())
         return first() if name in _SAME_ELEMENTS | _PASSING_ON else ()
 
-    def _loader(
-        self, call: ast.Call, function: Function, activation: Activation | None
-    ) -> Shapes:
+    def _loader(self, call: ast.Call, function: Function, activation: Activation | None) -> Shapes:
         """What a `DataLoader` gives: parts of its items, put together part by part."""
         given = passed(call)
         if given.spread or any(isinstance(item, ast.Starred) for item in given.positional):
@@ -290,9 +351,35 @@ class Unpacking:
             made = self.objects.origins.lambda_function(collate, function)
             return (Shape(each=self._ask(collate.body, made, None)),)
         known = self.objects.symbol(collate, function)
-        if not isinstance(known, Function) or getattr(known.node, "decorator_list", ()):
+        if not isinstance(known, Function) or _is_decorated(known):
             return ()
         return (Shape(each=partial(self._returned, known)),)
+
+
+def _taken_apart(function: Function) -> frozenset[str]:
+    """The names that a function binds by taking something apart."""
+    return function.once(_names_apart)
+
+
+def _names_apart(function: Function) -> frozenset[str]:
+    targets = [
+        target
+        for node in function.nodes
+        if isinstance(node, (ast.Assign, ast.For))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, (ast.Tuple, ast.List))
+    ]
+    inner = (node for target in targets for node in ast.walk(target))
+    return frozenset(node.id for node in inner if isinstance(node, ast.Name))
+
+
+def _is_pretrained(origin: Origin) -> bool:
+    made = origin.expression
+    dotted = origin.function.module.resolve(made.func) if isinstance(made, ast.Call) else None
+    owner, _, maker = (dotted or "").rpartition(".")
+    name = owner.rpartition(".")[2]
+    is_model = "Model" in name or "For" in name
+    return owner.startswith("transformers.") and is_model and maker in _MAKERS
 
 
 def _refuses(target: ast.expr, shapes: Shapes) -> bool:
@@ -344,8 +431,13 @@ def _part(shape: Shape, key: object) -> Shapes:
         return shape.each() if shape.each is not None else ()
     if key is ...:
         return _all(ask() for ask in shape.parts)
-    is_index = isinstance(key, int) and -len(shape.parts) <= key < len(shape.parts)
-    return shape.parts[key]() if is_index else ()  # type: ignore[index]
+    if not isinstance(key, int) or not -len(shape.parts) <= key < len(shape.parts):
+        return ()
+    return shape.parts[key]()
+
+
+def _is_decorated(function: Function) -> bool:
+    return bool(getattr(function.node, "decorator_list", None))
 
 
 def _yields(function: Function) -> list[ast.expr]:

@@ -53,7 +53,7 @@ class Unreached:
         self.objects = objects
         self.refuses = refuses
         self.unpacking = Unpacking(objects)
-        self._raising: dict[Function, tuple[tuple[ast.AST, Link], ...]] = {}
+        self._raising: dict[ast.AST, Link | None] = {}
         self._unentered: dict[Function, Link | None] = {}
 
     def doubt(self, node: ast.AST, function: Function) -> Link | None:
@@ -63,12 +63,10 @@ class Unreached:
     def no_second_round(self, loop: ast.AST, function: Function) -> Link | None:
         """Why a loop of a function does not go round: each round raises at the same place."""
         layout = layout_of(function)
-        places = (
-            found
-            for node, found in self._raises(function)
-            if layout.leaves_out(layout.statement(node)) is loop
+        places = self._raises(
+            function, lambda node: layout.leaves_out(layout.statement(node)) is loop
         )
-        return next(places, None)
+        return next((found for _, found in places), None)
 
     def _why_unentered(self, function: Function) -> Link | None:
         """Why no run comes to the first statement of a function."""
@@ -88,13 +86,16 @@ class Unreached:
         layout = layout_of(function)
         if node not in layout:
             return None
-        places = (
-            found
-            for other, found in self._raises(function)
-            if not layout.holds(other, node)
-            and is_behind(layout, node, other, partial(self._passes_errors, function))
+        passes = partial(self._passes_errors, function)
+        places = self._raises(
+            function,
+            lambda other: (
+                layout.before(other, node)
+                and not layout.holds(other, node)
+                and is_behind(layout, node, other, passes)
+            ),
         )
-        return next(places, None)
+        return next((found for _, found in places), None)
 
     def _passes_errors(self, function: Function, context: ast.expr) -> bool:
         """Whether a context manager is one of a library that swallows no error."""
@@ -112,36 +113,47 @@ class Unreached:
         ):
             return None
         returns = [node for node in layout.nodes if isinstance(node, ast.Return)]
-        places = (
-            found
-            for node, found in self._raises(function)
-            if layout.leaves_out(layout.statement(node)) is function.node
-            and not any(layout.before(item, node) for item in returns)
+        places = self._raises(
+            function,
+            lambda node: (
+                layout.leaves_out(layout.statement(node)) is function.node
+                and not any(layout.before(item, node) for item in returns)
+            ),
         )
-        return next(places, None)
+        return next((found for _, found in places), None)
 
-    def _raises(self, function: Function) -> tuple[tuple[ast.AST, Link], ...]:
-        """The expressions of a function that raise wherever their statement runs."""
-        if function not in self._raising:
-            self._raising[function] = ()  # a circle of calls ends here
-            layout = layout_of(function)
-            places = (
-                (_where_raised(node), self._raised_by(node, function, layout))
-                for node in layout.nodes
-            )
-            self._raising[function] = tuple(
-                (node, found)
-                for node, found in places
-                if found is not None and always_runs(layout, node)
-            )
-        return self._raising[function]
+    def _raises(
+        self, function: Function, counts: Callable[[ast.AST], bool]
+    ) -> Iterator[tuple[ast.AST, Link]]:
+        """The expressions of a function that raise wherever their statement runs.
+
+        Args:
+            counts: which of them matter; asked first.
+        """
+        layout = layout_of(function)
+        for node in function.once(_may_raise):
+            place = _where_raised(node)
+            if not counts(place):
+                continue
+            if node not in self._raising:
+                self._raising[node] = None  # a circle of calls ends here
+                self._raising[node] = self._raised_by(node, function, layout)
+            found = self._raising[node]
+            if found is not None:
+                yield place, found
 
     def _raised_by(self, node: ast.AST, function: Function, layout: Layout) -> Link | None:
         """Why evaluating a node raises, whatever it holds."""
         if isinstance(node, ast.Name):
             return _undefined(node, function, layout)
         if isinstance(node, ast.Attribute):
-            return self._of_nothing(node, function) or self._missing(node, function)
+            return (
+                self._of_nothing(node, function)
+                or self._missing(node, function)
+                or self._of_a_key(node, function)
+            )
+        if isinstance(node, ast.BinOp):
+            return self._of_a_key(node, function)
         if isinstance(node, ast.Subscript):
             return _of_a_number(node)
         if isinstance(node, ast.ImportFrom):
@@ -267,6 +279,11 @@ class Unreached:
         shown = written[1:-1] if isinstance(targets, ast.Tuple) else written
         return _doubt(shown, "are as many as the values they get")
 
+    def _of_a_key(self, node: ast.expr, function: Function) -> Link | None:
+        """Why a use of `loss` raises that `loss, logits = {...}` has bound: it is a text."""
+        name = self.unpacking.takes_keys_for_values(node, function)
+        return None if name is None else _doubt(name.id, "is more than a key of a dict")
+
     def _refused(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call raises: what it runs does not take that, or never ends."""
         found = self.objects.symbol(call.func, function)
@@ -285,13 +302,29 @@ class Unreached:
         targets = self.objects.targets(call, function)
         if targets.unknown or not targets.functions:
             return None
-        doubts: list[Link | None] = []
+        doubts: list[Link] = []
         for callee in targets.functions:
             raised = None if _is_decorated(callee) else self._never_ends(callee)
-            doubts.append(raised or self._not_taken(call, function, callee))
-            if doubts[-1] is None:
+            is_whole = raised is not None or self._passes_all(call, function, callee)
+            raised = raised or (self._not_taken(call, function, callee) if is_whole else None)
+            if raised is None:
                 return None
+            doubts.append(raised)
         return doubts[0]
+
+    def _passes_all(self, call: ast.Call, function: Function, callee: Function) -> bool:
+        """Whether a call passes all that its callee gets, and no `partial` has bound more of it."""
+        place = call.func
+        if isinstance(place, ast.Attribute) and place.attr == callee.name and callee.owner:
+            family = self.objects.family(callee.owner)
+            stored = any(self.objects.stores(item, callee.name) for item in family)
+            return not stored and not self.objects.outside_stores(function.module, callee.name)
+        made = self.objects.origins.of(place, function)
+        return made.complete and all(
+            isinstance(item.expression, ast.Call)
+            and isinstance(self.objects.symbol(item.expression.func, item.function), Class)
+            for item in made.origins
+        )
 
     def _not_taken(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
         """Why a call raises before it enters its callee: that does not take its arguments."""
@@ -323,13 +356,14 @@ class Unreached:
         layout = layout_of(body)
         calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
         own = [call for call in calls if self.objects.symbol(call.func, body) is not None]
-        places = (
-            found
-            for node, found in self._raises(body)
-            if layout.leaves_out(layout.statement(node)) is body.node
-            and not any(call is node or layout.before(call, node) for call in own)
+        places = self._raises(
+            body,
+            lambda node: (
+                layout.leaves_out(layout.statement(node)) is body.node
+                and not any(call is node or layout.before(call, node) for call in own)
+            ),
         )
-        return next(places, None)
+        return next((found for _, found in places), None)
 
     def _uncalled(self, function: Function) -> Link | None:
         """Why nobody calls a function: no run comes to any of its calls."""
@@ -364,6 +398,20 @@ class Unreached:
 
 def _doubt(subject: str, claim: str) -> Link:
     return Link("reach", Standing.GUESS, subject, claim)
+
+
+#: Nodes that may raise by what stands there.
+_RAISING = (
+    *(ast.Name, ast.Attribute, ast.Subscript, ast.ImportFrom, ast.Assign, ast.For, ast.BinOp),
+    ast.Call,
+)
+
+
+def _may_raise(function: Function) -> tuple[ast.AST, ...]:
+    """The nodes of a function that may raise and run with their statement."""
+    layout = layout_of(function)
+    nodes = (node for node in layout.nodes if isinstance(node, _RAISING))
+    return tuple(node for node in nodes if always_runs(layout, node))
 
 
 def _where_raised(node: ast.AST) -> ast.AST:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import runpy
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,8 @@ PROGRAMS = (
     ),
     (
         "beside another",
-        TRIPLES + "both = zip(DataLoader(Rows()), range(4))\nfor (x, y), i in both:\n    arrive()\n",
+        TRIPLES
+        + "both = zip(DataLoader(Rows()), range(4))\nfor (x, y), i in both:\n    arrive()\n",
         "(x, y), i",
     ),
     ("a batch", TRIPLES + "for b in DataLoader(Rows()):\n    x, y = b\n    arrive()\n", "x, y"),
@@ -126,9 +128,11 @@ PROGRAMS = (
     ),
     (
         "a stream",
-        "class Rows(IterableDataset):\n    def __iter__(self):\n        for i in range(3):\n"
-        "            yield torch.ones(2), i, i\n"
-        "for x, y in DataLoader(Rows()):\n    arrive()\n",
+        (
+            "class Rows(IterableDataset):\n    def __iter__(self):\n        for i in range(3):\n"
+            "            yield torch.ones(2), i, i\n"
+            "for x, y in DataLoader(Rows()):\n    arrive()\n"
+        ),
         "x, y",
     ),
     (
@@ -171,14 +175,18 @@ PROGRAMS = (
     ),
     (
         "a decorated function",
-        "def halved(f):\n    return lambda x: f(x)[:2]\n"
-        "@halved\ndef both(x):\n    return x, x + 1, 3\na, b = both(1)\narrive()\n",
+        (
+            "def halved(f):\n    return lambda x: f(x)[:2]\n"
+            "@halved\ndef both(x):\n    return x, x + 1, 3\na, b = both(1)\narrive()\n"
+        ),
         "",
     ),
     (
         "a list that grows",
-        "def rows():\n    found = [1]\n    found.append(2)\n    return found\n"
-        "a, b = rows()\narrive()\n",
+        (
+            "def rows():\n    found = [1]\n    found.append(2)\n    return found\n"
+            "a, b = rows()\narrive()\n"
+        ),
         "",
     ),
     (
@@ -193,6 +201,44 @@ PROGRAMS = (
         + "    def __iter__(self):\n        for batch in self.batches:\n            yield batch\n"
         + "for x, y in Ahead(DataLoader(Rows())):\n    arrive()\n",
         "x, y",
+    ),
+    (
+        "a dict that grows behind its call",
+        "def rows():\n    return {'x': 1}\nfound = rows()\nfound['y'] = 2\na, b = found\narrive()\n",
+        "",
+    ),
+    (
+        "a list that grows behind its call",
+        "def rows():\n    return [1]\nfound = rows()\nfound.append(2)\na, b = found\narrive()\n",
+        "",
+    ),
+    (
+        "keys for tensors",
+        "def rows(x):\n    return {'x': x, 'y': x}\na, b = rows(1)\na.backward()\narrive()\n",
+        "a",
+    ),
+    (
+        "keys of batches",
+        TRIPLES.replace("torch.ones(2), index, 0", "{'x': 1, 'y': 2}").replace(
+            "torch.zeros(2), index, index % 2", "{'x': 1, 'y': 2}"
+        )
+        + "for x, y in DataLoader(Rows()):\n    x = x.to('cpu')\n    arrive()\n",
+        "x",
+    ),
+    (
+        "keys times a fraction",
+        "RATE = 0.5\ndef rows(x):\n    return {'x': x, 'y': x}\na, b = rows(1)\nRATE * a\narrive()\n",
+        "a",
+    ),
+    (
+        "keys as keys",
+        "def rows(x):\n    return {'x': x, 'y': x}\na, b = rows(1)\na.upper(), 2 * b\narrive()\n",
+        "",
+    ),
+    (
+        "entries by their keys",
+        "def rows(x):\n    return {'x': x, 'y': x}\na, b = rows(1.5).values()\na.hex()\narrive()\n",
+        "",
     ),
     (
         "taken by a handler",
@@ -215,8 +261,8 @@ def test_values_are_counted_as_python_counts_them(program: str, why: str, tmp_pa
     script = tmp_path / "train.py"
     script.write_text(START + program)
     told = io.StringIO()
-    raised = contextlib.suppress(ValueError)
+    raised = contextlib.suppress(ValueError, TypeError, AttributeError)
     with contextlib.redirect_stdout(told), raised:
-        exec(compile(START + program, script, "exec"), {"__name__": "__main__"})
+        runpy.run_path(str(script), run_name="__main__")
     assert ("arrived" in told.getvalue()) is not bool(why)
     assert doubt_about_arriving(script) == why
