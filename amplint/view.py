@@ -158,7 +158,10 @@ class FileView(AmpView):
         """Whether torch refuses a call wherever it runs."""
         from amplint.amp.constructor_arguments import is_refused
         from amplint.amp.refused_calls import no_member, refused_call
+        from amplint.amp.torch_calls import refused
 
+        if refused(self, call, function):
+            return True
         site = CallSite(call, function, last_name(call.func))
         if refused_call(self, site) is not None or no_member(self, site) is not None:
             return True

@@ -287,9 +287,20 @@ class Objects:
             for site in module.calls:
                 if site.method == function.name and isinstance(site.node.func, ast.Attribute):
                     found = self.targets(site.node, site.function)
-                    if found.unknown and function not in found.functions:
+                    is_open = bool(found.unknown) and function not in found.functions
+                    if is_open and not self._is_of_others(site, function):
                         return True
         return False
+
+    def _is_of_others(self, site: CallSite, function: Function) -> bool:
+        """Whether a call is `super().name(...)` of a class that no object shares with a method's."""
+        assert isinstance(site.node.func, ast.Attribute)
+        place = site.node.func.value
+        own = enclosing_class(site.function)
+        if own is None or not isinstance(place, ast.Call) or last_name(place.func) != "super":
+            return False
+        heirs = (own, *self.subclasses(own))
+        return not any(function.owner in self.ancestry(item) for item in heirs)
 
     def loops(self, node: ast.AST, function: Function) -> list[ast.AST]:
         """The loops that may run a node of a function more than once, innermost first."""

@@ -2,34 +2,21 @@
 
 What stands behind a `NameError` is a mistake on paper: it can only happen once something else has
 been mended. Of the errors that were false on code that nobody had read, most stood in such a place
-(docs/precision.md, batches N and P). A module that is missing counts for nothing: a repository may lack
-what its author has. A name that a module does not have, which is there, counts. Of reads of locals that
-nothing has bound yet `code/unbound.py` knows: no path leads behind them.
+(docs/precision.md, batches N and P). `raising.py` knows what raises.
 """
 
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from amplint.code.arguments import receiver_of
-from amplint.code.definitions import class_fields
-from amplint.code.expressions import is_none, last_name, path_text
-from amplint.code.imports import taken_from
-from amplint.code.layout import Layout, layout_of
-from amplint.code.module import Class, Function, Module, walk
-from amplint.code.tree import TRIES
-from amplint.code.unbound import always_runs, is_behind
+from amplint.code.layout import layout_of
+from amplint.code.module import Function, Module, walk
+from amplint.code.unbound import is_behind
 from amplint.findings import Link, Standing
 from amplint.values.objects import Objects
-from amplint.values.wrappers import MODULE_BASES
-
-#: Names by which code may define or run what its text does not show.
-_UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"))
-#: Names that a tool, a translation or an older Python may provide.
-_PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
+from amplint.values.raising import UNSEEN, Raising, doubt, is_decorated_otherwise, is_script
 
 #: Context managers of torch and the standard library whose `__exit__` swallows nothing.
 _PASSING = frozenset(
@@ -37,8 +24,6 @@ _PASSING = frozenset(
     + ("detect_anomaly", "set_detect_anomaly", "record_function", "profile", "device")
 )
 _LIBRARIES = frozenset(("torch", "contextlib"))
-#: Bases whose objects have attributes that no text of the project shows.
-_WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
 
 
 class Unreached:
@@ -50,8 +35,7 @@ class Unreached:
 
     def __init__(self, objects: Objects, refuses: Callable[[ast.Call, Function], bool]) -> None:
         self.objects = objects
-        self.refuses = refuses
-        self._raising: dict[Function, tuple[tuple[ast.AST, Link], ...]] = {}
+        self.raising = Raising(objects, refuses)
         self._unentered: dict[Function, Link | None] = {}
 
     def doubt(self, node: ast.AST, function: Function) -> Link | None:
@@ -61,12 +45,10 @@ class Unreached:
     def no_second_round(self, loop: ast.AST, function: Function) -> Link | None:
         """Why a loop of a function does not go round: each round raises at the same place."""
         layout = layout_of(function)
-        places = (
-            found
-            for node, found in self._raises(function)
-            if layout.leaves_out(layout.statement(node)) is loop
+        places = self.raising.places(
+            function, lambda node: layout.leaves_out(layout.statement(node)) is loop
         )
-        return next(places, None)
+        return next((found for _, found in places), None)
 
     def _why_unentered(self, function: Function) -> Link | None:
         """Why no run comes to the first statement of a function."""
@@ -86,13 +68,16 @@ class Unreached:
         layout = layout_of(function)
         if node not in layout:
             return None
-        places = (
-            found
-            for other, found in self._raises(function)
-            if not layout.holds(other, node)
-            and is_behind(layout, node, other, partial(self._passes_errors, function))
+        passes = partial(self._passes_errors, function)
+        places = self.raising.places(
+            function,
+            lambda other: (
+                layout.before(other, node)
+                and not layout.holds(other, node)
+                and is_behind(layout, node, other, passes)
+            ),
         )
-        return next(places, None)
+        return next((found for _, found in places), None)
 
     def _passes_errors(self, function: Function, context: ast.expr) -> bool:
         """Whether a context manager is one of a library that swallows no error."""
@@ -102,185 +87,17 @@ class Unreached:
         parts = [name.split(".") for name in dotted]
         return bool(parts) and all(p[0] in _LIBRARIES and p[-1] in _PASSING for p in parts)
 
-    def _never_ends(self, function: Function) -> Link | None:
-        """Why no call of a function comes to its end, or to a `return` of it."""
-        layout = layout_of(function)
-        if isinstance(function.node, ast.AsyncFunctionDef) or any(
-            isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout.nodes
-        ):
-            return None
-        returns = [node for node in layout.nodes if isinstance(node, ast.Return)]
-        places = (
-            found
-            for node, found in self._raises(function)
-            if layout.leaves_out(layout.statement(node)) is function.node
-            and not any(layout.before(item, node) for item in returns)
-        )
-        return next(places, None)
-
-    def _raises(self, function: Function) -> tuple[tuple[ast.AST, Link], ...]:
-        """The expressions of a function that raise wherever their statement runs."""
-        if function not in self._raising:
-            self._raising[function] = ()  # a circle of calls ends here
-            layout = layout_of(function)
-            places = ((node, self._raised_by(node, function, layout)) for node in layout.nodes)
-            self._raising[function] = tuple(
-                (node, found)
-                for node, found in places
-                if found is not None and always_runs(layout, node)
-            )
-        return self._raising[function]
-
-    def _raised_by(self, node: ast.AST, function: Function, layout: Layout) -> Link | None:
-        """Why evaluating a node raises, whatever it holds."""
-        if isinstance(node, ast.Name):
-            return _undefined(node, function, layout)
-        if isinstance(node, ast.Attribute):
-            return self._of_nothing(node, function) or self._missing(node, function)
-        if isinstance(node, ast.Subscript):
-            return _of_a_number(node)
-        if isinstance(node, ast.ImportFrom):
-            return self._not_there(node, function)
-        return self._refused(node, function) if isinstance(node, ast.Call) else None
-
-    def _not_there(self, node: ast.ImportFrom, function: Function) -> Link | None:
-        """Why an import raises: its module is there, and does not have the name."""
-        here = function.module
-        if node.level and function is here.body and self._is_top_level(here):
-            return _doubt(self._stem_of(here), "is imported as part of a package")
-        for alias, _, dotted in taken_from(node, self.objects.project.package_of(here)):
-            home = self.objects.project.module_named(dotted.rpartition(".")[0], here)
-            if home is not None and self._lacks(home, alias.name):
-                return _doubt(alias.name, f"is defined in `{home.name}`")
-        return None
-
-    def _is_top_level(self, module: Module) -> bool:
-        """Whether all who import a file take it from their own folder, so that it has no package.
-
-        Python's reference, "The import system": `__package__` is then "", and a relative import an
-        `ImportError`. A script may be run as `python -m package.script`.
-        """
-        stem = self._stem_of(module)
-        if stem == "__init__" or module.once(_is_script):
-            return False
-        others = self.objects.project.mentioning(module, stem)
-        ways = [way for other in others for way in self._ways_to(module, other)]
-        return bool(ways) and all(way == stem for way in ways)
-
-    def _ways_to(self, module: Module, other: Module) -> Iterator[str]:
-        """The names under which a file imports another one; "" for a relative import."""
-        for node in ast.walk(other.tree):
-            if not isinstance(node, (ast.Import, ast.ImportFrom)):
-                continue
-            if isinstance(node, ast.ImportFrom) and node.level:
-                yield ""
-                continue
-            outer = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names = [".".join((*outer, alias.name)) for alias in node.names]
-            for name in (*outer, *names):
-                if self.objects.project.module_named(name, other) is module:
-                    yield name
-
-    def _lacks(self, home: Module, name: str) -> bool:
-        """Whether neither a module nor another that an import may mean by its name has a name.
-
-        A package may have it from a compiled file, which is no text.
-        """
-        stem = self._stem_of(home)
-        others = self.objects.project.mentioning(home, name)
-        homes = (home, *(other for other in others if self._stem_of(other) == stem))
-        return stem != "__init__" and not any(_may_have(item, name) for item in homes)
-
-    def _stem_of(self, module: Module) -> str:
-        path = self.objects.project.path_of(module)
-        return os.path.splitext(os.path.basename(path))[0]
-
-    def _missing(self, node: ast.Attribute, function: Function) -> Link | None:
-        """Why `self.sampler` raises: no class that `self` can be of has or sets that attribute."""
-        owner = function.owner
-        own = receiver_of(function)
-        if owner is None or not own or path_text(node.value) != own or node.attr.startswith("__"):
-            return None
-        if node.attr in owner.module.once(_names_bound) or self._is_called_on_class(function):
-            return None
-        family = {
-            base for item in self.objects.family(owner) for base in self.objects.ancestry(item)
-        }
-        if not all(map(self._is_whole, family)) or any(map(_is_changed_unseen, family)):
-            return None
-        if any(node.attr in item.module.once(_names_bound) for item in family):
-            return None
-        if self.objects.outside_stores(owner.module, node.attr):
-            return None
-        return _doubt(f"{own}.{node.attr}", "is ever set")
-
-    def _is_called_on_class(self, function: Function) -> bool:
-        """Whether some call hands in what comes first: `Trainer.fit(options, net)`."""
-        return any(
-            isinstance(site.node.func, ast.Attribute)
-            and isinstance(self.objects.symbol(site.node.func.value, site.function), Class)
-            for site in self.objects.calls_of(function)
-        )
-
-    def _is_whole(self, owner: Class) -> bool:
-        """Whether the text of a class and of its bases shows all that its objects have."""
-        return self.objects.is_plain(owner) and self.objects.base_names(owner).isdisjoint(
-            _WITH_MORE
-        )
-
-    def _of_nothing(self, node: ast.Attribute, function: Function) -> Link | None:
-        """Why `self.model.train` raises: whatever sets that attribute sets it to None."""
-        held, owner = node.value, function.owner
-        own = receiver_of(function)
-        if owner is None or not own or not isinstance(held, ast.Attribute):
-            return None
-        if path_text(held.value) != own or not self.objects.is_plain(owner):
-            return None
-        family = self.objects.family(owner)
-        stores = [
-            binding
-            for item in family
-            for _, found in self.objects.stores(item, held.attr)
-            for binding in found
-        ]
-        fields = [item for item in family if held.attr in class_fields(item)]
-        is_nothing = bool(stores) and all(is_none(item.value) for item in stores) and not fields
-        if not is_nothing or any(_is_changed_unseen(item) for item in family):
-            return None
-        if self.objects.outside_stores(owner.module, held.attr):
-            return None
-        return _doubt(path_text(held) or held.attr, "is ever more than None")
-
-    def _refused(self, call: ast.Call, function: Function) -> Link | None:
-        """Why a call of what a name stands for raises: it does not take that, or never ends."""
-        found = self.objects.symbol(call.func, function)
-        if found is None and self.refuses(call, function):
-            return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
-        if isinstance(found, Class):
-            found = self._constructor(found)
-        if found is None or _is_decorated(found) or self.objects.is_replaced(found, function):
-            return None
-        return self._not_taken(call, function, found) or self._never_ends(found)
-
-    def _not_taken(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
-        """Why a call raises before it enters its callee: that does not take its arguments."""
-        if not self.objects.bind(call, function, callee).refused:
-            return None
-        return _doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
-
-    def _constructor(self, owner: Class) -> Function | None:
-        """What a call of a class runs, where that is all that it runs."""
-        return self.objects.method(owner, "__init__") if self.objects.is_plain(owner) else None
-
     # -- around it -----------------------------------------------------------------------------
 
     def _unmade(self, function: Function) -> Link | None:
         """Why no object has a method: the constructor raises, and no heir has another one."""
         owner = function.owner
-        constructor = self._constructor(owner) if owner is not None else None
+        constructor = self.raising.constructor(owner) if owner is not None else None
         if owner is None or constructor is None or function.name in ("__init__", "__new__"):
             return None
-        raised = None if _is_decorated(constructor) else self._never_ends(constructor)
+        raised = (
+            None if is_decorated_otherwise(constructor) else self.raising.never_ends(constructor)
+        )
         heirs = self.objects.subclasses(owner) if raised is not None else ()
         return None if any("__init__" in heir.methods for heir in heirs) else raised
 
@@ -292,13 +109,14 @@ class Unreached:
         layout = layout_of(body)
         calls = [node for node in layout.nodes if isinstance(node, ast.Call)]
         own = [call for call in calls if self.objects.symbol(call.func, body) is not None]
-        places = (
-            found
-            for node, found in self._raises(body)
-            if layout.leaves_out(layout.statement(node)) is body.node
-            and not any(call is node or layout.before(call, node) for call in own)
+        places = self.raising.places(
+            body,
+            lambda node: (
+                layout.leaves_out(layout.statement(node)) is body.node
+                and not any(call is node or layout.before(call, node) for call in own)
+            ),
         )
-        return next(places, None)
+        return next((found for _, found in places), None)
 
     def _uncalled(self, function: Function) -> Link | None:
         """Why nobody calls a function: no run comes to any of its calls."""
@@ -307,7 +125,7 @@ class Unreached:
             return None
         doubts = [
             self.doubt(site.node, site.function)
-            or self._not_taken(site.node, site.function, function)
+            or self.raising.not_taken(site.node, site.function, function)
             for site in sites
         ]
         return doubts[0] if all(doubts) else None
@@ -315,123 +133,25 @@ class Unreached:
     def _uncallable(self, function: Function) -> Link | None:
         """Why nobody calls a function: its own file does not, and no other names that file."""
         module = function.module
-        stem = self._stem_of(module)
+        stem = self.raising.stem_of(module)
         if not stem or function is module.body or not self.objects.project.is_searched(module):
             return None
         name = _outermost(function)
         used = module.once(_names_reached)
-        if name in used or not used.isdisjoint(_UNSEEN):
+        if name in used or not used.isdisjoint(UNSEEN):
             return None
         if not stem.isidentifier():
             mentioned = self.objects.project.mentioning(module, stem)
-            return None if any(mentioned) else _doubt(name, "is called by somebody")
-        if not module.once(_is_script) or any(self.objects.project.mentioning(module, stem, name)):
+            return None if any(mentioned) else doubt(name, "is called by somebody")
+        if not module.once(is_script) or any(self.objects.project.mentioning(module, stem, name)):
             return None
         # Of a script that somebody edits between its runs, a function may be the one of another day.
         return Link("reach", Standing.OPEN, name, "is called by somebody")
 
 
-def _doubt(subject: str, claim: str) -> Link:
-    return Link("reach", Standing.GUESS, subject, claim)
-
-
-def _of_a_number(node: ast.Subscript) -> Link | None:
-    """Why `0[mask]` raises: a number has no items, and None has none, either."""
-    held = node.value
-    if not isinstance(held, ast.Constant) or isinstance(held.value, (str, bytes)):
-        return None
-    return _doubt(ast.unparse(held), "has items")
-
-
-def _undefined(name: ast.Name, function: Function, layout: Layout) -> Link | None:
-    """Why reading a name raises: nothing in its file binds it, and Python does not provide it."""
-    scopes = function.module.scopes
-    if not isinstance(name.ctx, ast.Load) or scopes.stars or _is_annotation(name, layout):
-        return None
-    if name.id in _PROVIDED or name.id.startswith("__") or function.module.once(_is_open):
-        return None
-    if scopes.resolve(name, function.node).kind != "unknown" or _is_tried(name, layout):
-        return None
-    return _doubt(name.id, "is defined")
-
-
-def _is_annotation(name: ast.Name, layout: Layout) -> bool:
-    """Whether a name stands in an annotation, which functions do not evaluate."""
-    return any(
-        isinstance(outer, ast.AnnAssign) and layout.holds(outer.annotation, name)
-        for outer in layout.ancestors(name)
-        if outer in layout
-    )
-
-
-def _is_tried(name: ast.Name, layout: Layout) -> bool:
-    """Whether a handler may take the error: its file expects that the name may be missing."""
-    return any(isinstance(outer, TRIES) for outer in layout.ancestors(name))
-
-
-def _is_open(module: Module) -> bool:
-    """Whether a file may bind names that its text does not show."""
-    bound = module.scopes.module.bindings
-    return "__getattr__" in bound or any(
-        isinstance(node, ast.Name) and node.id in _UNSEEN for node in ast.walk(module.tree)
-    )
-
-
-def _is_changed_unseen(owner: Class) -> bool:
-    """Whether a class sets attributes by names that are computed, or by itself."""
-    words = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getattribute__"}
-    named = (
-        getattr(node, "id", "") or getattr(node, "attr", "") or getattr(node, "name", "")
-        for node in ast.walk(owner.node)
-    )
-    return not words.isdisjoint(named)
-
-
-def _may_have(module: Module, name: str) -> bool:
-    """Whether a module may bind a name; what a star brings is not looked for."""
-    scopes = module.scopes
-    bound = scopes.meaning(name, scopes.module).scope is scopes.module
-    return bound or bool(scopes.stars) or _is_open(module)
-
-
-def _names_bound(module: Module) -> frozenset[str]:
-    """What a file defines or stores, as names or as attributes of anything, or names in a text."""
-    found: set[str] = set()
-    for node in ast.walk(module.tree):
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            stored = not isinstance(node.ctx, ast.Load)
-            found |= {_name_of(node)} if stored else set()
-        elif isinstance(node, ast.Constant):
-            found |= {node.value} if isinstance(node.value, str) else set()
-        else:
-            found.add(_name_of(node))
-    return frozenset(found)
-
-
-def _name_of(node: ast.AST) -> str:
-    names = (getattr(node, item, None) for item in ("id", "attr", "name", "arg"))
-    return next((name for name in names if isinstance(name, str)), "")
-
-
-def _is_decorated(function: Function) -> bool:
-    """Whether a decorator may put something else in a function's place."""
-    written = getattr(function.node, "decorator_list", ())
-    return any(last_name(item) not in ("staticmethod", "classmethod") for item in written)
-
-
 def _outermost(function: Function) -> str:
     """The name at the top of the file under which a function, or what holds it, can be called."""
     return function.qualname.partition(".")[0]
-
-
-def _is_script(module: Module) -> bool:
-    """Whether the body of a file asks if it is the program that runs: `__name__ == "__main__"`."""
-    return any(
-        isinstance(node, ast.Name) and node.id == "__name__"
-        for statement in module.tree.body
-        if isinstance(statement, ast.If)
-        for node in ast.walk(statement.test)
-    )
 
 
 def _names_reached(module: Module) -> frozenset[str]:

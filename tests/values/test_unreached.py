@@ -137,6 +137,56 @@ PROGRAMS = (
         "",
     ),
     (
+        "an argument too few of a method of an object",
+        (
+            "class Data:\n    def load(self, folder, root):\n        return folder\n"
+            "def run(data):\n    data.load('a')\n    arrive()\nrun(Data())\n"
+        ),
+        "data.load(...)",
+    ),
+    (
+        "an argument too few of an object",
+        (
+            "class Data:\n    def __call__(self, folder, root):\n        return folder\n"
+            "def run(data):\n    data('a')\n    arrive()\nrun(Data())\n"
+        ),
+        "data(...)",
+    ),
+    (
+        "an argument that was bound before",
+        (
+            "from functools import partial\ndef load(folder, root):\n    return folder\n"
+            "def run(data):\n    data('a')\n    arrive()\nrun(partial(load, 'b'))\n"
+        ),
+        "",
+    ),
+    (
+        "an argument that was bound to a method before",
+        (
+            "from functools import partial\nclass Data:\n    def __init__(self):\n"
+            "        self.load = partial(self.load, 'b')\n    def load(self, folder, root):\n"
+            "        return folder\ndef run(data):\n    data.load('a')\n    arrive()\nrun(Data())\n"
+        ),
+        "",
+    ),
+    (
+        "a method that never ends",
+        (
+            "class Runner:\n    def epoch(self):\n        print(base_rate)\n"
+            "    def run(self):\n        self.epoch()\n        arrive()\nRunner().run()\n"
+        ),
+        "base_rate",
+    ),
+    (
+        "a method that another one replaces",
+        (
+            "class Runner:\n    def epoch(self):\n        print(base_rate)\n"
+            "    def run(self):\n        self.epoch()\n        arrive()\n"
+            "class Small(Runner):\n    def epoch(self):\n        pass\nSmall().run()\n"
+        ),
+        "",
+    ),
+    (
         "another constructor",
         (
             "class Data:\n    def __new__(cls, *given):\n        return object()\n"

@@ -1,0 +1,475 @@
+"""Why evaluating an expression raises, whatever the input is: what stands behind it never runs.
+
+By code in sight, or by a row about a library, never by a guess. A module that is missing counts for
+nothing: a repository may lack what its author has. A name that a module does not have, which is there,
+counts. Of reads of locals that nothing has bound yet `code/unbound.py` knows.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterator
+
+from amplint.code.arguments import receiver_of
+from amplint.code.definitions import class_fields
+from amplint.code.expressions import is_none, last_name, path_text
+from amplint.code.imports import taken_from
+from amplint.code.layout import Layout, layout_of
+from amplint.code.module import Class, Function, Module
+from amplint.code.tree import TRIES
+from amplint.code.unbound import always_runs
+from amplint.findings import Link, Standing
+from amplint.values.objects import Objects
+from amplint.values.unpacking import Unpacking
+from amplint.values.wrappers import MODULE_BASES
+
+#: Names by which code may define or run what its text does not show.
+UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__builtins__"))
+#: Names that a tool, a translation or an older Python may provide.
+_PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
+#: Bases whose objects have attributes that no text of the project shows.
+_WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
+#: `torch.nn.Module`, and what its objects have (torch 2.13; older ones have less).
+_MODULES = frozenset(item for item in MODULE_BASES if item.startswith("torch."))
+MODULE_HAS = frozenset(
+    [
+        "T_destination",
+        "add_module",
+        "apply",
+        "bfloat16",
+        "buffers",
+        "call_super_init",
+        "children",
+        "compile",
+        "cpu",
+        "cuda",
+        "double",
+        "dump_patches",
+        "eval",
+        "extra_repr",
+        "float",
+        "forward",
+        "get_buffer",
+        "get_extra_state",
+        "get_parameter",
+        "get_submodule",
+        "half",
+        "ipu",
+        "load_state_dict",
+        "modules",
+        "mtia",
+        "named_buffers",
+        "named_children",
+        "named_modules",
+        "named_parameters",
+        "parameters",
+        "requires_grad_",
+        "set_extra_state",
+        "set_submodule",
+        "share_memory",
+        "state_dict",
+        "to",
+        "to_empty",
+        "train",
+        "training",
+        "type",
+        "xpu",
+        "zero_grad",
+    ]
+)
+#: How a module gets what is no assignment: under a name that may be computed.
+_REGISTERING = frozenset(("add_module", "register_module", "register_buffer", "register_parameter"))
+
+
+class Raising:
+    """Answers for the files of one project, each found out once.
+
+    Args:
+        refuses: whether a library refuses a call, made by a function, wherever it runs.
+    """
+
+    def __init__(self, objects: Objects, refuses: Callable[[ast.Call, Function], bool]) -> None:
+        self.objects = objects
+        self.refuses = refuses
+        self.unpacking = Unpacking(objects)
+        self._known: dict[ast.AST, Link | None] = {}
+
+    def places(
+        self, function: Function, counts: Callable[[ast.AST], bool]
+    ) -> Iterator[tuple[ast.AST, Link]]:
+        """The expressions of a function that raise wherever their statement runs.
+
+        Args:
+            counts: which of them matter; asked first.
+        """
+        layout = layout_of(function)
+        for node in function.once(_may_raise):
+            place = _where_raised(node)
+            if not counts(place):
+                continue
+            if node not in self._known:
+                self._known[node] = None  # a circle of calls ends here
+                self._known[node] = self._raised_by(node, function, layout)
+            found = self._known[node]
+            if found is not None:
+                yield place, found
+
+    def never_ends(self, function: Function) -> Link | None:
+        """Why no call of a function comes to its end, or to a `return` of it."""
+        layout = layout_of(function)
+        if isinstance(function.node, ast.AsyncFunctionDef) or any(
+            isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout.nodes
+        ):
+            return None
+        returns = [node for node in layout.nodes if isinstance(node, ast.Return)]
+        places = self.places(
+            function,
+            lambda node: (
+                layout.leaves_out(layout.statement(node)) is function.node
+                and not any(layout.before(item, node) for item in returns)
+            ),
+        )
+        return next((found for _, found in places), None)
+
+    def _raised_by(self, node: ast.AST, function: Function, layout: Layout) -> Link | None:
+        """Why evaluating a node raises, whatever it holds."""
+        if isinstance(node, ast.Name):
+            return _undefined(node, function, layout)
+        if isinstance(node, ast.Attribute):
+            return (
+                self._of_nothing(node, function)
+                or self._missing(node, function)
+                or self._not_in_module(node, function)
+                or self._of_a_key(node, function)
+            )
+        if isinstance(node, ast.BinOp):
+            return self._of_a_key(node, function)
+        if isinstance(node, ast.Subscript):
+            return _of_a_number(node)
+        if isinstance(node, ast.ImportFrom):
+            return self._not_there(node, function)
+        if isinstance(node, (ast.Assign, ast.For)):
+            return self._taken_apart(node, function)
+        return self._refused(node, function) if isinstance(node, ast.Call) else None
+
+    def _not_there(self, node: ast.ImportFrom, function: Function) -> Link | None:
+        """Why an import raises: its module is there, and does not have the name."""
+        here = function.module
+        if node.level and function is here.body and self._is_top_level(here):
+            return doubt(self.stem_of(here), "is imported as part of a package")
+        for alias, _, dotted in taken_from(node, self.objects.project.package_of(here)):
+            home = self.objects.project.module_named(dotted.rpartition(".")[0], here)
+            if home is not None and self._lacks(home, alias.name):
+                return doubt(alias.name, f"is defined in `{home.name}`")
+        return None
+
+    def _is_top_level(self, module: Module) -> bool:
+        """Whether all who import a file take it from their own folder, so that it has no package.
+
+        Python's reference, "The import system": `__package__` is then "", and a relative import an
+        `ImportError`. A script may be run as `python -m package.script`.
+        """
+        stem = self.stem_of(module)
+        if stem == "__init__" or module.once(is_script):
+            return False
+        others = self.objects.project.mentioning(module, stem)
+        ways = [way for other in others for way in self._ways_to(module, other)]
+        return bool(ways) and all(way == stem for way in ways)
+
+    def _ways_to(self, module: Module, other: Module) -> Iterator[str]:
+        """The names under which a file imports another one; "" for a relative import."""
+        for node in ast.walk(other.tree):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            if isinstance(node, ast.ImportFrom) and node.level:
+                yield ""
+                continue
+            outer = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names = [".".join((*outer, alias.name)) for alias in node.names]
+            for name in (*outer, *names):
+                if self.objects.project.module_named(name, other) is module:
+                    yield name
+
+    def _lacks(self, home: Module, name: str) -> bool:
+        """Whether neither a module nor another that an import may mean by its name has a name.
+
+        A package may have it from a compiled file, which is no text.
+        """
+        stem = self.stem_of(home)
+        others = self.objects.project.mentioning(home, name)
+        homes = (home, *(other for other in others if self.stem_of(other) == stem))
+        return stem != "__init__" and not any(_may_have(item, name) for item in homes)
+
+    def stem_of(self, module: Module) -> str:
+        path = self.objects.project.path_of(module)
+        return os.path.splitext(os.path.basename(path))[0]
+
+    def _missing(self, node: ast.Attribute, function: Function) -> Link | None:
+        """Why `self.sampler` raises: no class that `self` can be of has or sets that attribute."""
+        owner = function.owner
+        own = receiver_of(function)
+        if owner is None or not own or path_text(node.value) != own or node.attr.startswith("__"):
+            return None
+        if node.attr in owner.module.once(_names_bound) or self._is_called_on_class(function):
+            return None
+        family = {
+            base for item in self.objects.family(owner) for base in self.objects.ancestry(item)
+        }
+        if not all(self._is_whole(item, node.attr) for item in family):
+            return None
+        if any(map(_is_changed_unseen, family)):
+            return None
+        if any(node.attr in item.module.once(_names_bound) for item in family):
+            return None
+        if self.objects.outside_stores(owner.module, node.attr):
+            return None
+        return doubt(f"{own}.{node.attr}", "is ever set")
+
+    def _is_called_on_class(self, function: Function) -> bool:
+        """Whether some call hands in what comes first: `Trainer.fit(options, net)`."""
+        return any(
+            isinstance(site.node.func, ast.Attribute)
+            and isinstance(self.objects.symbol(site.node.func.value, site.function), Class)
+            for site in self.objects.calls_of(function)
+        )
+
+    def _is_whole(self, owner: Class, name: str) -> bool:
+        """Whether the text of a class and of its bases shows whether its objects have something."""
+        more = self.objects.base_names(owner) & _WITH_MORE
+        if not self.objects.is_plain(owner) or not more <= _MODULES:
+            return False
+        if not more:
+            return True
+        is_own = name in MODULE_HAS or name.startswith(("_", "register_"))
+        return not is_own and not any(map(_registers_unseen, ast.walk(owner.node)))
+
+    def _not_in_module(self, node: ast.Attribute, function: Function) -> Link | None:
+        """Why `tools.rate` raises: that file is there, and has nothing of that name."""
+        here = function.module
+        dotted = here.resolve(node)
+        if dotted is None or node.attr.startswith("__") or not isinstance(node.ctx, ast.Load):
+            return None
+        home = self.objects.project.module_named(dotted.rpartition(".")[0], here)
+        if home is None or home is here or not self._lacks(home, node.attr):
+            return None
+        if not here.imported_once(node) or self.objects.outside_stores(home, node.attr):
+            return None
+        return doubt(node.attr, f"is defined in `{home.name}`")
+
+    def _of_nothing(self, node: ast.Attribute, function: Function) -> Link | None:
+        """Why `self.model.train` raises: whatever sets that attribute sets it to None."""
+        held, owner = node.value, function.owner
+        own = receiver_of(function)
+        if owner is None or not own or not isinstance(held, ast.Attribute):
+            return None
+        if path_text(held.value) != own or not self.objects.is_plain(owner):
+            return None
+        family = self.objects.family(owner)
+        stores = [
+            binding
+            for item in family
+            for _, found in self.objects.stores(item, held.attr)
+            for binding in found
+        ]
+        fields = [item for item in family if held.attr in class_fields(item)]
+        is_nothing = bool(stores) and all(is_none(item.value) for item in stores) and not fields
+        if not is_nothing or any(_is_changed_unseen(item) for item in family):
+            return None
+        if self.objects.outside_stores(owner.module, held.attr):
+            return None
+        return doubt(path_text(held) or held.attr, "is ever more than None")
+
+    def _taken_apart(self, node: ast.Assign | ast.For, function: Function) -> Link | None:
+        """Why a statement raises that takes a value apart: it has another number of values."""
+        targets = self.unpacking.refused(node, function)
+        if targets is None:
+            return None
+        written = ast.unparse(targets)
+        shown = written[1:-1] if isinstance(targets, ast.Tuple) else written
+        return doubt(shown, "are as many as the values they get")
+
+    def _of_a_key(self, node: ast.expr, function: Function) -> Link | None:
+        """Why a use of `loss` raises that `loss, logits = {...}` has bound: it is a text."""
+        name = self.unpacking.takes_keys_for_values(node, function)
+        return None if name is None else doubt(name.id, "is more than a key of a dict")
+
+    def _refused(self, call: ast.Call, function: Function) -> Link | None:
+        """Why a call raises: what it runs does not take that, or never ends."""
+        found = self.objects.symbol(call.func, function)
+        if found is None:
+            if self.refuses(call, function):
+                return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
+            return self._refused_by_all(call, function)
+        if isinstance(found, Class):
+            found = self.constructor(found)
+        if (
+            found is None
+            or is_decorated_otherwise(found)
+            or self.objects.is_replaced(found, function)
+        ):
+            return None
+        return self.not_taken(call, function, found) or self.never_ends(found)
+
+    def _refused_by_all(self, call: ast.Call, function: Function) -> Link | None:
+        """Why a call raises whichever of the functions it runs that it can run."""
+        targets = self.objects.targets(call, function)
+        if targets.unknown or not targets.functions:
+            return None
+        doubts: list[Link] = []
+        for callee in targets.functions:
+            raised = None if is_decorated_otherwise(callee) else self.never_ends(callee)
+            is_whole = raised is not None or self._passes_all(call, function, callee)
+            raised = raised or (self.not_taken(call, function, callee) if is_whole else None)
+            if raised is None:
+                return None
+            doubts.append(raised)
+        return doubts[0]
+
+    def _passes_all(self, call: ast.Call, function: Function, callee: Function) -> bool:
+        """Whether a call passes all that its callee gets, and no `partial` has bound more of it."""
+        place = call.func
+        if isinstance(place, ast.Attribute) and place.attr == callee.name and callee.owner:
+            family = self.objects.family(callee.owner)
+            stored = any(self.objects.stores(item, callee.name) for item in family)
+            return not stored and not self.objects.outside_stores(function.module, callee.name)
+        made = self.objects.origins.of(place, function)
+        return made.complete and all(
+            isinstance(item.expression, ast.Call)
+            and isinstance(self.objects.symbol(item.expression.func, item.function), Class)
+            for item in made.origins
+        )
+
+    def not_taken(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
+        """Why a call raises before it enters its callee: that does not take its arguments."""
+        if not self.objects.bind(call, function, callee).refused:
+            return None
+        return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
+
+    def constructor(self, owner: Class) -> Function | None:
+        """What a call of a class runs, where that is all that it runs."""
+        return self.objects.method(owner, "__init__") if self.objects.is_plain(owner) else None
+
+
+def doubt(subject: str, claim: str) -> Link:
+    return Link("reach", Standing.GUESS, subject, claim)
+
+
+#: Nodes that may raise by what stands there.
+_RAISING = (
+    *(ast.Name, ast.Attribute, ast.Subscript, ast.ImportFrom, ast.Assign, ast.For, ast.BinOp),
+    ast.Call,
+)
+
+
+def _may_raise(function: Function) -> tuple[ast.AST, ...]:
+    """The nodes of a function that may raise and run with their statement."""
+    layout = layout_of(function)
+    nodes = (node for node in layout.nodes if isinstance(node, _RAISING))
+    return tuple(node for node in nodes if always_runs(layout, node))
+
+
+def _where_raised(node: ast.AST) -> ast.AST:
+    """What is evaluated last before a node raises: of a loop's head what it runs over."""
+    return node.iter if isinstance(node, ast.For) else node
+
+
+def _of_a_number(node: ast.Subscript) -> Link | None:
+    """Why `0[mask]` raises: a number has no items, and None has none, either."""
+    held = node.value
+    if not isinstance(held, ast.Constant) or isinstance(held.value, (str, bytes)):
+        return None
+    return doubt(ast.unparse(held), "has items")
+
+
+def _undefined(name: ast.Name, function: Function, layout: Layout) -> Link | None:
+    """Why reading a name raises: nothing in its file binds it, and Python does not provide it."""
+    scopes = function.module.scopes
+    if not isinstance(name.ctx, ast.Load) or scopes.stars or _is_annotation(name, layout):
+        return None
+    if name.id in _PROVIDED or name.id.startswith("__") or function.module.once(_is_open):
+        return None
+    if scopes.resolve(name, function.node).kind != "unknown" or _is_tried(name, layout):
+        return None
+    return doubt(name.id, "is defined")
+
+
+def _is_annotation(name: ast.Name, layout: Layout) -> bool:
+    """Whether a name stands in an annotation, which functions do not evaluate."""
+    return any(
+        isinstance(outer, ast.AnnAssign) and layout.holds(outer.annotation, name)
+        for outer in layout.ancestors(name)
+        if outer in layout
+    )
+
+
+def _is_tried(name: ast.Name, layout: Layout) -> bool:
+    """Whether a handler may take the error: its file expects that the name may be missing."""
+    return any(isinstance(outer, TRIES) for outer in layout.ancestors(name))
+
+
+def _is_open(module: Module) -> bool:
+    """Whether a file may bind names that its text does not show."""
+    bound = module.scopes.module.bindings
+    return "__getattr__" in bound or any(
+        isinstance(node, ast.Name) and node.id in UNSEEN for node in ast.walk(module.tree)
+    )
+
+
+def _is_changed_unseen(owner: Class) -> bool:
+    """Whether a class sets attributes by names that are computed, or by itself."""
+    words = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getattribute__"}
+    named = (
+        getattr(node, "id", "") or getattr(node, "attr", "") or getattr(node, "name", "")
+        for node in ast.walk(owner.node)
+    )
+    return not words.isdisjoint(named)
+
+
+def _registers_unseen(node: ast.AST) -> bool:
+    """Whether a module registers a part of itself under a name that is computed."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in _REGISTERING:
+        return False
+    return not node.args or not isinstance(node.args[0], ast.Constant)
+
+
+def _may_have(module: Module, name: str) -> bool:
+    """Whether a module may bind a name; what a star brings is not looked for."""
+    scopes = module.scopes
+    bound = scopes.meaning(name, scopes.module).scope is scopes.module
+    return bound or bool(scopes.stars) or _is_open(module)
+
+
+def _names_bound(module: Module) -> frozenset[str]:
+    """What a file defines or stores, as names or as attributes of anything, or names in a text."""
+    found: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            stored = not isinstance(node.ctx, ast.Load)
+            found |= {_name_of(node)} if stored else set()
+        elif isinstance(node, ast.Constant):
+            found |= {node.value} if isinstance(node.value, str) else set()
+        else:
+            found.add(_name_of(node))
+    return frozenset(found)
+
+
+def _name_of(node: ast.AST) -> str:
+    names = (getattr(node, item, None) for item in ("id", "attr", "name", "arg"))
+    return next((name for name in names if isinstance(name, str)), "")
+
+
+def is_decorated_otherwise(function: Function) -> bool:
+    """Whether a decorator may put something else in a function's place."""
+    written = getattr(function.node, "decorator_list", ())
+    return any(last_name(item) not in ("staticmethod", "classmethod") for item in written)
+
+
+def is_script(module: Module) -> bool:
+    """Whether the body of a file asks if it is the program that runs: `__name__ == "__main__"`."""
+    return any(
+        isinstance(node, ast.Name) and node.id == "__name__"
+        for statement in module.tree.body
+        if isinstance(statement, ast.If)
+        for node in ast.walk(statement.test)
+    )
