@@ -235,7 +235,7 @@ class InPlaceView(FileView):
         place = self._written_in(node) if module is self.module else None
         if place is None:
             return super().place_of(module, node)
-        node = place.node if place.module is self._here else place.calls[0]
+        node = place.node if place.module is self._here else place.calls[-1]
         return super().place_of(self._here, node)
 
     def is_judged(self, function: Function) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from amplint.amp import names
 from amplint.amp.clips import CLAMPS, says_the_same
-from amplint.amp.ownership import parameters_in
 from amplint.amp.parameter_loops import loops_behind
+from amplint.amp.parameter_sets import parameters_in
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters, receiver_of
 from amplint.code.dataflow import arguments, bindings_of, names_in
@@ -66,7 +66,7 @@ def clipping_hooks(view: AmpView) -> Iterator[ClippingHook]:
             continue
         receiver, origins = site.node.func.value, view.values.origins
         for place, target, iterable in loops_behind(receiver, site.function, origins):
-            modules = tuple(parameters_in(view, iterable))
+            modules = tuple(item.module for item in parameters_in(view, iterable))
             about = {*names_in(target), *map(ast.unparse, _limits(clip, hook))}
             yield ClippingHook(site, modules, clip, place, frozenset(about))
 

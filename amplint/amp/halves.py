@@ -30,6 +30,7 @@ _CASTS = {"half": "float16", "float": "float32", "bfloat16": "bfloat16", "double
 #: Methods that cast to the dtype they are given, and the keywords that hold it.
 _CONVERTERS = frozenset(("to", "type", "cuda"))
 _DTYPE_KEYWORDS = frozenset(("dtype", "torch_dtype"))
+_KEEPS = frozenset(("append", "add", "insert"))
 _CONTAINERS = frozenset(("ModuleDict", "ModuleList", "Sequential"))
 #: Where one of these is called on a model, which of its parameters train is not in sight.
 ADAPTERS = re.compile(
@@ -270,7 +271,7 @@ def _is_handed_a_parameter(node: ast.AST, function: Function) -> bool:
     if not isinstance(node, ast.Call):
         return False
     dotted = function.module.resolve(node.func) or ""
-    if dotted.startswith("torch.") or only_looks(node, function):
+    if dotted.startswith("torch.") or only_looks(node, function) or _is_kept(node, function):
         return False
     given = {path_text(item) for item in arguments(node)}
     return any(
@@ -278,6 +279,18 @@ def _is_handed_a_parameter(node: ast.AST, function: Function) -> bool:
         and last_name(getattr(loop.iter, "func", loop.iter)) in PARAMETERS
         and not given.isdisjoint(names_in(_parameter_of(loop.target)))
         for loop in layout_of(function).loops(node)
+    )
+
+
+def _is_kept(call: ast.Call, function: Function) -> bool:
+    """Whether a call only puts what it is given into a list or a set that the function has made."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _KEEPS:
+        return False
+    made = bindings_of(function).get(path_text(call.func.value) or "", ())
+    return bool(made) and all(
+        isinstance(item.value, (ast.List, ast.Set))
+        or (isinstance(item.value, ast.Call) and last_name(item.value.func) in ("list", "set"))
+        for item in made
     )
 
 

@@ -35,11 +35,11 @@ def constructed_class(
 ) -> LibraryClass | None:
     """The library's class whose constructor makes an object, here or in a function that passes it on."""
     bound = objects.bindings(expression, function) or ()
-    made = [(item.value, item.function) for item in bound if item.value is not None]
-    made += [
-        (item.expression, item.function)
-        for item in (() if made else objects.origins.of(expression, function).origins)
-    ]
+    made: list[tuple[ast.expr, Function]]
+    made = [(item.value, item.function) for item in bound if isinstance(item.value, ast.Call)]
+    if not made:
+        found = objects.origins.of(expression, function).origins
+        made = [(item.expression, item.function) for item in found]
     rows = (_constructed(value, where.module) for value, where in made)
     return next((row for row in rows if row is not None), None)
 

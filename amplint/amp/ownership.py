@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from amplint.amp.connected import connected_files
-from amplint.amp.names import PARAMETERS, is_optimizer_class
+from amplint.amp.names import is_optimizer_class
+from amplint.amp.parameter_sets import parameters_in
 from amplint.amp.reached_calls import as_caller_writes
 from amplint.amp.view import AmpView
 from amplint.code.arguments import bind
@@ -23,13 +24,8 @@ from amplint.code.module import CallSite, Class, Function, Module, enclosing_cla
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Activation, Found, Origin
 
-_DEPTH = 6
 #: What freezes one parameter is looked for this many calls deep.
 _CALLS = 2
-#: Calls that hand on what they are given.
-_PASS_ON = frozenset(("list", "tuple", "chain", "sorted", "iter", "from_iterable", "filter"))
-#: A comprehension or filter with one of these words takes only some parameters.
-_SELECTS = re.compile(r"requires_grad|lora|adapter|trainable|startswith|\bin\b.*\bname|name")
 _OPTIMIZER_CLASS = re.compile(
     r"^(?:Fused)?(?:Adam|AdamW|NAdam|RAdam|SparseAdam|Adamax|SGD|RMSprop|Adagrad|Adadelta|Rprop|LBFGS|ASGD"
     r"|Lion|Adafactor|AdaBelief|LARS|LAMB|Lamb|Ranger|MADGRAD|Adan|Muon|AdamWeightDecay"
@@ -104,11 +100,17 @@ def _owned_by(view: AmpView, built: Origin) -> Iterator[Owned]:
     call = built.expression
     assert isinstance(call, ast.Call)
     for given in call.args[:1] or [item.value for item in call.keywords if item.arg == "params"]:
-        yield from _modules(view, built.at(given, *_place(built)), built, False, 0)
+        yield from _holding(view, built.at(given, *_place(built)), built)
     for module in dict.fromkeys((built.function.module, view.module)):
         for site, made in view.once(_added_groups, module):
             if call in made:
                 yield from _added(view, built, site)
+
+
+def _holding(view: AmpView, place: Origin, built: Origin) -> Iterator[Owned]:
+    """The modules whose parameters, or groups of them, an optimizer gets by an expression."""
+    for item in parameters_in(view, place):
+        yield Owned(item.module, built, item.selected)
 
 
 def _added_groups(view: AmpView, module: Module) -> list[tuple[CallSite, frozenset[ast.expr]]]:
@@ -130,7 +132,7 @@ def _added(view: AmpView, built: Origin, site: CallSite) -> Iterator[Owned]:
     later = bool(tests) or not here or _may_step_between(built, site)
     for group in arguments(site.node)[:1]:
         place = seen.at(group, site.function, built.activation if here else None)
-        for owned in _modules(view, place, built, False, 0):
+        for owned in _holding(view, place, built):
             yield replace(owned, later=later)
 
 
@@ -165,7 +167,7 @@ def is_optimizer_call(view: AmpView, origin: Origin) -> bool:
     node = origin.expression
     if not isinstance(node, ast.Call):
         return False
-    if _is_optimizer_class(node.func, origin.function):
+    if names_optimizer_class(node.func, origin.function):
         return True
     owner = view.objects.symbol(node.func, origin.function)
     if isinstance(owner, Class):
@@ -173,10 +175,11 @@ def is_optimizer_call(view: AmpView, origin: Origin) -> bool:
     if not isinstance(node.func, (ast.Name, ast.Attribute)) or "opt" not in last_name(node.func):
         return False
     found = view.values.origins.of(node.func, origin.function, origin.activation)
-    return any(_is_optimizer_class(item.expression, item.function) for item in found.origins)
+    return any(names_optimizer_class(item.expression, item.function) for item in found.origins)
 
 
-def _is_optimizer_class(callee: ast.expr, function: Function) -> bool:
+def names_optimizer_class(callee: ast.expr, function: Function) -> bool:
+    """Whether a callee is a class of torch's optimizers, or is called like one."""
     dotted = function.module.resolve(callee) or ""
     if dotted.startswith("torch.optim."):
         return is_optimizer_class(dotted)
@@ -220,71 +223,6 @@ def is_fused(view: AmpView, built: Origin) -> bool:
     )
 
 
-def _modules(
-    view: AmpView, place: Origin, built: Origin, selected: bool, depth: int
-) -> Iterator[Owned]:
-    """Modules in an expression that yields parameters, or groups of them."""
-    node = place.expression
-    if depth > _DEPTH:
-        return
-    if isinstance(node, ast.Call) and _lists_parameters(node):
-        assert isinstance(node.func, ast.Attribute)
-        yield Owned(place.at(node.func.value, *_place(place)), built, selected)
-        return
-    for inner, some in _inside(node):
-        there = place.at(inner, *_place(place))
-        yield from _modules(view, there, built, selected or some, depth + 1)
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or _is_project_call(view, place):
-        for origin in view.values.origins.of(node, *_place(place)).origins:
-            if origin.expression is not node:
-                seen = origin.then(place.firmness, place.steps, place.conditions)
-                yield from _modules(view, seen, built, selected, depth + 1)
-
-
-def parameters_in(view: AmpView, place: Origin) -> Iterator[Origin]:
-    """The modules whose parameters, or some of them, are in what an expression yields."""
-    for owned in _modules(view, place, place, False, 0):
-        yield owned.module
-
-
-def _lists_parameters(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in PARAMETERS
-
-
-def _is_project_call(view: AmpView, place: Origin) -> bool:
-    node = place.expression
-    if not isinstance(node, ast.Call) or last_name(node.func) in _PASS_ON:
-        return False
-    return view.objects.callee(node, place.function) is not None
-
-
-def _inside(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
-    """The parts that parameters come from, each with whether it takes only some of them."""
-    if isinstance(node, ast.Call) and last_name(node.func) in _PASS_ON:
-        is_filter = last_name(node.func) == "filter"
-        given = node.args[1:] if is_filter else node.args
-        yield from ((item, is_filter) for item in given)
-    elif isinstance(node, (ast.List, ast.Tuple)):
-        yield from ((item, False) for item in node.elts)
-    elif isinstance(node, ast.Starred):
-        yield node.value, False
-    elif isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values):
-            if constant_of(key) == "params":
-                yield value, False
-    elif isinstance(node, ast.Call) and last_name(node.func) == "dict":
-        yield from ((item.value, False) for item in node.keywords if item.arg == "params")
-    elif isinstance(node, ast.BinOp):
-        yield node.left, False
-        yield node.right, False
-    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-        if isinstance(node.elt, ast.Call):
-            return  # `item.clone().float()`: copies, which nobody has cast
-        tests = " ".join(ast.unparse(test) for part in node.generators for test in part.ifs)
-        yield node.generators[0].iter, bool(tests and _SELECTS.search(tests))
-        yield from ((part, True) for part, _ in _inside(node.elt))
-
-
 def runs_somewhere(view: AmpView, owned: Owned, function: Function) -> bool:
     """Whether any file around a training function calls a module, or might.
 
@@ -316,25 +254,43 @@ def trained_modules(view: AmpView, function: Function) -> list[str]:
 
     Only an explicit owner counts: `Adam(model.parameters())`, also in a list of groups, also where
     a caller or a factory builds the optimizer. A selection of parameters says that some are frozen
-    on purpose, and a name like "teacher" or a call that freezes says so of all.
+    on purpose, and a call that freezes says so of all. So does a name like "teacher", unless the
+    optimizer is given several modules, this one by its name.
     """
-    paths = (path for optimizer in _stepped(function) for path in _owned(view, optimizer, function))
-    kept = (path for path in paths if not _FIXED.search(path))
+    stepped = (*_stepped(function), *_stepped_by_callees(view, function))
+    owned = (_owned(view, optimizer, function) for optimizer in stepped)
+    kept = (path for paths in owned for path in paths if paths[1:] or not _FIXED.search(path))
     return [path for path in dict.fromkeys(kept) if not _is_frozen(view, path, function)]
 
 
-def steps(function: Function) -> bool:
-    """Whether a function steps something itself."""
-    return any(True for _ in _stepped(function))
+def steps_its_own(function: Function) -> bool:
+    """Whether a function steps something that no call of it hands over as such."""
+    given = parameters(function)
+    return any(
+        not isinstance(stepped, ast.Name) or stepped.id not in given
+        for stepped in _stepped(function)
+    )
 
 
 def _stepped(function: Function) -> Iterator[ast.expr]:
-    """The optimizers of `scaler.step(optimizer)` and `optimizer.step()`."""
+    """What may be the optimizer of `scaler.step(optimizer)`, `optimizer.step()`, `amp.step(loss, opt)`."""
     for node in function.nodes:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         if node.func.attr == "step":
-            yield node.args[0] if node.args else node.func.value
+            yield from node.args or [node.func.value]
+
+
+def _stepped_by_callees(view: AmpView, function: Function) -> Iterator[ast.expr]:
+    """What a function hands to others that step it: `engine.run(loss, optimizer)`."""
+    for node in function.nodes:
+        if not isinstance(node, ast.Call) or last_name(node.func) == "step":
+            continue
+        callee = view.objects.callee(node, function) if arguments(node) else None
+        stepped = {path_text(item) for item in _stepped(callee)} if callee is not None else set()
+        if callee is not None and stepped & parameters(callee).keys():
+            given = view.objects.bind(node, function, callee).given
+            yield from (given[name] for name in given if name in stepped)
 
 
 def _owned(view: AmpView, optimizer: ast.expr, function: Function) -> list[str]:
@@ -346,7 +302,7 @@ def _owned(view: AmpView, optimizer: ast.expr, function: Function) -> list[str]:
         [
             path_in(view, item, function)
             for item in _owned_by(view, built)
-            if not (item.selected or item.later)
+            if not (item.selected or item.later or item.module.conditions != built.conditions)
         ]
         for built in found.origins
     ]

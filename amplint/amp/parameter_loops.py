@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
 from amplint.code.dataflow import names_in
@@ -27,20 +28,35 @@ def loops_behind(
         the variable as it is read in the loop, the target, and what the loop goes over.
     """
     for item in origins.aliases(place, function):
-        layout = layout_of(item.function)
-        outer = layout.ancestors(item.expression) if item.expression in layout else ()
-        loops = (loop for node in outer for loop in _loops(node))
-        name = path_text(item.expression)
-        found = next((loop for loop in loops if name in names_in(loop[0])), None)
-        if found is not None:
-            yield item, found[0], item.at(found[1], item.function, item.activation)
+        turn = turn_of(item.expression, item.function)
+        if turn is not None:
+            over = item.at(turn.part.iter, item.function, item.activation)
+            yield item, turn.part.target, over
 
 
-def _loops(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The targets of a loop or a comprehension, and what they run over."""
-    for part in (node, *getattr(node, "generators", ())):
-        if isinstance(part, (ast.For, ast.AsyncFor, ast.comprehension)):
-            yield part.target, part.iter
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """What gives a variable one element after the other.
+
+    Args:
+        loop: the statement, or the comprehension.
+        part: where its target and its iterable stand: the statement itself, or one of the
+            comprehension's `for`.
+    """
+
+    loop: ast.AST
+    part: ast.For | ast.AsyncFor | ast.comprehension
+
+
+def turn_of(variable: ast.expr, function: Function) -> Turn | None:
+    """The nearest loop or comprehension around a name that binds it."""
+    layout, name = layout_of(function), path_text(variable)
+    for node in layout.ancestors(variable) if variable in layout else ():
+        for part in (node, *getattr(node, "generators", ())):
+            is_loop = isinstance(part, (ast.For, ast.AsyncFor, ast.comprehension))
+            if is_loop and name in names_in(part.target):
+                return Turn(node, part)
+    return None
 
 
 def parameters_behind(place: ast.expr, function: Function, objects: Objects) -> ast.expr | None:

@@ -7,7 +7,10 @@ import ast
 from amplint.code.module import Function
 
 #: One of them makes a function one that trains, or sets a training with AMP up.
-_WORDS = frozenset(("backward", "manual_backward", "unscale_", "get_scale", "GradScaler"))
+_WORDS = frozenset(
+    ("backward", "manual_backward", "unscale_", "get_scale", "GradScaler")
+    + ("clip_grad_norm_", "clip_grad_value_")
+)
 
 
 def uses_training_words(function: Function) -> bool:

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amplint.amp.ownership import steps, trained_modules
+from amplint.amp.ownership import names_optimizer_class, steps_its_own, trained_modules
 from amplint.amp.view import AmpView
 from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import Function, walk
+from amplint.code.module import CallSite, Function, walk
 from amplint.findings import Link, Standing
 from amplint.gradflow.copies import copies_handed_over
 from amplint.gradflow.frame import Backward
@@ -61,10 +61,10 @@ class CutOff:
 
 def cut_off(view: AmpView) -> Iterator[CutOff]:
     """All of them in one file."""
-    entries = _entries(view)
-    for function in filter(view.is_judged, entries):
+    for function, handed in _entries(view):
+        if not view.is_judged(function):
+            continue
         roots = trained_modules(view, function)
-        handed = entries[function]
         for limit in (None,) if handed else (_NEAR, None):
             made = _made_for(view, function, roots) if limit is None else {}
             values = view.values if limit is None else None
@@ -80,33 +80,43 @@ def cut_off(view: AmpView) -> Iterator[CutOff]:
         yield from _of_choices(view, function, roots)
 
 
-def _entries(view: AmpView) -> dict[Function, frozenset[ast.stmt]]:
+def _entries(view: AmpView) -> Iterator[tuple[Function, frozenset[ast.stmt]]]:
     """The functions of the file that run a backward, or hand copies to one that does.
 
-    Returns:
-        the statements of each that hand them over.
+    Yields:
+        each with the statements that hand copies over, if it is asked about these.
     """
     training = _training(view)
-    entries = {}
     for function in view.module.functions:
         handed = [
             call for call in copies_handed_over(function) if _runs_backward(view, call, function, 0)
         ]
-        if handed or function in training:
+        if function in training:
+            yield function, frozenset()
+        if handed:
             statement = layout_of(function).statement
-            entries[function] = frozenset(statement(call) for call in handed)
-    return entries
+            yield function, frozenset(statement(call) for call in handed)
 
 
 def _training(view: AmpView) -> dict[Function, None]:
-    """The functions of a file that run a backward, and those that step and lead to one elsewhere."""
+    """The functions of a file that run a backward, and those that lead to one elsewhere.
+
+    These step, or build an optimizer for whoever does.
+    """
     calls = view.module.calls
     found = dict.fromkeys(site.function for site in calls if site.method in _BACKWARDS)
-    stepping = {site.function for site in calls if site.method == "step"} - found.keys()
+    stepping = {site.function for site in calls if site.method == "step" or _builds(site)}
+    stepping -= found.keys()
     for site in calls if stepping else ():
         if site.function in stepping and _runs_backward(view, site.node, site.function, _CALLS):
             found[site.function] = None
     return found
+
+
+def _builds(site: CallSite) -> bool:
+    """Whether a call builds an optimizer inside a function."""
+    is_inside = site.function is not site.function.module.body
+    return is_inside and names_optimizer_class(site.node.func, site.function)
 
 
 def _runs_backward(view: AmpView, call: ast.Call, function: Function, depth: int) -> bool:
@@ -247,12 +257,21 @@ def _of_function(view: AmpView, function: Function, interpreter: Interpreter) ->
         return
     connected = {root for backward in backwards for root in backward.loss.connected}
     # A function that is called and steps trains what its own optimizer owns, on features of ours.
-    own = [item for item in backwards if item.function is function or not steps(item.function)]
+    own = [
+        item
+        for item in backwards
+        if item.function is function or not _is_judged_alone(view, item.function)
+    ]
     for root in interpreter.roots:
         blocked = (item for item in own if root in item.loss.blocked)
         first = next(blocked, None)
         if first is not None and root not in connected:
             yield CutOff(function, first, first.loss.blocked[root], root)
+
+
+def _is_judged_alone(view: AmpView, function: Function) -> bool:
+    """Whether a function that steps has a module of its own optimizer, or names one that it gets."""
+    return steps_its_own(function) or bool(trained_modules(view, function))
 
 
 def _of_handed(view: AmpView, function: Function, interpreter: Interpreter) -> Iterator[CutOff]:

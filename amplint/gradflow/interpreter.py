@@ -279,8 +279,8 @@ class Interpreter:
                 self._bind(inner, part, frame)
             return
         path = path_text(target)
-        if path is None or (path in self.roots and not frame.calls):
-            return  # building or wrapping a module leaves it the same root
+        if path is None or (not frame.calls and self._holds_root(path)):
+            return  # building or wrapping a module leaves it, and its parts, the same roots
         for known in [key for key in frame.values if key.startswith((path + ".", path + "["))]:
             del frame.values[known]
         if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
@@ -291,6 +291,9 @@ class Interpreter:
             holder = path_text(target.value) or ""
             hold(holder, join(frame.values.get(holder), flow_of(value)), frame)
         hold(path, value, frame)
+
+    def _holds_root(self, path: str) -> bool:
+        return any(root == path or root.startswith((path + ".", path + "[")) for root in self.roots)
 
     def _make_leaf(self, tensor: ast.expr, frame: Frame) -> None:
         path = path_text(tensor)

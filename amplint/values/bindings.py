@@ -226,7 +226,7 @@ def _looped(
     return Before(element, function, activation, part=Part(place[-1], True))
 
 
-def container_of(loop: ast.For | ast.AsyncFor, name: str) -> ast.expr | None:
+def container_of(loop: ast.For | ast.AsyncFor | ast.comprehension, name: str) -> ast.expr | None:
     """The container whose elements a loop binds a name to; None where they are none, or parts."""
     place = _place(loop.target, name)
     if place is None:

@@ -92,7 +92,7 @@ def in_place(
     """
     if not any(map(matters, module.functions)):
         return None
-    writer = _Writer(module, objects)
+    writer = _Writer(module, objects, matters)
     body = writer.block(module.tree.body, module.body, ())
     if not any(map(matters, writer.changed | writer.helpers)):
         return None
@@ -152,9 +152,12 @@ class _Writer:
         helpers: functions that were written into others.
     """
 
-    def __init__(self, module: Module, objects: Objects) -> None:
+    def __init__(
+        self, module: Module, objects: Objects, matters: Callable[[Function], bool]
+    ) -> None:
         self.module = module
         self.objects = objects
+        self._matters = matters
         self.imports: dict[str, str] = {}
         self.changed: set[Function] = set()
         self.helpers: set[Function] = set()
@@ -285,10 +288,9 @@ class _Writer:
 
     def _names_of(self, function: Function) -> set[str]:
         if function not in self._names:
-            nodes = walk(function.node)
-            self._names[function] = _every_name([function.node]) | {
-                node.arg for node in nodes if isinstance(node, ast.arg)
-            }
+            module = function.module
+            inside = module.functions if function is module.body else [function]
+            self._names[function] = {name for item in inside for name in _own_names(item, function)}
         return self._names[function]
 
     def _callee(self, call: ast.Call, function: Function, owner: Class | None) -> Straight | None:
@@ -328,8 +330,15 @@ class _Writer:
 
     @cached_property
     def _known(self) -> set[str]:
-        """Names of functions of the file."""
-        return {item.name for item in self.module.functions}
+        """Names of functions of the file, and of methods that matter of the classes it imports."""
+        project, imported = self.objects.project, self.module.scopes.aliases.values()
+        found = (project.definition(dotted, self.module) for dotted in imported)
+        classes = (item for item in found if isinstance(item, Class))
+        owners = (owner for item in classes for owner in self.objects.ancestry(item))
+        methods = (item for owner in owners for item in owner.methods.values())
+        return {item.name for item in self.module.functions} | {
+            item.name for item in methods if self._matters(item)
+        }
 
     def _names_module(self, callee: ast.Attribute, function: Function) -> bool:
         root = callee.value
@@ -427,6 +436,16 @@ def _numbered(nodes: Sequence[ast.AST], column: int) -> Iterator[tuple[ast.AST, 
 def _is_receiver(callee: ast.Attribute, function: Function) -> bool:
     """Whether a method is called on the object of the method that calls it."""
     return isinstance(callee.value, ast.Name) and callee.value.id == receiver_of(function)
+
+
+def _own_names(function: Function, caller: Function) -> set[str]:
+    """The names that mean something in a function; of those in a file only what is not their own."""
+    if function is not caller:
+        names = {node.id for node in function.nodes if isinstance(node, ast.Name)}
+        return names - function.module.scopes.of(function.node).bindings.keys()
+    nodes = function.nodes if function is function.module.body else walk(function.node)
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
 def _every_name(nodes: Sequence[ast.AST]) -> set[str]:

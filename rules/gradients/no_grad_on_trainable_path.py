@@ -72,11 +72,11 @@ Executing the step shows the error, or the parameters that are left without a gr
 No fix is offered. A backbone that is meant to be frozen does not belong into the optimizer.
 
 ## Known limits
-A module counts as owned only if the constructor of the stepped optimizer names its `parameters()`,
-or `add_param_group` right behind it, and nothing filters or freezes them; what is frozen counts again
-where the training function itself thaws it. What any branch connects
-counts as connected, unless one test chooses the region and the backward. Teachers, EMA
-copies and targets are told by their names.
+A module counts as owned only if the constructor of the stepped optimizer gets its `parameters()`, in
+whatever list or from whatever generator, or `add_param_group` right behind it, and nothing filters or
+freezes them; what is frozen counts again where the training function itself thaws it. What any
+branch connects counts as connected, unless one test chooses the region and the backward. Teachers,
+EMA copies and targets are told by their names, unless an optimizer lists them beside others.
 
 ## References
 - PyTorch, "Autograd mechanics": locally disabling gradient computation

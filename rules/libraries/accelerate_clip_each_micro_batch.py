@@ -193,6 +193,14 @@ def _accumulating_backward(clip: CallSite, backwards: list[CallSite]) -> CallSit
     return None
 
 
+def _asks_the_step(view: FileView, read: ast.AST, clip: CallSite) -> bool:
+    """Whether what a test reads is `sync_gradients`, by itself or behind a property."""
+    assert isinstance(read, ast.expr)
+    behind = view.values.origins.aliases(read, clip.function)
+    parts = (part for item in behind for part in walk(item.expression))
+    return any(isinstance(part, ast.Attribute) and part.attr == "sync_gradients" for part in parts)
+
+
 def _tests_of_settings(
     view: FileView, clip: CallSite, backward: CallSite
 ) -> tuple[Condition, ...] | None:
@@ -210,7 +218,7 @@ def _tests_of_settings(
             path = path_text(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
             if isinstance(node, ast.Call) or path is None:
                 return None
-            if path.partition(".")[0] in changed or path.endswith(".sync_gradients"):
+            if path.partition(".")[0] in changed or (path and _asks_the_step(view, node, clip)):
                 return None
         if "self" in {item.id for item in walk(condition.test) if isinstance(item, ast.Name)} and (
             not view.values.of(condition.test, clip.function).values
