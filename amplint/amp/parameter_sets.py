@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
-from amplint.amp.parameter_loops import Turn, turn_of
+from amplint.amp.parameter_loops import Turn, entries_of, tests_inside, turn_of
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import constant_of, fills_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import Function, walk
+from amplint.code.module import walk
 from amplint.values.bindings import container_of
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Firmness, Origin
+from amplint.values.provenance import CALL_DEPTH, Activation, Firmness, Origin
 
 _DEPTH = 8
 #: Calls that hand on what they are given.
@@ -102,7 +102,7 @@ def _elements(view: AmpView, place: Origin, turn: Turn) -> list[Origin]:
     if container is None:
         return []
     found = view.values.origins.of(container, place.function, place.activation)
-    listed = [(item, _entries(item.expression)) for item in found.origins]
+    listed = [(item, entries_of(item.expression)) for item in found.origins]
     if not found.complete or any(entries is None for _, entries in listed):
         return []
     return [
@@ -110,14 +110,6 @@ def _elements(view: AmpView, place: Origin, turn: Turn) -> list[Origin]:
         for item, entries in listed
         for entry in entries or ()
     ]
-
-
-def _entries(display: ast.expr) -> list[ast.expr] | None:
-    """What a list, a tuple or a dict is written with; None for anything else."""
-    entries = display.values if isinstance(display, ast.Dict) else getattr(display, "elts", None)
-    if entries is None or any(isinstance(item, ast.Starred) for item in entries):
-        return None
-    return list(entries)
 
 
 def _container(variable: ast.expr, turn: Turn) -> ast.expr | None:
@@ -132,13 +124,7 @@ def _leaves_out(turn: Turn, place: Origin) -> bool:
     if isinstance(turn.part, ast.comprehension):
         return any(_SELECTS.search(ast.unparse(test)) for test in turn.part.ifs)
     ends = any(isinstance(node, ast.Break) for node in walk(turn.loop))
-    return ends or bool(_tests(place.expression, place.function, turn.loop))
-
-
-def _tests(node: ast.AST, function: Function, around: ast.AST) -> list[Condition]:
-    """The tests before a node that do not stand before a statement around it, too."""
-    before = {item.test for item in conditions_at(around, function)}
-    return [item for item in conditions_at(node, function) if item.test not in before]
+    return ends or bool(tests_inside(place.expression, turn, place.function))
 
 
 def _around(place: Origin) -> Iterator[tuple[Origin, bool]]:
@@ -239,4 +225,4 @@ def _under_tests(
     outer = loops[-1] if loops else value
     tests = conditions_at(outer, function, use)
     seen = place.then(Firmness.CHOICE if tests else Firmness.FIXED, (), tests)
-    return _moved(seen, value), bool(_tests(value, function, outer))
+    return _moved(seen, value), len(conditions_at(value, function, use)) > len(tests)
