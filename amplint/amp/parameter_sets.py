@@ -21,7 +21,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import walk
 from amplint.values.bindings import container_of
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import CALL_DEPTH, Activation, Firmness, Origin
+from amplint.values.provenance import CALL_DEPTH, Activation, Origin
 
 _DEPTH = 8
 #: Calls that hand on what they are given.
@@ -36,8 +36,7 @@ class Yielded:
     """Parameters of a module among those that an expression yields.
 
     Args:
-        module: the expression before `.parameters()`, where it is evaluated; its conditions have to
-            hold beside those of the expression.
+        module: the expression before `.parameters()`, where it is evaluated.
         selected: whether only some of its parameters are taken.
     """
 
@@ -200,7 +199,7 @@ def _put_in(place: Origin) -> Iterator[tuple[Origin, bool]]:
         return
     for fill in fills_of(place.function).get(path, ()):
         if fill.value in layout and layout.reaches(fill.value, place.expression):
-            yield _under_tests(place, fill.value, place.expression)
+            yield _unless_tested(place, fill.value, place.expression)
 
 
 def _yielded(view: AmpView, place: Origin) -> Iterator[tuple[Origin, bool]]:
@@ -213,16 +212,11 @@ def _yielded(view: AmpView, place: Origin) -> Iterator[tuple[Origin, bool]]:
     inside = Activation(callee, call, place.function, place.activation)
     for node in callee.nodes:
         if isinstance(node, (ast.Yield, ast.YieldFrom)) and node.value is not None:
-            yield _under_tests(place.at(node, callee, inside), node.value)
+            yield _unless_tested(place.at(node, callee, inside), node.value)
 
 
-def _under_tests(
+def _unless_tested(
     place: Origin, value: ast.expr, use: ast.expr | None = None
 ) -> tuple[Origin, bool]:
-    """A value under the tests before it; those of single rounds of a loop take only some of it."""
-    function, layout = place.function, layout_of(place.function)
-    loops = [loop for loop in layout.loops(value) if use is None or not layout.holds(loop, use)]
-    outer = loops[-1] if loops else value
-    tests = conditions_at(outer, function, use)
-    seen = place.then(Firmness.CHOICE if tests else Firmness.FIXED, (), tests)
-    return _moved(seen, value), len(conditions_at(value, function, use)) > len(tests)
+    """A value, and whether a test before it decides for which parameters a run comes there."""
+    return _moved(place, value), bool(conditions_at(value, place.function, use))
