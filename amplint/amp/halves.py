@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
+from amplint.amp.parameter_loops import paths_in_turn
 from amplint.amp.view import AmpView
 from amplint.code.arguments import first_parameter
 from amplint.code.dataflow import arguments, bindings_of, constant_of, names_in
@@ -371,13 +372,17 @@ def _recast(view: AmpView, place: Origin, wanted: str) -> bool:
 
 
 def _methods_called(function: Function) -> dict[str, list[ast.Call]]:
-    """Calls of methods in a function by the path of the object, in source order."""
+    """Calls of methods in a function by the path of the object, in source order.
+
+    On the variable of a loop they are calls on each of its elements.
+    """
     found: dict[str, list[ast.Call]] = {}
     for node in layout_of(function).nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             path = path_text(node.func.value)
             if path is not None:
-                found.setdefault(path, []).append(node)
+                for each in (path, *paths_in_turn(node.func.value, function)):
+                    found.setdefault(each, []).append(node)
     return found
 
 

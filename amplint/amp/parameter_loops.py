@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
-from amplint.code.dataflow import names_in
+from amplint.code.dataflow import bindings_of, names_in
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
+from amplint.values.bindings import container_of
+from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.origins import Origins
-from amplint.values.provenance import Origin
+from amplint.values.provenance import Condition, Origin
 
 #: Under these names optimizers keep their parameters.
 _GROUPS = frozenset(("param_groups", "params"))
@@ -57,6 +59,38 @@ def turn_of(variable: ast.expr, function: Function) -> Turn | None:
             if is_loop and name in names_in(part.target):
                 return Turn(node, part)
     return None
+
+
+def paths_in_turn(variable: ast.expr, function: Function) -> tuple[str, ...]:
+    """The places that a loop variable stands for in each of its rounds, as the function writes them.
+
+    None where a test decides for which of them the loop comes to the variable.
+    """
+    turn = turn_of(variable, function) if isinstance(variable, ast.Name) else None
+    if (
+        turn is None
+        or not isinstance(turn.loop, ast.stmt)
+        or tests_inside(variable, turn, function)
+    ):
+        return ()
+    container = container_of(turn.part, path_text(variable) or "")
+    made = bindings_of(function).get(path_text(container) or "", ()) if container else ()
+    display = made[0].value if len(made) == 1 else container
+    return tuple(filter(None, map(path_text, entries_of(display) or ())))
+
+
+def tests_inside(node: ast.AST, turn: Turn, function: Function) -> list[Condition]:
+    """The tests in a loop before a node, which may leave some of its elements out."""
+    before = {item.test for item in conditions_at(turn.loop, function)}
+    return [item for item in conditions_at(node, function) if item.test not in before]
+
+
+def entries_of(display: ast.expr | None) -> list[ast.expr] | None:
+    """What a list, a tuple or a dict is written with; None for anything else."""
+    entries = display.values if isinstance(display, ast.Dict) else getattr(display, "elts", None)
+    if entries is None or any(isinstance(item, ast.Starred) for item in entries):
+        return None
+    return list(entries)
 
 
 def parameters_behind(place: ast.expr, function: Function, objects: Objects) -> ast.expr | None:

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
-from amplint.amp.parameter_loops import Turn, turn_of
+from amplint.amp.parameter_loops import Turn, entries_of, tests_inside, turn_of
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import constant_of, fills_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
-from amplint.code.module import Function, walk
+from amplint.code.module import walk
 from amplint.values.bindings import container_of
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import CALL_DEPTH, Activation, Condition, Firmness, Origin
+from amplint.values.provenance import CALL_DEPTH, Activation, Origin
 
 _DEPTH = 8
 #: Calls that hand on what they are given.
@@ -36,8 +36,7 @@ class Yielded:
     """Parameters of a module among those that an expression yields.
 
     Args:
-        module: the expression before `.parameters()`, where it is evaluated; its conditions have to
-            hold beside those of the expression.
+        module: the expression before `.parameters()`, where it is evaluated.
         selected: whether only some of its parameters are taken.
     """
 
@@ -102,7 +101,7 @@ def _elements(view: AmpView, place: Origin, turn: Turn) -> list[Origin]:
     if container is None:
         return []
     found = view.values.origins.of(container, place.function, place.activation)
-    listed = [(item, _entries(item.expression)) for item in found.origins]
+    listed = [(item, entries_of(item.expression)) for item in found.origins]
     if not found.complete or any(entries is None for _, entries in listed):
         return []
     return [
@@ -110,14 +109,6 @@ def _elements(view: AmpView, place: Origin, turn: Turn) -> list[Origin]:
         for item, entries in listed
         for entry in entries or ()
     ]
-
-
-def _entries(display: ast.expr) -> list[ast.expr] | None:
-    """What a list, a tuple or a dict is written with; None for anything else."""
-    entries = display.values if isinstance(display, ast.Dict) else getattr(display, "elts", None)
-    if entries is None or any(isinstance(item, ast.Starred) for item in entries):
-        return None
-    return list(entries)
 
 
 def _container(variable: ast.expr, turn: Turn) -> ast.expr | None:
@@ -132,13 +123,7 @@ def _leaves_out(turn: Turn, place: Origin) -> bool:
     if isinstance(turn.part, ast.comprehension):
         return any(_SELECTS.search(ast.unparse(test)) for test in turn.part.ifs)
     ends = any(isinstance(node, ast.Break) for node in walk(turn.loop))
-    return ends or bool(_tests(place.expression, place.function, turn.loop))
-
-
-def _tests(node: ast.AST, function: Function, around: ast.AST) -> list[Condition]:
-    """The tests before a node that do not stand before a statement around it, too."""
-    before = {item.test for item in conditions_at(around, function)}
-    return [item for item in conditions_at(node, function) if item.test not in before]
+    return ends or bool(tests_inside(place.expression, turn, place.function))
 
 
 def _around(place: Origin) -> Iterator[tuple[Origin, bool]]:
@@ -214,7 +199,7 @@ def _put_in(place: Origin) -> Iterator[tuple[Origin, bool]]:
         return
     for fill in fills_of(place.function).get(path, ()):
         if fill.value in layout and layout.reaches(fill.value, place.expression):
-            yield _under_tests(place, fill.value, place.expression)
+            yield _unless_tested(place, fill.value, place.expression)
 
 
 def _yielded(view: AmpView, place: Origin) -> Iterator[tuple[Origin, bool]]:
@@ -227,16 +212,11 @@ def _yielded(view: AmpView, place: Origin) -> Iterator[tuple[Origin, bool]]:
     inside = Activation(callee, call, place.function, place.activation)
     for node in callee.nodes:
         if isinstance(node, (ast.Yield, ast.YieldFrom)) and node.value is not None:
-            yield _under_tests(place.at(node, callee, inside), node.value)
+            yield _unless_tested(place.at(node, callee, inside), node.value)
 
 
-def _under_tests(
+def _unless_tested(
     place: Origin, value: ast.expr, use: ast.expr | None = None
 ) -> tuple[Origin, bool]:
-    """A value under the tests before it; those of single rounds of a loop take only some of it."""
-    function, layout = place.function, layout_of(place.function)
-    loops = [loop for loop in layout.loops(value) if use is None or not layout.holds(loop, use)]
-    outer = loops[-1] if loops else value
-    tests = conditions_at(outer, function, use)
-    seen = place.then(Firmness.CHOICE if tests else Firmness.FIXED, (), tests)
-    return _moved(seen, value), bool(_tests(value, function, outer))
+    """A value, and whether a test before it decides for which parameters a run comes there."""
+    return _moved(place, value), bool(conditions_at(value, place.function, use))

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 from amplint.amp.links import chosen
 from amplint.amp.view import AmpView
+from amplint.code.dataflow import values_handed
 from amplint.code.definitions import returned
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
-from amplint.code.module import Class, Function, Module
+from amplint.code.module import CallSite, Class, Function, Module
 from amplint.regions.islands import applied_function
 from amplint.regions.regions import Inside, Region, Regions, Trail, is_off
-from amplint.values.callables import classes_in
+from amplint.values.callables import Kinds, classes_in
 from amplint.values.provenance import Condition, Firmness, Origin
 from amplint.values.wrappers import WRAPPERS
 
@@ -112,6 +113,26 @@ class Callers:
             return
         for site in self.objects.calls_of(function):
             yield site.node, site.function
+        if function.owner is None and function.parent is None:
+            yield from self._calls_of_values(function)
+
+    def _calls_of_values(self, function: Function) -> Iterator[tuple[ast.Call, Function]]:
+        """`criterion(x)` where `criterion` is the function, under whatever name it was handed over."""
+        home, name = function.module, function.name
+        naming = [home, *self.project.mentioning(home, name)][:FILE_LIMIT]
+        reading = [module for module in naming if name in module.once(values_handed)]
+        for module in self._modules_with(function, reading) if reading else ():
+            for site in module.calls:
+                if site.method != name and self._may_be(function, site):
+                    yield site.node, site.function
+
+    def _may_be(self, function: Function, site: CallSite) -> bool:
+        """Whether a call of a variable runs a function, or may by a choice where such calls count."""
+        callee = site.node.func
+        if not isinstance(callee, (ast.Name, ast.Attribute)) or site.dotted is not None:
+            return False
+        found = self.objects.targets(site.node, site.function)
+        return found.only is function or (self.choices and function in found.functions)
 
     def _calls_of_objects(self, owner: Class) -> Iterator[tuple[ast.Call, Function]]:
         """`model(x)` where `model` is an object of the class."""
@@ -143,29 +164,44 @@ class Callers:
         inner = [*(function for _, function in trail[1:]), last]
         for (call, caller), function in zip(trail, inner):
             owner = function.owner if function.name in _CALLED else None
-            if owner is None or self.objects.classes_called(call.func, caller):
+            if owner is None and last_name(call.func) == function.name:
                 continue
-            if owner not in classes_in(self.objects.kinds(call.func, caller)):
+            if self.objects.classes_called(call.func, caller):
+                continue
+            if owner is None and self.objects.targets(call, caller).only is function:
+                continue
+            thing = owner or function
+            if thing not in _things(self.objects.kinds(call.func, caller)):
                 continue  # it is called for another reason: what a factory's name says
             origins = self.objects.origins.of(call.func, caller).origins
-            is_of = (self.objects.class_of(item.expression, item.function) for item in origins)
-            found.append([item for item, one in zip(origins, is_of) if one is owner])
+            made = [item for item in origins if self._is(thing, item.expression, item.function)]
+            found.append(made)
         return found
 
     def _modules_with_objects(self, owner: Class) -> list[Module]:
         """Modules that name the class, or call what builds it, and those they hand its objects to."""
         naming = [owner.module, *self.project.mentioning(owner.module, owner.name)][:FILE_LIMIT]
+        return self._modules_with(owner, naming)
+
+    def _modules_with(self, thing: Class | Function, naming: list[Module]) -> list[Module]:
+        """Modules that name a class or a function, and those that get its objects, or itself."""
         found = dict.fromkeys(naming)
-        for builder in self._builders(owner, naming):
+        for builder in self._builders(thing, naming):
             found.update(dict.fromkeys(self.project.users(builder)))
         for module in list(found)[:FILE_LIMIT]:
             for site in module.calls:
                 values = [*site.node.args, *(item.value for item in site.node.keywords)]
-                if any(self.objects.class_of(value, site.function) is owner for value in values):
+                if any(self._is(thing, value, site.function) for value in values):
                     known = self.objects.callee(site.node, site.function)
                     if known is not None:
                         found[known.module] = None
         return list(found)
+
+    def _is(self, thing: Class | Function, value: ast.expr, function: Function) -> bool:
+        """Whether a value is an object of a class, or may be a function."""
+        if isinstance(thing, Class):
+            return self.objects.class_of(value, function) is thing
+        return thing in _things(self.objects.kinds(value, function))
 
     # -- objects from factories ---------------------------------------------------------------
 
@@ -184,15 +220,15 @@ class Callers:
                     ):
                         yield site.node, site.function
 
-    def _builders(self, owner: Class, naming: list[Module]) -> list[Function]:
-        """The functions that return objects of the class, where one of several may be chosen."""
+    def _builders(self, thing: Class | Function, naming: list[Module]) -> list[Function]:
+        """The functions that return objects of a class, or a function, where one may be chosen."""
         return [
             function
             for module in naming
             for function in module.functions
             if function.owner is None
             and any(
-                owner in classes_in(self.objects.kinds(value, function))
+                thing in _things(self.objects.kinds(value, function))
                 for value in returned(function)
             )
         ]
@@ -226,6 +262,12 @@ class Callers:
         found = self.objects.bindings(expression, function) or []
         values = [(item.value, item.function) for item in found if item.value is not None]
         return any(self._is_made(value, where, factory, depth - 1) for value, where in values)
+
+
+def _things(kinds: Kinds) -> tuple[Class | Function, ...]:
+    """The classes whose objects an expression can be, and the functions that it can be."""
+    functions = (item for item in kinds.known if isinstance(item, Function))
+    return (*classes_in(kinds), *functions)
 
 
 def applied_inside(
@@ -262,4 +304,8 @@ def way_chosen(view: AmpView, made: list[list[Origin]]) -> tuple[Condition, ...]
 
 def is_chosen(view: AmpView, made: Origin) -> bool:
     """Whether a default makes it so, or an option that the code declares."""
-    return made.firmness > Firmness.CHOICE or any(chosen(view, made.conditions))
+    if made.firmness > Firmness.CHOICE or any(chosen(view, made.conditions)):
+        return True
+    truths = [view.values.truth(item.test, item.function) for item in made.conditions]
+    sides = [truth.get(item.side) for truth, item in zip(truths, made.conditions)]
+    return bool(sides) and all(side is not None and side > Firmness.CHOICE for side in sides)

@@ -227,10 +227,24 @@ def _number(view: FileView, expression: ast.expr, function: Function) -> float:
 
 def _vanishes(view: FileView, eps: ast.expr, function: Function) -> bool:
     if isinstance(eps, ast.Constant):
-        return isinstance(eps.value, float) and 0.0 < eps.value <= _ZERO_BELOW
+        return _is_lost(eps.value)
     if not isinstance(eps, (ast.Name, ast.Attribute, ast.Subscript)):
         return False
-    content = view.values.of(eps, function).only()
+    return _firmness(view, eps, function) is not None
+
+
+def _firmness(view: FileView, eps: ast.expr, function: Function) -> Firmness | None:
+    """How firmly an epsilon is one that vanishes; None where it may be another by default."""
+    if isinstance(eps, (ast.Constant, ast.BinOp)):
+        return Firmness.FIXED
+    possible = view.values.of(eps, function)
+    known = possible.values if possible.complete else possible.by_default()
+    if not known or not all(_is_lost(value.content) for value in known):
+        return None
+    return Firmness.FIXED if possible.complete else Firmness.DEFAULT
+
+
+def _is_lost(content: object) -> bool:
     return isinstance(content, float) and 0.0 < content <= _ZERO_BELOW
 
 
@@ -264,7 +278,9 @@ def _finding(view: FileView, lost: _Lost, operation: str, half: HalfTensor) -> F
         operation=operation,
     )
     path = tuple(view.step(step.node, step.module, step.words) for step in steps)
-    rests = (*half.links(view, lost.tensor), links.proved("value", lost.eps, words))
+    firmness = _firmness(view, lost.eps, lost.function) or Firmness.FIXED
+    held = links.held(firmness, ast.unparse(lost.eps), words)
+    rests = (*half.links(view, lost.tensor), held)
     help = HELP.format(tensor=name, least=lost.least)
     return view.finding(RULE, lost.node, message, help, path=path, links=rests)
 
