@@ -15,13 +15,15 @@ from amplint.code.arguments import receiver_of
 from amplint.code.definitions import class_fields
 from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.imports import taken_from
-from amplint.code.layout import Layout, layout_of
+from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs
 from amplint.findings import Link, Standing
 from amplint.values.objects import Objects
+from amplint.values.provenance import Activation, Firmness
 from amplint.values.unpacking import Unpacking
+from amplint.values.values import Values
 from amplint.values.wrappers import MODULE_BASES
 
 #: Names by which code may define or run what its text does not show.
@@ -86,11 +88,15 @@ class Raising:
     """Answers for the files of one project, each found out once.
 
     Args:
+        values: says how a test comes out.
         refuses: whether a library refuses a call, made by a function, wherever it runs.
     """
 
-    def __init__(self, objects: Objects, refuses: Callable[[ast.Call, Function], bool]) -> None:
+    def __init__(
+        self, objects: Objects, values: Values, refuses: Callable[[ast.Call, Function], bool]
+    ) -> None:
         self.objects = objects
+        self.values = values
         self.refuses = refuses
         self.unpacking = Unpacking(objects)
         self._known: dict[ast.AST, Link | None] = {}
@@ -309,7 +315,11 @@ class Raising:
             or self.objects.is_replaced(found, function)
         ):
             return None
-        return self.not_taken(call, function, found) or self.never_ends(found)
+        return (
+            self.not_taken(call, function, found)
+            or self.never_ends(found)
+            or self._not_allowed(call, function, found)
+        )
 
     def _refused_by_all(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call raises whichever of the functions it runs that it can run."""
@@ -320,7 +330,10 @@ class Raising:
         for callee in targets.functions:
             raised = None if is_decorated_otherwise(callee) else self.never_ends(callee)
             is_whole = raised is not None or self._passes_all(call, function, callee)
-            raised = raised or (self.not_taken(call, function, callee) if is_whole else None)
+            if raised is None and is_whole:
+                raised = self.not_taken(call, function, callee) or self._not_allowed(
+                    call, function, callee
+                )
             if raised is None:
                 return None
             doubts.append(raised)
@@ -346,6 +359,20 @@ class Raising:
             return None
         return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
 
+    def _not_allowed(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
+        """Why a callee raises for what one call passes: `assert dim % heads == 0`, of constants."""
+        inner = Activation(callee, call, function, constructs=callee.name == "__init__")
+        for statement in callee.body:
+            needed = _needed(statement)
+            if needed is None:
+                if isinstance(statement, EXITS):
+                    return None
+                continue
+            test, side = needed
+            if self.values.truth(test, callee, inner) == {not side: Firmness.FIXED}:
+                return doubt(f"{ast.unparse(call.func)}(...)", "allows what it is given")
+        return None
+
     def constructor(self, owner: Class) -> Function | None:
         """What a call of a class runs, where that is all that it runs."""
         return self.objects.method(owner, "__init__") if self.objects.is_plain(owner) else None
@@ -360,6 +387,16 @@ _RAISING = (
     *(ast.Name, ast.Attribute, ast.Subscript, ast.ImportFrom, ast.Assign, ast.For, ast.BinOp),
     ast.Call,
 )
+
+
+def _needed(statement: ast.stmt) -> tuple[ast.expr, bool] | None:
+    """The test, and how it has to come out, for a statement of a function to raise nothing."""
+    if isinstance(statement, ast.Assert):
+        return statement.test, True
+    if isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise):
+        is_plain = not any(isinstance(item, (*EXITS, ast.If)) for item in statement.body[:-1])
+        return (statement.test, False) if is_plain else None
+    return None
 
 
 def _may_raise(function: Function) -> tuple[ast.AST, ...]:
