@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from amplint.code.arguments import passed
-from amplint.code.dataflow import constant_of
+from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.expressions import is_none, last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
@@ -54,12 +54,14 @@ class Shape:
         each: what any of its values is, where their number is open.
         has_keys: whether it is a dict, whose values are its keys, and these are texts.
         is_fixed: whether nobody can add to it.
+        is_batch: whether the default collation has made it, which refuses None.
     """
 
     parts: tuple[Ask, ...] | None = None
     each: Ask | None = None
     has_keys: bool = False
     is_fixed: bool = True
+    is_batch: bool = False
 
 
 def _nothing() -> Shapes:
@@ -86,6 +88,16 @@ class Unpacking:
             if is_apart and _refuses(target, self.of(statement.value, function)):
                 return target
         return None
+
+    def is_batch(self, node: ast.expr, function: Function) -> bool:
+        """Whether a name holds nothing but batches that a loop gets of loaders: it is never None."""
+        if not isinstance(node, ast.Name):
+            return False
+        bound = bindings_of(function).get(node.id, ())
+        if not bound or not all(isinstance(item.statement, ast.For) for item in bound):
+            return False
+        shapes = self.of(node, function)
+        return bool(shapes) and all(shape.is_batch for shape in shapes)
 
     def takes_keys_for_values(self, node: ast.AST, function: Function) -> ast.Name | None:
         """A name that holds a key of a dict, where a node does with it what no text can."""
@@ -342,9 +354,11 @@ class Unpacking:
         if len(given.positional) > 6 or (collate is not None and not is_none(collate)):
             return self._collated(collate, function) if collate is not None else ()
         data = given.named.get("dataset", given.positional[0] if given.positional else None)
+        size = given.named.get("batch_size", given.positional[1] if given.positional[1:] else None)
         if data is None:
             return ()
-        return (Shape(each=partial(_any_asked, self._ask(data, function, activation))),)
+        item = partial(_any_asked, self._ask(data, function, activation))
+        return (Shape(each=item if is_none(size) else partial(_batch, item)),)
 
     def _collated(self, collate: ast.expr, function: Function) -> Shapes:
         if isinstance(collate, ast.Lambda):
@@ -410,6 +424,11 @@ def _all(found: Iterable[Shapes]) -> Shapes:
             return ()
         every += shapes
     return tuple(every)
+
+
+def _batch(item: Ask) -> Shapes:
+    """What the default collation makes of items."""
+    return tuple(replace(shape, is_batch=True) for shape in item()) or (Shape(is_batch=True),)
 
 
 def _any_asked(ask: Ask) -> Shapes:
