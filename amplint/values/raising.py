@@ -11,7 +11,7 @@ import ast
 import os
 from collections.abc import Callable, Iterator
 
-from amplint.code.arguments import receiver_of
+from amplint.code.arguments import is_decorated_otherwise, receiver_of
 from amplint.code.definitions import class_fields
 from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.imports import taken_from
@@ -494,12 +494,6 @@ def _names_bound(module: Module) -> frozenset[str]:
 def _name_of(node: ast.AST) -> str:
     names = (getattr(node, item, None) for item in ("id", "attr", "name", "arg"))
     return next((name for name in names if isinstance(name, str)), "")
-
-
-def is_decorated_otherwise(function: Function) -> bool:
-    """Whether a decorator may put something else in a function's place."""
-    written = getattr(function.node, "decorator_list", ())
-    return any(last_name(item) not in ("staticmethod", "classmethod") for item in written)
 
 
 def is_script(module: Module) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from amplint.code.arguments import passed
+from amplint.code.arguments import is_decorated_otherwise, passed
 from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.expressions import is_none, last_name
 from amplint.code.layout import layout_of
@@ -255,12 +255,12 @@ class Unpacking:
         if iterating is not None:
             return self._iterated(iterating)
         getting = self.objects.method(owner, "__getitem__")
-        if getting is None or _is_decorated(getting):
+        if getting is None or is_decorated_otherwise(getting):
             return ()
         return (Shape(each=partial(self._returned, getting)),)
 
     def _iterated(self, iterating: Function) -> Shapes:
-        if _is_decorated(iterating):
+        if is_decorated_otherwise(iterating):
             return ()
         yields = _yields(iterating)
         if yields:
@@ -361,13 +361,10 @@ class Unpacking:
         return (Shape(each=item if is_none(size) else partial(_batch, item)),)
 
     def _collated(self, collate: ast.expr, function: Function) -> Shapes:
-        if isinstance(collate, ast.Lambda):
-            made = self.objects.origins.lambda_function(collate, function)
-            return (Shape(each=self._ask(collate.body, made, None)),)
-        known = self.objects.symbol(collate, function)
-        if not isinstance(known, Function) or _is_decorated(known):
-            return ()
-        return (Shape(each=partial(self._returned, known)),)
+        """What a loader gives that puts its items together by a function of the project."""
+        found = targets_of(self.objects.origins, ast.Call(collate, [], []), function)
+        makers = (partial(self._returned, item) for item in found.functions)
+        return () if found.unknown else _all((Shape(each=item),) for item in makers)
 
 
 def _taken_apart(function: Function) -> frozenset[str]:
@@ -453,10 +450,6 @@ def _part(shape: Shape, key: object) -> Shapes:
     if not isinstance(key, int) or not -len(shape.parts) <= key < len(shape.parts):
         return ()
     return shape.parts[key]()
-
-
-def _is_decorated(function: Function) -> bool:
-    return bool(getattr(function.node, "decorator_list", None))
 
 
 def _yields(function: Function) -> list[ast.expr]:

@@ -130,6 +130,22 @@ PROGRAMS = (
         "x, y",
     ),
     (
+        "collated by a method of the data",
+        TRIPLES
+        + "class Joined(Rows):\n    def join(self, rows):\n        return torch.zeros(2), rows\n"
+        + "rows = Joined()\n"
+        + "for x, y, z in DataLoader(rows, collate_fn=rows.join):\n    arrive()\n",
+        "x, y, z",
+    ),
+    (
+        "collated by a method that fits",
+        TRIPLES
+        + "class Joined(Rows):\n    def join(self, rows):\n        return torch.zeros(2), rows\n"
+        + "rows = Joined()\n"
+        + "for x, y in DataLoader(rows, collate_fn=rows.join):\n    arrive()\n",
+        "",
+    ),
+    (
         "a stream",
         (
             "class Rows(IterableDataset):\n    def __iter__(self):\n        for i in range(3):\n"
