@@ -124,9 +124,7 @@ class Raising:
     def never_ends(self, function: Function) -> Link | None:
         """Why no call of a function comes to its end, or to a `return` of it."""
         layout = layout_of(function)
-        if isinstance(function.node, ast.AsyncFunctionDef) or any(
-            isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout.nodes
-        ):
+        if _runs_later(function):
             return None
         returns = [node for node in layout.nodes if isinstance(node, ast.Return)]
         places = self.places(
@@ -361,12 +359,15 @@ class Raising:
 
     def _not_allowed(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
         """Why a callee raises for what one call passes: `assert dim % heads == 0`, of constants."""
+        layout = layout_of(callee)
+        if _runs_later(callee):
+            return None
         inner = Activation(callee, call, function, constructs=callee.name == "__init__")
         for statement in callee.body:
+            if any(isinstance(node, ast.Return) for node in layout.inside(statement)):
+                return None
             needed = _needed(statement)
             if needed is None:
-                if isinstance(statement, EXITS):
-                    return None
                 continue
             test, side = needed
             if self.values.truth(test, callee, inner) == {not side: Firmness.FIXED}:
@@ -387,6 +388,13 @@ _RAISING = (
     *(ast.Name, ast.Attribute, ast.Subscript, ast.ImportFrom, ast.Assign, ast.For, ast.BinOp),
     ast.Call,
 )
+
+
+def _runs_later(function: Function) -> bool:
+    """Whether a call of a function runs nothing of it yet: it makes a generator, or a coroutine."""
+    return isinstance(function.node, ast.AsyncFunctionDef) or any(
+        isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout_of(function).nodes
+    )
 
 
 def _needed(statement: ast.stmt) -> tuple[ast.expr, bool] | None:

@@ -222,6 +222,23 @@ PROGRAMS = (
         "loss_of(...)",
     ),
     (
+        "a name that is refused where nothing else has returned",
+        (
+            "def loss_of(kind, known):\n    if kind in known:\n        return kind\n"
+            "    if kind != 'ce':\n        raise ValueError(kind)\n    return kind\n"
+            "def run(known):\n    loss_of('mse', known)\n    arrive()\nrun({'mse'})\n"
+        ),
+        "",
+    ),
+    (
+        "a name that a generator would refuse",
+        (
+            "def losses_of(kind):\n    assert kind == 'ce'\n    yield kind\n"
+            "def run():\n    losses_of('mse')\n    arrive()\nrun()\n"
+        ),
+        "",
+    ),
+    (
         "a name that is mended before",
         (
             "def loss_of(kind):\n    kind = kind.strip()\n    if kind not in ('ce', 'bce'):\n"
