@@ -152,7 +152,7 @@ class FileView(AmpView):
         """Which places of the project no run comes to."""
         from amplint.values.unreached import Unreached
 
-        return Unreached(self.objects, self._refused)
+        return Unreached(self.objects, self.values, self._refused)
 
     def _refused(self, call: ast.Call, function: Function) -> bool:
         """Whether torch refuses a call wherever it runs."""

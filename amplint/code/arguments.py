@@ -217,6 +217,12 @@ def is_decorated(function: Function, *names: str) -> bool:
     return not _decorators(function).isdisjoint(names)
 
 
+def is_decorated_otherwise(function: Function) -> bool:
+    """Whether a decorator may put something else in a function's place."""
+    written = getattr(function.node, "decorator_list", ())
+    return any(last_name(item) not in ("staticmethod", "classmethod") for item in written)
+
+
 def _decorators(function: Function) -> set[str]:
     found = getattr(function.node, "decorator_list", ())
     return {last_name(item.func if isinstance(item, ast.Call) else item) for item in found}

@@ -43,6 +43,7 @@ from amplint.flow.values import NONE, Value
 from amplint.source.screen import mentions_amp
 from amplint.values.callables import Instance, Targets
 from amplint.values.objects import Objects
+from amplint.values.unpacking import Unpacking
 from amplint.values.values import Values
 
 #: An imported file without one of these words cannot take part in the protocol.
@@ -102,6 +103,7 @@ class Program:
         self._project = project or Project()
         self.objects = objects or Objects(self._project)
         self.values = values or Values(self.objects)
+        self.unpacking = Unpacking(self.objects)
         self._values = ValueRoles(self.objects)
         self._units: dict[Module, Unit] = {}
         self._slices: dict[Function, Slice] = {}

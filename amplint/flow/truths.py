@@ -379,6 +379,8 @@ class Truths(Windows):
         location = self.locate(left, state, function)
         if location is None:
             return None
+        if self.program.unpacking.is_batch(left, function):
+            return isinstance(operator, (ast.IsNot, ast.NotEq))
         held = self.raw(left, state, function)
         known = is_some_case(held) if kind_of(held) == "cases" else is_not_none(held)
         present: Formula = known if known is not None else ("some", location)

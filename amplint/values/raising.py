@@ -11,17 +11,19 @@ import ast
 import os
 from collections.abc import Callable, Iterator
 
-from amplint.code.arguments import receiver_of
+from amplint.code.arguments import is_decorated_otherwise, receiver_of
 from amplint.code.definitions import class_fields
 from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.imports import taken_from
-from amplint.code.layout import Layout, layout_of
+from amplint.code.layout import EXITS, Layout, layout_of
 from amplint.code.module import Class, Function, Module
 from amplint.code.tree import TRIES
 from amplint.code.unbound import always_runs
 from amplint.findings import Link, Standing
 from amplint.values.objects import Objects
+from amplint.values.provenance import Activation, Firmness
 from amplint.values.unpacking import Unpacking
+from amplint.values.values import Values
 from amplint.values.wrappers import MODULE_BASES
 
 #: Names by which code may define or run what its text does not show.
@@ -86,11 +88,15 @@ class Raising:
     """Answers for the files of one project, each found out once.
 
     Args:
+        values: says how a test comes out.
         refuses: whether a library refuses a call, made by a function, wherever it runs.
     """
 
-    def __init__(self, objects: Objects, refuses: Callable[[ast.Call, Function], bool]) -> None:
+    def __init__(
+        self, objects: Objects, values: Values, refuses: Callable[[ast.Call, Function], bool]
+    ) -> None:
         self.objects = objects
+        self.values = values
         self.refuses = refuses
         self.unpacking = Unpacking(objects)
         self._known: dict[ast.AST, Link | None] = {}
@@ -118,9 +124,7 @@ class Raising:
     def never_ends(self, function: Function) -> Link | None:
         """Why no call of a function comes to its end, or to a `return` of it."""
         layout = layout_of(function)
-        if isinstance(function.node, ast.AsyncFunctionDef) or any(
-            isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout.nodes
-        ):
+        if _runs_later(function):
             return None
         returns = [node for node in layout.nodes if isinstance(node, ast.Return)]
         places = self.places(
@@ -309,7 +313,11 @@ class Raising:
             or self.objects.is_replaced(found, function)
         ):
             return None
-        return self.not_taken(call, function, found) or self.never_ends(found)
+        return (
+            self.not_taken(call, function, found)
+            or self.never_ends(found)
+            or self._not_allowed(call, function, found)
+        )
 
     def _refused_by_all(self, call: ast.Call, function: Function) -> Link | None:
         """Why a call raises whichever of the functions it runs that it can run."""
@@ -320,7 +328,10 @@ class Raising:
         for callee in targets.functions:
             raised = None if is_decorated_otherwise(callee) else self.never_ends(callee)
             is_whole = raised is not None or self._passes_all(call, function, callee)
-            raised = raised or (self.not_taken(call, function, callee) if is_whole else None)
+            if raised is None and is_whole:
+                raised = self.not_taken(call, function, callee) or self._not_allowed(
+                    call, function, callee
+                )
             if raised is None:
                 return None
             doubts.append(raised)
@@ -346,6 +357,23 @@ class Raising:
             return None
         return doubt(f"{ast.unparse(call.func)}(...)", "takes its arguments")
 
+    def _not_allowed(self, call: ast.Call, function: Function, callee: Function) -> Link | None:
+        """Why a callee raises for what one call passes: `assert dim % heads == 0`, of constants."""
+        layout = layout_of(callee)
+        if _runs_later(callee):
+            return None
+        inner = Activation(callee, call, function, constructs=callee.name == "__init__")
+        for statement in callee.body:
+            if any(isinstance(node, ast.Return) for node in layout.inside(statement)):
+                return None
+            needed = _needed(statement)
+            if needed is None:
+                continue
+            test, side = needed
+            if self.values.truth(test, callee, inner) == {not side: Firmness.FIXED}:
+                return doubt(f"{ast.unparse(call.func)}(...)", "allows what it is given")
+        return None
+
     def constructor(self, owner: Class) -> Function | None:
         """What a call of a class runs, where that is all that it runs."""
         return self.objects.method(owner, "__init__") if self.objects.is_plain(owner) else None
@@ -360,6 +388,23 @@ _RAISING = (
     *(ast.Name, ast.Attribute, ast.Subscript, ast.ImportFrom, ast.Assign, ast.For, ast.BinOp),
     ast.Call,
 )
+
+
+def _runs_later(function: Function) -> bool:
+    """Whether a call of a function runs nothing of it yet: it makes a generator, or a coroutine."""
+    return isinstance(function.node, ast.AsyncFunctionDef) or any(
+        isinstance(node, (ast.Yield, ast.YieldFrom)) for node in layout_of(function).nodes
+    )
+
+
+def _needed(statement: ast.stmt) -> tuple[ast.expr, bool] | None:
+    """The test, and how it has to come out, for a statement of a function to raise nothing."""
+    if isinstance(statement, ast.Assert):
+        return statement.test, True
+    if isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise):
+        is_plain = not any(isinstance(item, (*EXITS, ast.If)) for item in statement.body[:-1])
+        return (statement.test, False) if is_plain else None
+    return None
 
 
 def _may_raise(function: Function) -> tuple[ast.AST, ...]:
@@ -457,12 +502,6 @@ def _names_bound(module: Module) -> frozenset[str]:
 def _name_of(node: ast.AST) -> str:
     names = (getattr(node, item, None) for item in ("id", "attr", "name", "arg"))
     return next((name for name in names if isinstance(name, str)), "")
-
-
-def is_decorated_otherwise(function: Function) -> bool:
-    """Whether a decorator may put something else in a function's place."""
-    written = getattr(function.node, "decorator_list", ())
-    return any(last_name(item) not in ("staticmethod", "classmethod") for item in written)
 
 
 def is_script(module: Module) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from amplint.code.arguments import passed
-from amplint.code.dataflow import constant_of
+from amplint.code.arguments import is_decorated_otherwise, passed
+from amplint.code.dataflow import bindings_of, constant_of
 from amplint.code.expressions import is_none, last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import Class, Function
@@ -54,12 +54,14 @@ class Shape:
         each: what any of its values is, where their number is open.
         has_keys: whether it is a dict, whose values are its keys, and these are texts.
         is_fixed: whether nobody can add to it.
+        is_batch: whether the default collation has made it, which refuses None.
     """
 
     parts: tuple[Ask, ...] | None = None
     each: Ask | None = None
     has_keys: bool = False
     is_fixed: bool = True
+    is_batch: bool = False
 
 
 def _nothing() -> Shapes:
@@ -86,6 +88,16 @@ class Unpacking:
             if is_apart and _refuses(target, self.of(statement.value, function)):
                 return target
         return None
+
+    def is_batch(self, node: ast.expr, function: Function) -> bool:
+        """Whether a name holds nothing but batches that a loop gets of loaders: it is never None."""
+        if not isinstance(node, ast.Name):
+            return False
+        bound = bindings_of(function).get(node.id, ())
+        if not bound or not all(isinstance(item.statement, ast.For) for item in bound):
+            return False
+        shapes = self.of(node, function)
+        return bool(shapes) and all(shape.is_batch for shape in shapes)
 
     def takes_keys_for_values(self, node: ast.AST, function: Function) -> ast.Name | None:
         """A name that holds a key of a dict, where a node does with it what no text can."""
@@ -243,12 +255,12 @@ class Unpacking:
         if iterating is not None:
             return self._iterated(iterating)
         getting = self.objects.method(owner, "__getitem__")
-        if getting is None or _is_decorated(getting):
+        if getting is None or is_decorated_otherwise(getting):
             return ()
         return (Shape(each=partial(self._returned, getting)),)
 
     def _iterated(self, iterating: Function) -> Shapes:
-        if _is_decorated(iterating):
+        if is_decorated_otherwise(iterating):
             return ()
         yields = _yields(iterating)
         if yields:
@@ -342,18 +354,17 @@ class Unpacking:
         if len(given.positional) > 6 or (collate is not None and not is_none(collate)):
             return self._collated(collate, function) if collate is not None else ()
         data = given.named.get("dataset", given.positional[0] if given.positional else None)
+        size = given.named.get("batch_size", given.positional[1] if given.positional[1:] else None)
         if data is None:
             return ()
-        return (Shape(each=partial(_any_asked, self._ask(data, function, activation))),)
+        item = partial(_any_asked, self._ask(data, function, activation))
+        return (Shape(each=item if is_none(size) else partial(_batch, item)),)
 
     def _collated(self, collate: ast.expr, function: Function) -> Shapes:
-        if isinstance(collate, ast.Lambda):
-            made = self.objects.origins.lambda_function(collate, function)
-            return (Shape(each=self._ask(collate.body, made, None)),)
-        known = self.objects.symbol(collate, function)
-        if not isinstance(known, Function) or _is_decorated(known):
-            return ()
-        return (Shape(each=partial(self._returned, known)),)
+        """What a loader gives that puts its items together by a function of the project."""
+        found = targets_of(self.objects.origins, ast.Call(collate, [], []), function)
+        makers = (partial(self._returned, item) for item in found.functions)
+        return () if found.unknown else _all((Shape(each=item),) for item in makers)
 
 
 def _taken_apart(function: Function) -> frozenset[str]:
@@ -412,6 +423,11 @@ def _all(found: Iterable[Shapes]) -> Shapes:
     return tuple(every)
 
 
+def _batch(item: Ask) -> Shapes:
+    """What the default collation makes of items."""
+    return tuple(replace(shape, is_batch=True) for shape in item()) or (Shape(is_batch=True),)
+
+
 def _any_asked(ask: Ask) -> Shapes:
     return _any_of(ask())
 
@@ -434,10 +450,6 @@ def _part(shape: Shape, key: object) -> Shapes:
     if not isinstance(key, int) or not -len(shape.parts) <= key < len(shape.parts):
         return ()
     return shape.parts[key]()
-
-
-def _is_decorated(function: Function) -> bool:
-    return bool(getattr(function.node, "decorator_list", None))
 
 
 def _yields(function: Function) -> list[ast.expr]:

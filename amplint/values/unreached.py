@@ -11,12 +11,14 @@ import ast
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from amplint.code.arguments import is_decorated_otherwise
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module, walk
 from amplint.code.unbound import is_behind
 from amplint.findings import Link, Standing
 from amplint.values.objects import Objects
-from amplint.values.raising import UNSEEN, Raising, doubt, is_decorated_otherwise, is_script
+from amplint.values.raising import UNSEEN, Raising, doubt, is_script
+from amplint.values.values import Values
 
 #: Context managers of torch and the standard library whose `__exit__` swallows nothing.
 _PASSING = frozenset(
@@ -33,9 +35,11 @@ class Unreached:
         refuses: whether a library refuses a call, made by a function, wherever it runs.
     """
 
-    def __init__(self, objects: Objects, refuses: Callable[[ast.Call, Function], bool]) -> None:
+    def __init__(
+        self, objects: Objects, values: Values, refuses: Callable[[ast.Call, Function], bool]
+    ) -> None:
         self.objects = objects
-        self.raising = Raising(objects, refuses)
+        self.raising = Raising(objects, values, refuses)
         self._unentered: dict[Function, Link | None] = {}
 
     def doubt(self, node: ast.AST, function: Function) -> Link | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import runpy
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from amplint.values.unpacking import Unpacking
+from amplint.view import view_of
 from tests.values.test_unreached import doubt_about_arriving
 
 pytest.importorskip("torch")
@@ -125,6 +128,22 @@ PROGRAMS = (
         PAIRS
         + "for x, y in DataLoader(Rows(), 2, collate_fn=lambda rows: (rows, 1, 2)):\n    arrive()\n",
         "x, y",
+    ),
+    (
+        "collated by a method of the data",
+        TRIPLES
+        + "class Joined(Rows):\n    def join(self, rows):\n        return torch.zeros(2), rows\n"
+        + "rows = Joined()\n"
+        + "for x, y, z in DataLoader(rows, collate_fn=rows.join):\n    arrive()\n",
+        "x, y, z",
+    ),
+    (
+        "collated by a method that fits",
+        TRIPLES
+        + "class Joined(Rows):\n    def join(self, rows):\n        return torch.zeros(2), rows\n"
+        + "rows = Joined()\n"
+        + "for x, y in DataLoader(rows, collate_fn=rows.join):\n    arrive()\n",
+        "",
     ),
     (
         "a stream",
@@ -270,3 +289,33 @@ def is_judged_as_it_runs(program: str, why: str, folder: Path) -> bool:
         runpy.run_path(str(script), run_name="__main__")
     assert ("arrived" in told.getvalue()) is not bool(why)
     return doubt_about_arriving(script) == why
+
+
+#: (name, how the loader is made, whether a batch of it can be None)
+LOADERS = (
+    ("by default", "DataLoader(Rows(), batch_size=2)", False),
+    ("one by one", "DataLoader(Rows(), batch_size=None)", True),
+    ("otherwise", "DataLoader(Rows(), collate_fn=lambda rows: None)", True),
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "may_be"), [row[1:] for row in LOADERS], ids=[r[0] for r in LOADERS]
+)
+def test_the_default_collation_refuses_none(made: str, may_be: bool, tmp_path: Path) -> None:
+    program = (
+        "class Rows(Dataset):\n    def __len__(self):\n        return 4\n"
+        "    def __getitem__(self, index):\n        return None\n"
+        f"batches = enumerate({made})\n"
+        "for index, batch in batches:\n    if batch is None:\n        arrive(batch)\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(START + program)
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(TypeError):
+        runpy.run_path(str(script), run_name="__main__")
+    assert ("arrived" in told.getvalue()) is may_be
+    view = view_of(str(script), script.read_text(), ast.parse(START + program), path=str(script))
+    (site,) = (site for site in view.module.calls if site.method == "arrive")
+    unpacking = Unpacking(view.objects)
+    assert unpacking.is_batch(site.node.args[0], site.function) is not may_be

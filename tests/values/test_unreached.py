@@ -187,6 +187,75 @@ PROGRAMS = (
         "",
     ),
     (
+        "numbers that do not fit",
+        (
+            "class Attention:\n    def __init__(self, dim, heads, width=4):\n"
+            "        assert dim == heads * width, 'no'\n"
+            "def run(dim=16):\n    size = 16\n    Attention(size, 8)\n    arrive()\nrun()\n"
+        ),
+        "Attention(...)",
+    ),
+    (
+        "numbers that fit",
+        (
+            "class Attention:\n    def __init__(self, dim, heads, width=4):\n"
+            "        assert dim == heads * width, 'no'\n"
+            "def run(dim=16):\n    size = 16\n    Attention(size, 4)\n    arrive()\nrun()\n"
+        ),
+        "",
+    ),
+    (
+        "numbers that may fit",
+        (
+            "class Attention:\n    def __init__(self, dim, heads, width=4):\n"
+            "        assert dim == heads * width, 'no'\n"
+            "def run(dim=12):\n    Attention(dim, 4)\n    arrive()\nrun(16)\n"
+        ),
+        "",
+    ),
+    (
+        "a name that is refused",
+        (
+            "def loss_of(kind):\n    if kind not in ('ce', 'bce'):\n        raise ValueError(kind)\n"
+            "    return kind\ndef run():\n    loss_of('mse')\n    arrive()\nrun()\n"
+        ),
+        "loss_of(...)",
+    ),
+    (
+        "a name that is refused where nothing else has returned",
+        (
+            "def loss_of(kind, known):\n    if kind in known:\n        return kind\n"
+            "    if kind != 'ce':\n        raise ValueError(kind)\n    return kind\n"
+            "def run(known):\n    loss_of('mse', known)\n    arrive()\nrun({'mse'})\n"
+        ),
+        "",
+    ),
+    (
+        "a name that a generator would refuse",
+        (
+            "def losses_of(kind):\n    assert kind == 'ce'\n    yield kind\n"
+            "def run():\n    losses_of('mse')\n    arrive()\nrun()\n"
+        ),
+        "",
+    ),
+    (
+        "a name that is mended before",
+        (
+            "def loss_of(kind):\n    kind = kind.strip()\n    if kind not in ('ce', 'bce'):\n"
+            "        raise ValueError(kind)\n    return kind\n"
+            "def run():\n    loss_of(' ce')\n    arrive()\nrun()\n"
+        ),
+        "",
+    ),
+    (
+        "nothing where something is needed",
+        (
+            "def loss_of(kind=None):\n    assert kind is not None\n    return kind\n"
+            "def run():\n    loss_of()\n    arrive()\nrun()\n"
+        ),
+        "loss_of(...)",
+    ),
+    (
         "another constructor",
         (
             "class Data:\n    def __new__(cls, *given):\n        return object()\n"
