@@ -25,6 +25,7 @@ from amplint.flow.events import Transitions
 from amplint.flow.facts import FunctionFacts
 from amplint.flow.footprints import Followed, Footprint, Summaries, Touched
 from amplint.flow.handed import CALLED, USES, may_use
+from amplint.flow.heirs import construction_decides, is_part_of_construction
 from amplint.flow.merging import merge
 from amplint.flow.program import Program
 from amplint.flow.raising import Raising
@@ -119,21 +120,10 @@ class Functions:
         constructor = self.program.find_method(owner, "__init__")
         if constructor is None and is_record(owner):
             return self._fill_record(owner, instance, call)
-        if constructor is None or not self._is_followed(owner):
+        if constructor is None or not construction_decides(owner, self.program):
             return [(call.state, instance)]
         results = self.invoke(constructor, call, instance, force=True) or [(call.state, None)]
         return [(after, instance) for after, _ in results]
-
-    def _is_followed(self, owner: Class) -> bool:
-        """Whether the constructors of a class decide something about the protocol."""
-        return self.program.is_interesting(owner) or self.program.stores_tested(owner)
-
-    def _is_part_of_construction(self, function: Function, instance: Value) -> bool:
-        """Whether a constructor is run by that of a subclass, for an object of that class."""
-        if function.name != "__init__" or kind_of(instance) != "instance":
-            return False
-        assert instance is not None
-        return self._is_followed(instance[1])
 
     def _fill_record(self, owner: Class, instance: Value, call: Call) -> Valued:
         """A dataclass or named tuple: its fields are what the call passes.
@@ -203,7 +193,7 @@ class Functions:
             return [(call.state, None)] if self._stays_idle(function, instance) else None
         decides = force or self.program.settles_test(function) or self._is_wanted(function, call)
         decides = decides or (bool(facts.self_fills) and self._hands_over(call))
-        decides = decides or self._is_part_of_construction(function, instance)
+        decides = decides or is_part_of_construction(function, instance, self.program)
         if not facts.interesting and not decides:
             if self.may_use(function, call):
                 return self.havoc(call.state)

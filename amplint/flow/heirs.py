@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from amplint.code.definitions import class_fields, is_optional, is_stub
 from amplint.code.module import Class, Function
 from amplint.flow.program import Program
+from amplint.flow.values import Value
 
 #: Bases that add nothing to a class; and those that bring methods along, and no scaler.
 _PLAIN = frozenset(("object", "ABC", "abc.ABC"))
@@ -93,3 +94,15 @@ def is_abstract(owner: Class, program: Program) -> bool:
         and node.value.id == "self"
     }
     return bool(read - had)
+
+
+def construction_decides(owner: Class, program: Program) -> bool:
+    """Whether the constructors of a class decide something about the protocol."""
+    return program.is_interesting(owner) or program.stores_tested(owner)
+
+
+def is_part_of_construction(function: Function, instance: Value, program: Program) -> bool:
+    """Whether a constructor is run by that of a subclass, for an object of that class."""
+    if function.name != "__init__" or instance is None or instance[0] != "instance":
+        return False
+    return construction_decides(instance[1], program)
