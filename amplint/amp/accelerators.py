@@ -106,6 +106,16 @@ def never_scales(view: AmpView, accelerator: ast.expr, function: Function) -> Li
     return Link("value", Standing.CODE, f"{owner}.mixed_precision", f"is {given} by default")
 
 
+def runs_in_bfloat16(view: AmpView, accelerator: ast.expr, function: Function) -> bool:
+    """Whether the models of an accelerator compute in bfloat16, unless somebody chooses otherwise.
+
+    `Accelerator.prepare_model` puts an autocast of its own around the forward of each, which an
+    outer one does not change, and gives float32 (`convert_outputs_to_fp32`).
+    """
+    usual = [_usual(item) for item in precisions_of(view, accelerator, function)]
+    return bool(usual) and all(words == {"bf16"} for words in usual)
+
+
 def _usual(setting: Setting) -> frozenset[str]:
     """The words that a precision may be if nobody chooses another; none where that is not known."""
     values = setting.possible.values

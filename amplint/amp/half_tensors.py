@@ -50,6 +50,25 @@ _RAISED = frozenset(
     ("sum", "prod", "cumsum", "cumprod", "norm", "softmax", "log_softmax", "exp", "log", "pow")
     + ("rsqrt", "normalize", "layer_norm")
 )
+#: Losses of torch.nn that autocast runs in float32, and gives in float32 (ATen's autocast_mode.h,
+#: AT_FORALL_FP32), with their functions; tests/amp/test_raised_losses.py runs each.
+RAISED_LOSSES = {
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "CosineEmbeddingLoss": "cosine_embedding_loss",
+    "CrossEntropyLoss": "cross_entropy",
+    "HingeEmbeddingLoss": "hinge_embedding_loss",
+    "HuberLoss": "huber_loss",
+    "KLDivLoss": "kl_div",
+    "L1Loss": "l1_loss",
+    "MSELoss": "mse_loss",
+    "MarginRankingLoss": "margin_ranking_loss",
+    "MultiMarginLoss": "multi_margin_loss",
+    "NLLLoss": "nll_loss",
+    "PoissonNLLLoss": "poisson_nll_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "SoftMarginLoss": "soft_margin_loss",
+    "TripletMarginLoss": "triplet_margin_loss",
+}
 _CASTS = frozenset(("to", "type"))
 _NUMBERS = frozenset(("sqrt", "int", "float", "len", "size", "pow", "dim", "numel", "max", "min"))
 #: What makes a layer one that autocast on a GPU leaves alone.
@@ -58,6 +77,28 @@ _DEPTH = 16
 
 #: An expression, and the function that evaluates it.
 Place = tuple[ast.expr, Function]
+
+
+def is_raised_loss(view: AmpView, call: ast.Call, function: Function) -> bool:
+    """Whether a call computes one of torch's losses that autocast runs in float32."""
+    dotted = function.module.resolve(call.func)
+    if dotted is not None:
+        home, _, name = dotted.rpartition(".")
+        return home == "torch.nn.functional" and name in RAISED_LOSSES.values()
+    if not isinstance(call.func, (ast.Name, ast.Attribute)):
+        return False
+    found = view.values.origins.of(call.func, function)
+    is_known = found.complete and bool(found.origins)
+    return is_known and all(
+        isinstance(item.expression, ast.Call)
+        and _is_raised_class(item.function.module.resolve(item.expression.func))
+        for item in found.origins
+    )
+
+
+def _is_raised_class(dotted: str | None) -> bool:
+    home, _, name = (dotted or "").rpartition(".")
+    return home in ("torch.nn", "torch.nn.modules.loss") and name in RAISED_LOSSES
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,15 @@ def library_step(view: AmpView, site: CallSite) -> LibraryStep | None:
     owner = enclosing_class(site.function)
     if owner is not None and _is_of_lightning(view, callee.value, site, owner):
         return LibraryStep(site, None, site.function, owner)
-    found = _preparing(view, callee.value, site.node, site.function, _DEPTH)
+    found = preparing(view, callee.value, site.node, site.function)
     return LibraryStep(site, *found) if found is not None else None
+
+
+def preparing(
+    view: AmpView, place: ast.expr, use: ast.AST, function: Function
+) -> tuple[ast.expr, Function] | None:
+    """The accelerator that surely has prepared an object before its use, and where that is written."""
+    return _preparing(view, place, use, function, _DEPTH)
 
 
 def _is_of_lightning(view: AmpView, optimizer: ast.expr, site: CallSite, owner: Class) -> bool:
@@ -91,19 +98,19 @@ def _gives_optimizers(source: ast.expr | None) -> bool:
 
 
 def _preparing(
-    view: AmpView, optimizer: ast.expr, use: ast.AST, function: Function, depth: int
+    view: AmpView, place: ast.expr, use: ast.AST, function: Function, depth: int
 ) -> tuple[ast.expr, Function] | None:
-    """The accelerator that surely has prepared an optimizer before its use, and where."""
-    bound = view.objects.bindings(optimizer, function)
+    """The same, so many callers up."""
+    bound = view.objects.bindings(place, function)
     if bound:
         return _by_binding(view, bound, use, function)
-    back = view.values.origins.back(optimizer, function, None) if depth else None
+    back = view.values.origins.back(place, function, None) if depth else None
     if back is None or not back.complete:
         return None
     found = [
-        _preparing(view, place.expression, place.expression, place.function, depth - 1)
-        for place in back.places
-        if place.part is None
+        _preparing(view, before.expression, before.expression, before.function, depth - 1)
+        for before in back.places
+        if before.part is None
     ]
     if not found or len(found) != len(back.places) or None in found:
         return None
@@ -113,17 +120,21 @@ def _preparing(
 def _by_binding(
     view: AmpView, bound: list[Binding], use: ast.AST, function: Function
 ) -> tuple[ast.expr, Function] | None:
-    """By the last of the statements that give an optimizer its value."""
+    """By the last of the statements that give an object its place."""
     last = bound[-1]
     if len({item.function for item in bound}) > 1:
         return None
-    accelerator = _accelerator(view, last)
-    if accelerator is None or conditions_at(last.statement, last.function):
+    accelerator, layout = _accelerator(view, last), layout_of(last.function)
+    is_here = last.function is function and use in layout
+    if accelerator is None or conditions_at(
+        last.statement, last.function, use if is_here else None
+    ):
         return None
-    layout = layout_of(last.function)
-    if last.function is function and use in layout and not layout.dominates(last.statement, use):
-        return None
-    return accelerator, last.function
+    return (
+        None
+        if is_here and not layout.dominates(last.statement, use)
+        else (accelerator, last.function)
+    )
 
 
 def _accelerator(view: AmpView, binding: Binding) -> ast.expr | None:

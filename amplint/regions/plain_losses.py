@@ -11,8 +11,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from amplint.amp.accelerators import never_scales
+from amplint.amp.accelerators import never_scales, runs_in_bfloat16
 from amplint.amp.choices import Way, choice_of
+from amplint.amp.half_tensors import is_raised_loss
+from amplint.amp.library_steps import preparing
 from amplint.amp.links import model
 from amplint.amp.losses import CUTS
 from amplint.amp.scaled_losses import MOVES
@@ -122,7 +124,20 @@ class Results:
             getattr(node, "op", None), ast.MatMult
         ):
             return False
-        return node in self._layout and any(self._layout.holds(seed, node) for seed in self._seeds)
+        inside = node in self._layout and any(
+            self._layout.holds(seed, node) for seed in self._seeds
+        )
+        return inside and not (isinstance(node, ast.Call) and self._ignores_region(node))
+
+    def _ignores_region(self, call: ast.Call) -> bool:
+        """Whether a call computes nothing in the region's type.
+
+        Such are a loss that autocast runs in float32, and a model that Accelerate runs in bfloat16.
+        """
+        if is_raised_loss(self._view, call, self.function):
+            return True
+        found = preparing(self._view, call.func, call, self.function)
+        return found is not None and runs_in_bfloat16(self._view, *found)
 
     def _comes_from(self, node: ast.expr) -> bool:
         if node in self._known:
