@@ -16,6 +16,7 @@ from amplint.code.definitions import is_memoised, returned
 from amplint.code.expressions import callee_of, path_text
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.records import is_record, record_parameters
+from amplint.values.assumptions import may_run
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
 
@@ -53,7 +54,9 @@ class BuiltScaler(Assigned):
     factory: Function | None = None
 
     def is_off(self, view: AmpView) -> bool:
-        """Whether it is surely disabled."""
+        """Whether it is surely disabled, or never built."""
+        if not may_run(view.values, self.call, self.function):
+            return True
         return is_off(view, self.constructor, self.factory or self.function)
 
 

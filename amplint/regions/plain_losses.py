@@ -29,7 +29,7 @@ from amplint.gradflow.handing import is_handed_on
 from amplint.regions.callers import Callers
 from amplint.regions.regions import Inside, Region
 from amplint.regions.training import is_backward, stepped_optimizer
-from amplint.values.assumptions import Assumptions
+from amplint.values.assumptions import Assumptions, may_run
 from amplint.values.bindings import reaching
 from amplint.values.conditions import conditions_at
 from amplint.values.values import Values
@@ -253,17 +253,11 @@ def _plain_in(
 
 def _may_run(callers: Callers, node: ast.AST, function: Function) -> bool:
     """Whether no test before a node, or before each call of its function, always fails."""
-    if not _tests_allow(callers, node, function):
+    values = callers.regions.values
+    if not may_run(values, node, function):
         return False
     calling = list(callers.callers(function))
-    return not calling or any(_tests_allow(callers, call, caller) for call, caller in calling)
-
-
-def _tests_allow(callers: Callers, node: ast.AST, function: Function) -> bool:
-    return all(
-        item.side in callers.regions.values.truth(item.test, item.function)
-        for item in conditions_at(node, function)
-    )
+    return not calling or any(may_run(values, call, caller) for call, caller in calling)
 
 
 def _plain_loss(

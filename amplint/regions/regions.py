@@ -22,7 +22,7 @@ from amplint.code.module import Class, Function, Module
 from amplint.code.unbound import is_cut_off
 from amplint.findings import Link
 from amplint.regions.contexts import Alternatives, Cast, Contexts
-from amplint.values.assumptions import Assumptions
+from amplint.values.assumptions import Assumptions, may_run
 from amplint.values.conditions import conditions_at
 from amplint.values.objects import Objects
 from amplint.values.provenance import Activation, Condition
@@ -151,15 +151,10 @@ class Regions:
         if module not in self._opened:
             functions = module.functions if _MAY_OPEN.search(module.source) else []
             every = (region for function in functions for region in self.of(function))
-            self._opened[module] = [region for region in every if self._may_open(region)]
+            self._opened[module] = [
+                region for region in every if may_run(self.values, region.opened, region.function)
+            ]
         return self._opened[module]
-
-    def _may_open(self, region: Region) -> bool:
-        """Whether each test around a region can come out so that it is entered."""
-        return all(
-            item.side in self.values.truth(item.test, item.function)
-            for item in conditions_at(region.opened, region.function)
-        )
 
     def chosen(self, module: Module) -> Iterator[Region]:
         """The regions of a module, once for each autocast that a test may choose for them."""

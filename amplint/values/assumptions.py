@@ -344,6 +344,20 @@ class _Place:
         return self.sources == other.sources and (is_elsewhere or self.text == other.text)
 
 
+def may_run(
+    values: Values, node: ast.AST, function: Function, activation: Activation | None = None
+) -> bool:
+    """Whether each test around a node, asked alone, can come out so that it runs.
+
+    Args:
+        activation: the call of the function; None for all known callers.
+    """
+    return all(
+        item.side in values.truth(item.test, item.function, activation)
+        for item in conditions_at(node, function)
+    )
+
+
 def _sources_of(values: Values, expression: ast.expr, here: Here) -> frozenset[object]:
     """Where the value of an expression comes from: equal for two that have it from one place.
 

@@ -105,6 +105,7 @@ from amplint.code.module import CallSite, Function, enclosing_class
 from amplint.expectations import HALF_GRADIENTS, caused
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.rule import Rule
+from amplint.values.assumptions import may_run
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Activation, Firmness, Origin, Step
 from amplint.view import FileView
@@ -183,7 +184,8 @@ def _in_training(view: FileView, site: CallSite, path: str) -> Iterator[_Trainin
     yield from _loops(view, path, function, site.node, (step,))
     for call in view.objects.calls_of(function):
         outer = _passed(site, call, path)
-        if outer is None or not _may_run(view, site, function, call):
+        activation = Activation(function, call.node, call.function)
+        if outer is None or not may_run(view.values, site.node, function, activation):
             continue
         words = f"`{function.name}` is called with the trained model"
         steps = (Step(call.node, call.function.module, words), step)
@@ -219,15 +221,6 @@ def _passed(site: CallSite, call: CallSite, path: str) -> str | None:
     argument = bind(call.node, function).given.get(path)
     text = path_text(argument) if argument is not None else None
     return same_model(text, call.function) if text is not None else None
-
-
-def _may_run(view: FileView, site: CallSite, function: Function, call: CallSite) -> bool:
-    """Whether the conditions around the cast may hold for this call."""
-    activation = Activation(function, call.node, call.function)
-    return all(
-        item.side in view.values.truth(item.test, function, activation)
-        for item in conditions_at(site.node, function)
-    )
 
 
 def _unknown_code(view: FileView, site: CallSite, path: str, training: _Training) -> str:
