@@ -116,7 +116,7 @@ RULE = Rule(
 _DISAGREES = "this `{method}` runs{when}, but `{needed}`{at} needs {other}: "
 MESSAGES = {
     "": _DISAGREES + "{consequence}",
-    "unscale-of-plain": _DISAGREES + "it divides what nobody scaled",
+    "unscale-of-plain": _DISAGREES + "it raises, or divides plain gradients",
     "step-on-mixed": _DISAGREES + "it divides plain gradients, too",
     "optimizer-step-on-scaled": _DISAGREES + "it applies scaled gradients",
     "optimizer-step-bypass": _DISAGREES + "inf and NaN reach the weights",
