@@ -24,7 +24,7 @@ from amplint.code.meanings import (
     latest,
     runs_before,
 )
-from amplint.code.tree import COMPREHENSIONS, children
+from amplint.code.tree import COMPREHENSIONS, TRIES, children
 
 #: `a = b` is followed through this many names.
 _ALIASES = 8
@@ -171,15 +171,31 @@ class Scopes:
     def imported_once(self, expression: ast.expr) -> bool:
         """Whether imports of one thing, and nothing else, bind the root of a dotted expression.
 
-        False for `try: from a import f` / `except ImportError: from b import f`.
+        False for `try: from a import f` / `except ImportError: from b import f`; what a handler of
+        such a `try` defines itself (`f = None`) is there only where the import failed.
         """
         while isinstance(expression, ast.Attribute):
             expression = expression.value
         if not isinstance(expression, ast.Name):
             return False
-        meaning = self.resolve(expression)
-        dotted = {self._dotted.get(bound.node) for bound in meaning.bounds}
+        bounds = self.resolve(expression).bounds
+        dotted = {
+            self._dotted.get(bound.node) for bound in bounds if bound.node not in self._stand_ins
+        }
         return len(dotted) == 1 and None not in dotted
+
+    @cached_property
+    def _stand_ins(self) -> frozenset[ast.AST]:
+        """What binds a name in a handler of a `try` that imports it, and is no import."""
+        tries = [node for node in ast.walk(self.module.node) if isinstance(node, TRIES)]
+        return frozenset(
+            node
+            for outer in tries
+            if (imported := {name for item in outer.body for name in _imported(item)})
+            for handler in outer.handlers
+            for node in ast.walk(handler)
+            if _name_defined(node) in imported
+        )
 
     def gives(self, name: str) -> bool:
         """Whether `from module import *` may take a name: by `__all__`, else by its first letter."""
@@ -484,3 +500,17 @@ def _roots(bounds: Iterable[Bound]) -> Iterator[str]:
                 value = value.value
             if isinstance(value, ast.Name):
                 yield value.id
+
+
+def _imported(statement: ast.stmt) -> Iterator[str]:
+    """The names that an import statement binds."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        for alias in statement.names:
+            yield alias.asname or alias.name.partition(".")[0]
+
+
+def _name_defined(node: ast.AST) -> str | None:
+    """The name that a definition or an assignment binds."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return node.name
+    return node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else None
