@@ -37,9 +37,15 @@ def verdicts(survey: ModuleType, sheets: list[Path]) -> dict[str, Counter[str]]:
     return found
 
 
-def test_rules_that_were_wrong_as_often_as_right_make_warnings(survey: ModuleType) -> None:
+def test_rules_that_were_right_in_fewer_than_two_of_three_make_warnings(
+    survey: ModuleType,
+) -> None:
     found = verdicts(survey, SHEETS)
-    wrong = {code for code, each in found.items() if each["false"] >= max(each["true"], 1)}
+    wrong = {
+        code
+        for code, each in found.items()
+        if each["true"] * 3 < (each["true"] + each["false"] + each["harmless"]) * 2
+    }
     assert wrong == WARNING_UNTIL_SEEN
 
 
