@@ -219,8 +219,7 @@ def is_decorated(function: Function, *names: str) -> bool:
 
 def is_decorated_otherwise(function: Function) -> bool:
     """Whether a decorator may put something else in a function's place."""
-    written = getattr(function.node, "decorator_list", ())
-    return any(last_name(item) not in ("staticmethod", "classmethod") for item in written)
+    return not _decorators(function) <= {"staticmethod", "classmethod"}
 
 
 def _decorators(function: Function) -> set[str]:

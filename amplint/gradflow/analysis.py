@@ -19,6 +19,7 @@ from amplint.gradflow.frame import Backward
 from amplint.gradflow.interpreter import Interpreter
 from amplint.gradflow.modes import ON, chosen, switched
 from amplint.gradflow.values import ANYTHING, LEAF, Block, Flow
+from amplint.values.assumptions import may_run
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
 
@@ -148,7 +149,7 @@ def _of_choices(view: AmpView, function: Function, roots: list[str]) -> Iterator
             block = item.loss.blocked.get(ANYTHING)
             if block is None or item.loss.connected - {LEAF} or item.function is not function:
                 continue
-            if _runs_on(test, side, item, block) and _may_run(view, item):
+            if _runs_on(test, side, item, block) and may_run(view.values, item.node, item.function):
                 yield CutOff(function, item, block)
 
 
@@ -244,7 +245,9 @@ def _may_be_cut(loss: Flow) -> bool:
 
 
 def _of_function(view: AmpView, function: Function, interpreter: Interpreter) -> Iterator[CutOff]:
-    backwards = [item for item in interpreter.backwards if _may_run(view, item)]
+    backwards = [
+        item for item in interpreter.backwards if may_run(view.values, item.node, item.function)
+    ]
     reported: set[ast.AST] = set()
     for backward in backwards:
         block = backward.loss.blocked.get(ANYTHING)
@@ -281,11 +284,5 @@ def _of_handed(view: AmpView, function: Function, interpreter: Interpreter) -> I
         if block is None or block.by_mode or block.function is not function:
             continue
         is_direct = len(backward.calls) == 1 and not backward.loss.connected - {LEAF}
-        if is_direct and _may_run(view, backward):
+        if is_direct and may_run(view.values, backward.node, backward.function):
             yield CutOff(function, backward, block)
-
-
-def _may_run(view: AmpView, backward: Backward) -> bool:
-    """Whether no test around a backward is known to fail: `if phase == "train":`, called to validate."""
-    tests = conditions_at(backward.node, backward.function)
-    return all(test.side in view.values.truth(test.test, backward.function) for test in tests)
