@@ -485,7 +485,7 @@ def test_each_listed_violation_has_a_reason() -> None:
 
 def test_nothing_new_and_nothing_gone_in_a_sample() -> None:
     """All fixtures in all styles are too many here: `restyle.py --listed` has them."""
-    chosen = judging.fixtures()[7::320]
+    chosen = judging.fixtures()[7::640]
     verdicts = [judging.judge(style, fixture) for fixture in chosen for style in STYLES]
     assert listed.compared(verdicts) == ([], [])
 

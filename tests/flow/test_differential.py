@@ -179,7 +179,7 @@ def test_every_lenient_exception_is_needed(excuse: str) -> None:
 # -- many paths: whole programs ------------------------------------------------------------------
 
 AUTHORS = (Author, Pairs)
-PROGRAMS = 75
+PROGRAMS = 50
 MUTANTS = 200
 
 #: Crashes that a broken program may meet while amplint is silent, and why.
