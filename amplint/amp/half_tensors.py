@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from amplint.amp import names
+from amplint.amp.library_objects import makers
 from amplint.amp.view import AmpView
 from amplint.code.dataflow import Binding, bindings_of, constant_of
 from amplint.code.definitions import returned
@@ -87,17 +88,12 @@ def is_raised_loss(view: AmpView, call: ast.Call, function: Function) -> bool:
         return home == "torch.nn.functional" and name in RAISED_LOSSES.values()
     if not isinstance(call.func, (ast.Name, ast.Attribute)):
         return False
-    found = view.values.origins.of(call.func, function)
-    is_known = found.complete and bool(found.origins)
-    return is_known and all(
-        isinstance(item.expression, ast.Call)
-        and _is_raised_class(item.function.module.resolve(item.expression.func))
-        for item in found.origins
-    )
+    made = makers(call.func, function, view.objects)
+    return bool(made) and all(map(_is_raised_class, made))
 
 
-def _is_raised_class(dotted: str | None) -> bool:
-    home, _, name = (dotted or "").rpartition(".")
+def _is_raised_class(dotted: str) -> bool:
+    home, _, name = dotted.rpartition(".")
     return home in ("torch.nn", "torch.nn.modules.loss") and name in RAISED_LOSSES
 
 

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from amplint.amp.libraries import CLASSES, LibraryClass, class_row
-from amplint.code.expressions import last_name
+from amplint.code.expressions import is_none, last_name
 from amplint.code.module import CallSite, Function, Module
 from amplint.values.objects import Objects
+from amplint.values.provenance import Origin
 
 
 def library_class_of(
@@ -46,6 +47,24 @@ def constructed_class(
 
 def _constructed(value: ast.expr, module: Module) -> LibraryClass | None:
     return class_row(module.resolve(value.func)) if isinstance(value, ast.Call) else None
+
+
+def makers(place: ast.expr, function: Function, objects: Objects) -> tuple[str, ...]:
+    """The dotted names of the imported callables that may have made an object, in whatever file.
+
+    None of them where something else may have; that the place may hold None does not count.
+    """
+    found = objects.origins.of(place, function)
+    made = [item for item in found.origins if not is_none(item.expression)]
+    names = [_imported_maker(item) for item in made]
+    return tuple(filter(None, names)) if found.complete and all(names) else ()
+
+
+def _imported_maker(origin: Origin) -> str | None:
+    call, module = origin.expression, origin.function.module
+    if not isinstance(call, ast.Call) or not module.imported_once(call.func):
+        return None
+    return module.resolve(call.func)
 
 
 def imports_library(module: Module, row: LibraryClass) -> bool:

@@ -68,13 +68,6 @@ def library_step(view: AmpView, site: CallSite) -> LibraryStep | None:
     return LibraryStep(site, *found) if found is not None else None
 
 
-def preparing(
-    view: AmpView, place: ast.expr, use: ast.AST, function: Function
-) -> tuple[ast.expr, Function] | None:
-    """The accelerator that surely has prepared an object before its use, and where that is written."""
-    return _preparing(view, place, use, function, _DEPTH)
-
-
 def _is_of_lightning(view: AmpView, optimizer: ast.expr, site: CallSite, owner: Class) -> bool:
     """Whether an optimizer is one of `self.optimizers()`, which steps through the Trainer's plugin.
 
@@ -97,10 +90,14 @@ def _gives_optimizers(source: ast.expr | None) -> bool:
     return plain is None or constant_of(plain) is True
 
 
-def _preparing(
-    view: AmpView, place: ast.expr, use: ast.AST, function: Function, depth: int
+def preparing(
+    view: AmpView, place: ast.expr, use: ast.AST, function: Function, depth: int = _DEPTH
 ) -> tuple[ast.expr, Function] | None:
-    """The same, so many callers up."""
+    """The accelerator that surely has prepared an object before its use, and where that is written.
+
+    Args:
+        depth: how many callers up it is looked for.
+    """
     bound = view.objects.bindings(place, function)
     if bound:
         return _by_binding(view, bound, use, function)
@@ -108,7 +105,7 @@ def _preparing(
     if back is None or not back.complete:
         return None
     found = [
-        _preparing(view, before.expression, before.expression, before.function, depth - 1)
+        preparing(view, before.expression, before.expression, before.function, depth - 1)
         for before in back.places
         if before.part is None
     ]
@@ -126,15 +123,10 @@ def _by_binding(
         return None
     accelerator, layout = _accelerator(view, last), layout_of(last.function)
     is_here = last.function is function and use in layout
-    if accelerator is None or conditions_at(
-        last.statement, last.function, use if is_here else None
-    ):
+    if is_here and not layout.dominates(last.statement, use):
         return None
-    return (
-        None
-        if is_here and not layout.dominates(last.statement, use)
-        else (accelerator, last.function)
-    )
+    tests = conditions_at(last.statement, last.function, use if is_here else None)
+    return None if accelerator is None or tests else (accelerator, last.function)
 
 
 def _accelerator(view: AmpView, binding: Binding) -> ast.expr | None:

@@ -11,9 +11,9 @@ import ast
 from collections.abc import Mapping
 from functools import cache
 
+from amplint.amp.library_objects import makers
 from amplint.amp.view import AmpView
 from amplint.code.arguments import Parameter, fill, listed, passed
-from amplint.code.expressions import is_none
 from amplint.code.module import Function
 
 OPTIMIZER = "torch.optim.Optimizer"
@@ -62,6 +62,7 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "__call__": _BOTH,
     },
 }
+_METHODS = frozenset(method for row in CALLS.values() for method in row)
 _OPTIM, _SCHEDULES = "torch.optim.", "torch.optim.lr_scheduler."
 
 
@@ -81,9 +82,6 @@ def refused(view: AmpView, call: ast.Call, function: Function) -> bool:
     return bool(classes) and all(_is_refused(call, row, "__call__") for row in classes)
 
 
-_METHODS = frozenset(method for row in CALLS.values() for method in row)
-
-
 def _is_odd(call: ast.Call) -> bool:
     """Whether a call passes what no loss takes; asked first, because it costs nothing."""
     return _is_refused(call, {"__call__": _BOTH}, "__call__")
@@ -95,17 +93,7 @@ def _is_refused(call: ast.Call, row: Mapping[str, str], method: str) -> bool:
 
 def _made_by(view: AmpView, place: ast.expr, function: Function) -> list[Mapping[str, str]]:
     """The rows of the classes of torch that can have made an object; none where any may be another."""
-    found = view.objects.origins.of(place, function)
-    made = [item for item in found.origins if not is_none(item.expression)]
-    if not found.complete:
-        return []
-    rows = [
-        _row_of(item.function.module.resolve(item.expression.func) or "")
-        if isinstance(item.expression, ast.Call)
-        and item.function.module.imported_once(item.expression.func)
-        else {}
-        for item in made
-    ]
+    rows = [_row_of(dotted) for dotted in makers(place, function, view.objects)]
     return rows if all(rows) else []
 
 

@@ -191,11 +191,16 @@ class Scopes:
         return frozenset(
             node
             for outer in tries
-            if (imported := {name for item in outer.body for name in _imported(item)})
+            if (imported := self._imported(outer.body))
             for handler in outer.handlers
             for node in ast.walk(handler)
             if _name_defined(node) in imported
         )
+
+    def _imported(self, body: list[ast.stmt]) -> set[str]:
+        """The names that the import statements of a block bind."""
+        imports = (item for item in body if isinstance(item, (ast.Import, ast.ImportFrom)))
+        return {name for item in imports for _, name, _ in taken_from(item, self.package)}
 
     def gives(self, name: str) -> bool:
         """Whether `from module import *` may take a name: by `__all__`, else by its first letter."""
@@ -500,13 +505,6 @@ def _roots(bounds: Iterable[Bound]) -> Iterator[str]:
                 value = value.value
             if isinstance(value, ast.Name):
                 yield value.id
-
-
-def _imported(statement: ast.stmt) -> Iterator[str]:
-    """The names that an import statement binds."""
-    if isinstance(statement, (ast.Import, ast.ImportFrom)):
-        for alias in statement.names:
-            yield alias.asname or alias.name.partition(".")[0]
 
 
 def _name_defined(node: ast.AST) -> str | None:

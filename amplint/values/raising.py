@@ -32,8 +32,9 @@ UNSEEN = frozenset(("exec", "eval", "globals", "locals", "vars", "builtins", "__
 _PROVIDED = frozenset(("_", "profile", "display", "unicode", "xrange", "raw_input"))
 #: Bases whose objects have attributes that no text of the project shows.
 _WITH_MORE = MODULE_BASES | {"torch.utils.data.Dataset"}
-#: `torch.nn.Module`, and what its objects have (torch 2.13; older ones have less).
+#: The names of torch's own module class.
 _MODULES = frozenset(item for item in MODULE_BASES if item.startswith("torch."))
+#: What its objects have (torch 2.13; older ones have less).
 MODULE_HAS = frozenset(
     [
         "T_destination",
@@ -206,6 +207,7 @@ class Raising:
         return stem != "__init__" and not any(_may_have(item, name) for item in homes)
 
     def stem_of(self, module: Module) -> str:
+        """The name of a file without its folder and its ending."""
         path = self.objects.project.path_of(module)
         return os.path.splitext(os.path.basename(path))[0]
 
@@ -380,6 +382,7 @@ class Raising:
 
 
 def doubt(subject: str, claim: str) -> Link:
+    """That no run comes to a place, as a link: something would have to be so, and is not."""
     return Link("reach", Standing.GUESS, subject, claim)
 
 

@@ -33,12 +33,11 @@ _SAME_ELEMENTS = frozenset(("iter", "list", "tuple", "reversed", "sorted"))
 _PASSING_ON = frozenset(("tqdm", "track", "islice"))
 #: Methods of Accelerate and Fabric that give back what they are given, several as a tuple.
 _PREPARING = frozenset(("prepare", "setup_dataloaders", "prepare_data_loader"))
-#: Data sets and loaders of torch by the last part of their name.
 _LOADER = "DataLoader"
+#: Modules that torch's loaders and data sets are imported from.
 _DATA = frozenset(("torch.utils.data", "torch.utils.data.dataloader", "torch.utils.data.dataset"))
 #: Libraries whose base classes leave a data set's own `__getitem__` what it is.
 _BASES = ("torch.utils.data.", "torchvision.datasets", "abc.", "object", "torch.nn.Module")
-
 #: Class methods that make a model of transformers.
 _MAKERS = frozenset(("from_pretrained", "from_config"))
 #: Operators that no text has, on either side.
