@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from amplint.amp import names
 from amplint.amp.roles import roles_of
+from amplint.code.by_name import read_by_name
 from amplint.code.module import CallSite, Function, Module
 from amplint.values.assumptions import definition_of, name_of
 from amplint.values.conditions import conditions_at
@@ -29,6 +30,16 @@ def is_switch(test: ast.expr, function: Function, modules: Iterable[Module]) -> 
     """Whether a test reads a place that decides in one of the modules whether AMP is on."""
     read = set(_places_of(test, function))
     return any(not read.isdisjoint(switches(module)) for module in modules)
+
+
+def asked_for_its_switch(call: ast.expr) -> ast.expr | None:
+    """`scaler` of `scaler.is_enabled()`, also where that method is looked up with a default."""
+    if not isinstance(call, ast.Call):
+        return None
+    if isinstance(call.func, ast.Attribute):
+        return call.func.value if call.func.attr == "is_enabled" else None
+    named = read_by_name(call.func)
+    return named[0] if named is not None and named[1] == "is_enabled" else None
 
 
 def switches(module: Module) -> frozenset[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard, TypeVar
 
 from amplint.amp.names import GRAD_SCALERS
+from amplint.amp.switches import asked_for_its_switch
 from amplint.code.arguments import bind, fill, listed, parameters, passed, receiver_of
 from amplint.code.by_name import read_by_name
 from amplint.code.expressions import callee_of, last_name
@@ -116,7 +117,7 @@ class Truths(Windows):
 
     def _call_formula(self, node: ast.Call, state: State, function: Function) -> Formula:
         name = callee_name(node)
-        asked = _asked_for_its_switch(node)
+        asked = asked_for_its_switch(node)
         if asked is not None:
             value = self.content(asked, state, function)
             if value is not None and value[0] == "scaler":
@@ -553,14 +554,6 @@ class _Replaced(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """One name."""
         return self.arguments.get(node.id, node)
-
-
-def _asked_for_its_switch(call: ast.Call) -> ast.expr | None:
-    """`scaler` of `scaler.is_enabled()`, also where that method is looked up with a default."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.value if call.func.attr == "is_enabled" else None
-    named = read_by_name(call.func)
-    return named[0] if named is not None and named[1] == "is_enabled" else None
 
 
 def _asks_for_gradients(node: ast.Call) -> bool:

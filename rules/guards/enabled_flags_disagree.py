@@ -88,6 +88,7 @@ from amplint.amp.choices import Way, choice_of
 from amplint.amp.roles import Role, ScalerConstruction
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.scaling import ScalerUse, scaler_uses
+from amplint.amp.switches import asked_for_its_switch
 from amplint.code.dataflow import arguments, constant_of, definitions
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function
@@ -163,7 +164,7 @@ def _by_words(view: FileView) -> Iterator[Finding]:
 def _compare(
     view: FileView, built: ScalerConstruction, site: CallSite, autocast: CallSite
 ) -> Finding | None:
-    ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
+    ours = _enabled_of(built)
     theirs = _enabled(autocast.node, 0 if autocast.dotted in names.DEVICE_AUTOCASTS else 2)
     rests: tuple[Link, ...] = (
         links.participant(view, built.call, built.function, Role.SCALER, built.target),
@@ -345,6 +346,11 @@ def _default(view: FileView, expression: ast.expr, function: Function) -> bool |
     return bool(found.pop()) if len(found) == 1 else None
 
 
+def _enabled_of(built: ScalerConstruction) -> ast.expr:
+    """What switches a scaler."""
+    return _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
+
+
 def _enabled(call: ast.Call, index: int) -> ast.expr:
     given = [item.value for item in call.keywords if item.arg == "enabled"]
     return next(iter([*call.args[index : index + 1], *given]), ast.Constant(True))
@@ -368,7 +374,23 @@ def _conjuncts(
         binding.value, (ast.Name, ast.Attribute, ast.BoolOp, ast.Constant)
     ):
         return _conjuncts(view, binding.value, binding.function, depth - 1)
+    if depth and _asks_scaler(view, expression, function):
+        (built,) = view.roles.constructions
+        return _conjuncts(view, _enabled_of(built), built.function, depth - 1)
     return {ast.unparse(expression): (expression, function)}
+
+
+def _asks_scaler(view: FileView, flag: ast.expr, function: Function) -> bool:
+    """Whether a switch is what the scaler says of itself, as far as calls are in sight.
+
+    An object that nothing is known of may be the scaler.
+    """
+    found = view.values.origins.of(flag, function).origins
+    asked = [(asked_for_its_switch(item.expression), item.function) for item in found]
+    return bool(asked) and all(
+        scaler is not None and view.roles.role_of(scaler, where) in (Role.SCALER, None)
+        for scaler, where in asked
+    )
 
 
 def _is_float16(view: FileView, site: CallSite) -> bool:
@@ -398,7 +420,7 @@ def _region(view: FileView, site: CallSite) -> Region | None:
 
 def _is_never_on(view: FileView, built: ScalerConstruction) -> bool:
     """Whether a test that switches a scaler fails whatever is chosen."""
-    ours = _enabled(built.call, 5 if built.dotted not in names.DEVICE_GRAD_SCALERS else 4)
+    ours = _enabled_of(built)
     return _is_never_true(view, ours, built.function)
 
 
