@@ -231,7 +231,7 @@ def _stands_elsewhere(view: InPlaceView, finding: Finding, node: ast.AST) -> boo
     if home is None:
         return False
     other, row = home
-    return any(one.span.start.row == row for one in check_of(load(finding.code))(other))
+    return any(row in _rows(one) for one in check_of(load(finding.code))(other))
 
 
 def _rows(finding: Finding) -> set[int]:

@@ -238,6 +238,13 @@ class InPlaceView(FileView):
         node = place.node if place.module is self._here else place.calls[-1]
         return super().place_of(self._here, node)
 
+    def step(self, node: ast.AST, module: Module, message: str) -> PathStep:
+        """A step of a path, in the file that its code is written in."""
+        place = self._written_in(node) if module is self.module else None
+        if place is None or place.module is self._here or not hasattr(place.node, "lineno"):
+            return super().step(node, module, message)
+        return self._view.step(place.node, place.module, message)
+
     def is_judged(self, function: Function) -> bool:
         """Whether something was written into a function of the file."""
         return (function.qualname, getattr(function.node, "lineno", 0)) in self._judged

@@ -346,15 +346,17 @@ def _asks_for_type(call: ast.Call) -> bool:
 
 def bound_in(function: Function, node: ast.AST) -> set[str]:
     """Root names that a part of the function binds, `self` excluded."""
+    return {root_of(path) for path in paths_bound_in(function, node)} - {"self"}
+
+
+def paths_bound_in(function: Function, node: ast.AST) -> set[str]:
+    """The paths that a part of the function binds: `optimizer`, `self.optimizer`, `rows[0]`."""
     layout = layout_of(function)
     return {
-        root_of(path)
+        path
         for path, bindings in bindings_of(function).items()
-        if any(
-            binding.statement in layout and layout.holds(node, binding.statement)
-            for binding in bindings
-        )
-    } - {"self"}
+        if any(item.statement in layout and layout.holds(node, item.statement) for item in bindings)
+    }
 
 
 _BINDING = frozenset(

@@ -8,6 +8,7 @@ same file with calls of functions of the project replaced by what these do.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,7 @@ from amplint.code.tree import children, walk
 from amplint.values.callables import Instance
 from amplint.values.objects import Objects
 
+_WORD = re.compile(r"\w+")
 _Branch = TypeVar("_Branch", ast.ExceptHandler, ast.match_case)
 
 #: Calls inside of what a call runs are replaced down to this depth.
@@ -402,9 +404,17 @@ class _Writer:
         meaning = here.meaning(name, here.module)
         if meaning.imports and here.dotted_of(meaning) == dotted:
             return name
-        known = f"{name}_from_{dotted.replace('.', '_')}"
+        if self.imports.get(name, dotted) == dotted and name not in self._words:
+            known = name
+        else:
+            known = f"{name}_from_{dotted.replace('.', '_')}"
         self.imports[known] = dotted
         return known
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        """Every word of the file: a name that is none of them is free in all of its scopes."""
+        return frozenset(_WORD.findall(self.module.source))
 
     # -- positions -----------------------------------------------------------------------------
 

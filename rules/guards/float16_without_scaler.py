@@ -68,8 +68,8 @@ in sight can be set so that the region is on and this side is taken), where code
 out of sight makes something of it alone, or where a file that takes part uses a class of a library
 that scales (unless it is Lightning's, and its Trainer does not, or the Accelerator whose backward it
 is); an Accelerator that is given no precision is set up by the launcher, and silent; a name that speaks of a scaler that nobody builds makes it `info`. Branches are compared
-within one function, and not under tests about AMP, precision or the device, or of a parameter that
-stays the same for the whole call.
+within one function, and only where the test that chooses is seen to change with the batch: a name
+that the innermost loop binds, or that a loop around a call in sight passes.
 
 ## References
 - PyTorch, Automatic Mixed Precision package: "Gradient Scaling"
@@ -89,10 +89,10 @@ from amplint.amp.accelerators import ACCELERATOR
 from amplint.amp.choices import Way
 from amplint.amp.half_tensors import SAME_DTYPE
 from amplint.amp.library_objects import names_training
+from amplint.amp.loop_invariants import changes_by_round
 from amplint.amp.roles import Role, roles_of
 from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.uses import uses_of
-from amplint.code.dataflow import bindings_of, parameters
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import Function, Module, enclosing_class, walk
@@ -133,10 +133,8 @@ SCALES = re.compile(
 MESSAGE = "nothing scales `{loss}` of this float16 autocast{condition}: gradients below 6e-8 vanish"
 ONE_BRANCH = "this branch runs `{call}` outside autocast, the other one inside (line {row})"
 HELP_BRANCH = "open one autocast around both branches, or `enabled=False` where float32 is meant"
-#: Words of a test that decides about precision.
-SWITCH = re.compile(
-    r"amp|fp16|fp32|half|float|dtype|precision|autocast|scal|cuda|device", re.IGNORECASE
-)
+#: Attributes of a tensor that say where it is, and what it is made of.
+PLACES = frozenset(("device", "dtype", "is_cuda"))
 HELP = (
     "scale the loss: `scaler.scale({loss}).backward()`, `scaler.step({optimizer})`, "
     "`scaler.update()`; or use `dtype=torch.bfloat16`"
@@ -283,7 +281,7 @@ def _outside(view: FileView, region: Region) -> Iterator[tuple[ast.Call, ast.Cal
                 continue
             if other in inside or not layout.exclusive(first, other):
                 continue
-            if _is_meant(layout, other, first, region.function):
+            if _is_meant(view, layout, other, first):
                 continue
             if not _may_be_model(view, first, region.function):
                 continue
@@ -304,24 +302,29 @@ def _may_be_model(view: FileView, call: ast.Call, function: Function) -> bool:
     return not is_known and bool(call.args)
 
 
-def _is_meant(layout: Layout, call: ast.Call, other: ast.Call, function: Function) -> bool:
-    """Whether a call is meant as it is: under a context of its own, or behind a switch.
+def _is_meant(view: FileView, layout: Layout, call: ast.Call, other: ast.Call) -> bool:
+    """Whether a call is meant as it is: under a context of its own, or chosen for the training.
 
-    A switch is a test about AMP, or of a parameter that stays the same for the whole call. What
-    also stands around the other branch's call tells nothing.
+    Only a test that changes with the batch leaves autocast out of some steps by mistake, unless
+    it asks the batch's device or dtype. What also stands around the other branch's call tells
+    nothing.
     """
-    blocks = (
-        node
-        for node in layout.ancestors(call)
-        if isinstance(node, (ast.With, ast.AsyncWith)) and not layout.holds(node, other)
+    for fork in layout.ancestors(call):
+        if layout.holds(fork, other):
+            break
+        if isinstance(fork, (ast.With, ast.AsyncWith)):
+            return True
+    around = layout.conditions(fork)
+    tests = layout.conditions(call)[: -len(around) or None]
+    return not any(
+        changes_by_round(view, test, layout.function, call) and not _asks_of_place(test)
+        for test in tests
     )
-    contexts = [item.context_expr for block in blocks for item in block.items]
-    tests = layout.conditions(call)
-    words = " ".join(map(ast.unparse, tests))
-    fixed = parameters(function).keys() - bindings_of(function).keys()
-    plain = (test.operand if isinstance(test, ast.UnaryOp) else test for test in tests)
-    switched = any(isinstance(test, ast.Name) and test.id in fixed for test in plain)
-    return bool(contexts) or switched or SWITCH.search(words) is not None
+
+
+def _asks_of_place(test: ast.expr) -> bool:
+    """Whether a test asks where a tensor is, or what it is made of."""
+    return any(isinstance(node, ast.Attribute) and node.attr in PLACES for node in walk(test))
 
 
 def _taking_part(view: FileView, callers: Callers, plain: PlainLoss) -> set[Module]:

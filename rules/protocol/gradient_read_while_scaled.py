@@ -90,15 +90,14 @@ from amplint.amp.gradients import (
     scaler_of,
     words_of,
 )
+from amplint.amp.loop_invariants import is_loop_invariant
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.scaler_calls import SHOWS, scaler_calls
 from amplint.amp.scaling import scale_words
-from amplint.code.arguments import receiver_of
 from amplint.code.dataflow import arguments, bindings_of, names_in, receiver
 from amplint.code.definitions import returned
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import last_name
 from amplint.code.layout import Layout, layout_of
-from amplint.code.module import Function
 from amplint.findings import Finding, Link, PathStep, Severity, Standing
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -120,8 +119,6 @@ EXCUSES = frozenset(("get_scale", "_get_scale_async", "inv_scale"))
 MAX_READS = 40
 #: Methods after which a number is as large as before.
 UNCHANGED = frozenset(("item", "float", "detach", "cpu", "double"))
-#: Methods that fill a container in place.
-FILLING = frozenset(("append", "extend", "update", "push"))
 #: Through so many calls a size is followed to what compares it.
 CALLS = 2
 ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
@@ -335,7 +332,7 @@ def _tested_by(
         if isinstance(node, ast.Compare):
             word = _compared(view, inner, node, set(taken), as_it_is=True)
             others = [bound[name] for name in names_in(node) & bound.keys() - taken.keys()]
-            if word and all(_is_fixed(view, layout, other) for other in others):
+            if word and all(is_loop_invariant(view, other, layout.function) for other in others):
                 test = view.step(node, callee.module, f"`{view.source_of(node)}`")
                 return _Test(taken[word], callee.qualname, (step, test))
         elif isinstance(node, ast.Call):
@@ -382,47 +379,7 @@ def _is_threshold_for(view: FileView, layout: Layout, test: ast.Compare, side: a
         return False
     other = test.comparators[0] if side is test.left else test.left
     is_zero = isinstance(other, ast.Constant) and not other.value
-    return not is_zero and _is_fixed(view, layout, other)
-
-
-def _is_fixed(view: FileView, layout: Layout, other: ast.expr) -> bool:
-    """Whether an expression says the same in each iteration, as far as a function shows."""
-    nodes = list(ast.walk(other))
-    if any(isinstance(node, ast.Call) for node in nodes):
-        return False
-    bindings = bindings_of(layout.function)
-    return all(
-        isinstance(binding.value, (ast.Constant, ast.Attribute))
-        for name in names_in(other)
-        for binding in bindings.get(name, [])
-    ) and not any(isinstance(node, ast.Attribute) and _moves(view, layout, node) for node in nodes)
-
-
-def _moves(view: FileView, layout: Layout, field: ast.Attribute) -> bool:
-    """Whether methods of a class go on to change what an attribute of its objects holds."""
-    owner = layout.function.owner
-    if owner is None or path_text(field.value) != receiver_of(layout.function):
-        return False
-    methods = {
-        method
-        for each in view.objects.family(owner)
-        for name, method in each.methods.items()
-        if name != "__init__"
-    }
-    return any(
-        isinstance(item, ast.Attribute) and item.attr == field.attr and _changes(method, item)
-        for method in methods
-        for item in method.nodes
-    )
-
-
-def _changes(method: Function, field: ast.Attribute) -> bool:
-    """Whether a place of a method stores an attribute, or changes in place what it holds."""
-    outer = layout_of(method).parents.get(field)
-    in_place = isinstance(outer, ast.Attribute) and (
-        outer.attr in FILLING or outer.attr.endswith("_")
-    )
-    return in_place or isinstance(field.ctx, ast.Store)
+    return not is_zero and is_loop_invariant(view, other, layout.function)
 
 
 def _penalties(view: FileView, layout: Layout) -> Iterator[Finding]:

@@ -84,6 +84,7 @@ from itertools import chain
 
 from amplint.amp import links
 from amplint.amp.connected import connected_files
+from amplint.amp.loop_invariants import is_loop_invariant
 from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, starts_over
@@ -95,6 +96,7 @@ from amplint.code.dataflow import (
     bound_in,
     fills_of,
     names_in,
+    paths_bound_in,
     receiver,
     root_of,
 )
@@ -271,7 +273,7 @@ def _repeated(view: FileView, built: Assigned) -> str:
         header = getattr(loops[0], "test", None)
         tests = [test for test in layout.conditions(built.call) if test is not header]
         inside = [test for test in tests if layout.holds(loops[0], test)]
-        if not all(_is_fixed(test, built.function, loops[0]) for test in inside):
+        if not all(is_loop_invariant(view, test, built.function, loops[0]) for test in inside):
             return ""
         if not _loop_uses(view, built, loops[0]):
             return ""
@@ -288,13 +290,6 @@ def _repeated(view: FileView, built: Assigned) -> str:
     if optimizers and (per_call or _call_in_loop(view, function, optimizers)):
         return f"call of `{function.name}`"
     return ""
-
-
-def _is_fixed(test: ast.expr, function: Function, loop: ast.AST) -> bool:
-    """Whether a test has one outcome in all passes of a loop: `if args.amp:`, not `if epoch == 0:`."""
-    bound = {root_of(path) for path in _bound_in(function, loop)}
-    calls = any(isinstance(node, ast.Call) for node in ast.walk(test))
-    return not calls and bound.isdisjoint(names_in(test))
 
 
 def _is_one_step(view: FileView, built: Assigned, optimizers: set[str]) -> bool:
@@ -324,7 +319,7 @@ def _loop_uses(view: FileView, built: Assigned, loop: ast.AST) -> bool:
     layout = layout_of(built.function)
     if starts_over(layout, loop, besides=built.call) or _is_restored(built, loop):
         return False
-    bound = _bound_in(built.function, loop)
+    bound = paths_bound_in(built.function, loop)
     for node in layout.inside(loop):
         if not isinstance(node, ast.Call):
             continue
@@ -347,16 +342,6 @@ def _is_restored(built: Assigned, loop: ast.AST) -> bool:
     calls = (node for node in layout_of(built.function).inside(loop) if isinstance(node, ast.Call))
     restored = (receiver(node) or "" for node in calls if last_name(node.func) == "load_state_dict")
     return any(f"{path}.".startswith(f"{built.target}.") for path in restored)
-
-
-def _bound_in(function: Function, loop: ast.AST) -> set[str]:
-    """The paths that a loop binds: `optimizer`, `self.optimizer`, `optimizer.param_groups[0]`."""
-    layout = layout_of(function)
-    return {
-        path
-        for path, bindings in bindings_of(function).items()
-        if any(item.statement in layout and layout.holds(loop, item.statement) for item in bindings)
-    }
 
 
 def _replaces(bound: str, path: str) -> bool:

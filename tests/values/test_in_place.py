@@ -10,6 +10,7 @@ import pytest
 from amplint.code.project import Project
 from amplint.values.in_place import InPlace, in_place
 from amplint.values.objects import Objects
+from amplint.view import view_of
 
 #: Each program defines `main(log)`; what it logs and returns has to stay the same.
 PROGRAMS = {
@@ -306,6 +307,39 @@ def test_names_of_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     text = ast.unparse(found.tree)
     assert "area(" not in text
     assert _run(ast.parse(text)) == (9, [3])
+
+
+def test_a_step_stands_in_the_file_of_its_code(tmp_path: Path) -> None:
+    """And the names of that file are the names that it has."""
+    home = _dedented(
+        """
+        import torch
+
+        KIND = torch.float16
+
+        def opened(tensor):
+            with torch.autocast("cuda", dtype=KIND):
+                return tensor @ tensor
+        """
+    )
+    source = _dedented(
+        """
+        from home import opened
+
+        def trained(optimizer, tensor):
+            loss = opened(tensor)
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    (tmp_path / "home.py").write_text(home)
+    (tmp_path / "main.py").write_text(source)
+    view = view_of("main.py", source, ast.parse(source), path=str(tmp_path / "main.py")).in_place
+    assert view is not None
+    (region,) = (node for node in ast.walk(view.module.tree) if isinstance(node, ast.With))
+    step = view.step(region.items[0].context_expr, view.module, "")
+    assert (Path(step.filename).name, step.row) == ("home.py", 7)
+    assert view.source_of(region.items[0].context_expr) == "torch.autocast('cuda', dtype=KIND)"
 
 
 def test_places_run_in_the_order_of_the_code(tmp_path: Path) -> None:
