@@ -131,7 +131,9 @@ def misuse_of(item: Found, place_of: PlaceOf) -> Misuse:
         violation=VIOLATIONS.get(item.slug),
         scaler=scaler,
         optimizer=optimizer,
-        path=build_witness(item.state.trail, item.slug, item.origin or site, place_of),
+        path=build_witness(
+            item.state.trail, item.slug, item.origin or site, place_of, item.verdict.because
+        ),
         links=(*item.links, _claim(item)),
         details=item.verdict.details,
     )

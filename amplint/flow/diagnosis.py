@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from amplint.amp.roles import Roles
 from amplint.amp.switches import is_switch
 from amplint.code.expressions import condition_text, path_text
+from amplint.code.layout import layout_of
 from amplint.code.module import Function, Module
 from amplint.code.statements import blocks_of
 from amplint.flow.call import callee_name
@@ -67,11 +68,13 @@ class Verdict:
 
     Args:
         site: where to report, if not where the violation happened.
+        because: the step of the path that decides; the story begins with it.
     """
 
     code: str
     details: dict[str, str] = field(default_factory=dict)
     site: Site | None = None
+    because: Step | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +103,9 @@ class Diagnostician:
         code = self._in_context(slug, site, state, words)
         if code is None or (code in OF_LOST_SCALING and self._loses_scaling(site, state)):
             return None
+        because = self._leaving_none(site, state) if slug == "scaler-is-none" else None
+        if because is not None:
+            words["guard"] = condition((because[1], because[3]))
         self._describe(slug, site, state, words)
         if code == "AMP105":
             flush = _flush_without_update(state, site)
@@ -108,7 +114,22 @@ class Diagnostician:
         mismatch = self._guard_mismatch(slug, site, state)
         if mismatch is not None:
             return Verdict("AMP201", {**words, **mismatch})
-        return Verdict(code, words)
+        return Verdict(code, words, because=because)
+
+    def _leaving_none(self, site: Site, state: State) -> Step | None:
+        """The assumption of a path by which the scaler is None: of a test around what makes it."""
+        callee = site.node.func if isinstance(site.node, ast.Call) else None
+        if not isinstance(callee, ast.Attribute):
+            return None
+        made = self.origins.of(callee.value, site.function).origins
+        tests = {
+            test
+            for origin in made
+            for around in layout_of(origin.function).conditions(origin.expression)
+            for test in ast.walk(around)
+        }
+        steps = reversed(steps_of(state.trail))
+        return next((step for step in steps if step[0] == "assume" and step[1] in tests), None)
 
     def _in_context(self, slug: str, site: Site, state: State, words: dict[str, str]) -> str | None:
         if slug in LEFTOVER and ("flag", "after") in state.typestate:

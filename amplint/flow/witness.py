@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
-from amplint.code.module import Module
+from amplint.code.layout import layout_of
+from amplint.code.module import Module, walk
 from amplint.findings import PathStep, Span
 from amplint.flow.events import Site
 from amplint.flow.state import EVERY, Step, Trail
@@ -59,20 +60,46 @@ def relevant_steps(trail: Trail | None, slug: str, site: Site) -> list[Step]:
 
 
 def build_witness(
-    trail: Trail | None, slug: str, site: Site, place_of: PlaceOf
+    trail: Trail | None, slug: str, site: Site, place_of: PlaceOf, because: Step | None = None
 ) -> tuple[PathStep, ...]:
     """The witness of one finding; see `relevant_steps`.
 
     Args:
         place_of: where a node of a module lies, in 1-based code points.
+        because: a step that decides; what leads from there to the site is all that is shown.
     """
-    steps = relevant_steps(trail, slug, site)
+    if because is not None:
+        steps = [because, *_leading_to(site, steps_of(trail), because)]
+    else:
+        steps = relevant_steps(trail, slug, site)
     if len(steps) > STEP_LIMIT:
         steps = _shorten(steps)
     path = [_path_step(step, place_of) for step in steps]
     if path and steps[-1][0] == "event":
         path[-1] = replace(path[-1], broken=slug)
     return tuple(path)
+
+
+def _leading_to(site: Site, steps: list[Step], first: Step) -> list[Step]:
+    """The calls behind a step that lead to a site, and the tests around them and around the site."""
+    found: list[Step] = []
+    node, function = site.node, site.function
+    for step in reversed(steps):
+        if step is first:
+            break
+        if step[0] == "call" and step[3] is function:
+            node, function = step[1], step[2]
+            found.append(step)
+        elif step[0] == "assume" and step[2] is function and _stands_under(node, step):
+            found.append(step)
+    return _without_contradictions(found[::-1])
+
+
+def _stands_under(node: ast.AST, step: Step) -> bool:
+    """Whether what is assumed is asked by a test around a node of the same function."""
+    tests = layout_of(step[2]).conditions(node)
+    asked = {ast.unparse(part) for test in tests for part in walk(test)}
+    return ast.unparse(step[1]) in asked
 
 
 def _concerns(step: Step, site: Site) -> bool:

@@ -306,20 +306,16 @@ def _is_meant(view: FileView, layout: Layout, call: ast.Call, other: ast.Call) -
     """Whether a call is meant as it is: under a context of its own, or chosen for the training.
 
     Only a test that changes with the batch leaves autocast out of some steps by mistake, unless
-    it asks the batch's device or dtype. What also stands around the other branch's call tells
-    nothing.
+    it asks the batch's device or dtype.
     """
-    for fork in layout.ancestors(call):
-        if layout.holds(fork, other):
-            break
-        if isinstance(fork, (ast.With, ast.AsyncWith)):
-            return True
-    around = layout.conditions(fork)
-    tests = layout.conditions(call)[: -len(around) or None]
-    return not any(
-        changes_by_round(view, test, layout.function, call) and not _asks_of_place(test)
-        for test in tests
-    )
+    apart = [node for node in layout.ancestors(call) if not layout.holds(node, other)]
+    fork = next((node for node in layout.ancestors(call) if layout.holds(node, other)), None)
+    if any(isinstance(node, (ast.With, ast.AsyncWith)) for node in apart):
+        return True
+    if not isinstance(fork, (ast.If, ast.IfExp)):
+        return True
+    changes = changes_by_round(view, fork.test, layout.function, call)
+    return not changes or _asks_of_place(fork.test)
 
 
 def _asks_of_place(test: ast.expr) -> bool:

@@ -221,6 +221,43 @@ def test_that_the_call_to_a_function_that_uses_it_stands_under_a_setting_counts_
     assert (finding.code, carried(finding)) == ("AMP202", Severity.INFO)
 
 
+def test_that_the_words_are_about_the_test_that_makes_no_scaler_and_the_path_begins_there() -> None:
+    source = """
+    from torch.amp import GradScaler
+
+    def made(settings):
+        if settings.low:
+            keeper = GradScaler("cuda")
+        else:
+            keeper = None
+        return keeper
+
+    def train(net, optimizer, batches, settings, epochs):
+        keeper = made(settings)
+        if settings.wide:
+            net.widen()
+        for epoch in range(epochs):
+            if settings.verbose:
+                print(epoch)
+            for step, batch in enumerate(batches):
+                loss = net(batch).mean()
+                optimizer.zero_grad()
+                if settings.low:
+                    keeper.scale(loss).backward()
+                else:
+                    loss.backward()
+                learn(keeper, optimizer)
+
+    def learn(keeper, optimizer):
+        keeper.step(optimizer)
+        keeper.update()
+    """
+    (finding,) = [item for item in check(textwrap.dedent(source), head="") if item.code == "AMP202"]
+    assert "when `not settings.low`" in finding.message
+    steps = [(step.kind, step.subject) for step in finding.path]
+    assert steps == [("assume", "settings.low"), ("call", "learn")]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "severity"),
     [
