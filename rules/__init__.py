@@ -69,6 +69,7 @@ TABLE: dict[str, str] = {
     "AMP209": "amp_arguments",
     "AMP210": "emulated_bfloat16_selected",
     "AMP211": "mixed_tf32_apis",
+    "AMP212": "autocast_not_entered",
     "AMP301": "no_grad_on_trainable_path",
     "AMP302": "loss_detached",
     "AMP303": "grad_mode_leak",

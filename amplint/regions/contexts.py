@@ -125,8 +125,7 @@ class Contexts:
         if isinstance(expression, ast.IfExp):
             return self._either(expression, function, self.alternatives)
         if isinstance(expression, ast.BoolOp):
-            parts = [self.alternatives(value, function) for value in expression.values]
-            return tuple(item for part in parts for item in part)
+            return self._joined(expression, function)
         if isinstance(expression, ast.NamedExpr):
             return self.alternatives(expression.value, function)
         if isinstance(expression, ast.Call):
@@ -138,6 +137,13 @@ class Contexts:
                 return found
             return tuple(None if item is None else replace(item, kept=True) for item in found)
         return UNKNOWN
+
+    def _joined(self, expression: ast.BoolOp, function: Function) -> Alternatives:
+        """What `or` and `and` may give; `and` gives a context, which is true, only at its end."""
+        *before, last = (self.alternatives(value, function) for value in expression.values)
+        drops = isinstance(expression.op, ast.And)
+        kept = (item for part in before for item in part if item is None or not drops)
+        return (*kept, *last)
 
     def _either(
         self,
