@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import pytest
 #: Tests run beside each other: a program of one test must not take every processor, and how
 #: long an example takes says nothing on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+#: Hundreds of tests start processes that import amplint. Without bytecode on disk each of them
+#: compiles its sources again, which is half of the time of a check of one file.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 hypothesis.settings.register_profile("amplint", deadline=None)
 hypothesis.settings.load_profile("amplint")
 
