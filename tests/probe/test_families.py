@@ -23,8 +23,8 @@ FIXTURES = ROOT / "fixtures"
 
 def probe(name: str, worker: Worker, row: int) -> Evidence:
     path = FIXTURES / name
-    root = path.parent if path.parent.parent != FIXTURES else None
-    settings = Settings(project_root=str(root)) if root else Settings()
+    # Without a root the project is this whole repository, which is searched for callers.
+    settings = Settings(project_root=str(path.parent))
     code = name[:6]
     (finding,) = [
         finding
