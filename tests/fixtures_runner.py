@@ -70,6 +70,7 @@ class Reported:
     finding: Finding | None = None
 
 
+@cache
 def expectations(text: str) -> Expectations:
     """Read the expectations of a source text.
 

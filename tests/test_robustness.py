@@ -160,16 +160,15 @@ def assert_sane(result: FileResult, text: str) -> None:
         assert_inside(error.row, error.column)
 
 
-# -- generated and mutated programs, about 1,000: deselect them with -k "not large" -------------
+# -- generated and mutated programs, about 500: deselect them with -k "not large" ---------------
 
-FIXTURES = sorted((ROOT / "fixtures").rglob("*.py"))
-MUTANTS = 950
+#: Every second fixture, which is a sample; `scripts/fuzz.py` breaks as many programs as one likes.
+FIXTURES = sorted((ROOT / "fixtures").rglob("*.py"))[::2]
+MUTANTS = 475
 
 
 @given(hypothesmith.from_node())
-@settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_large_any_program(source: str) -> None:
     assert_sane(check_source("a.py", source.encode(), EVERY_RULE), source)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from amplint.amp.dtypes import DType
 from amplint.amp.value_roles import ValueRoles
@@ -176,9 +177,9 @@ class Regions:
         """The parts of a function under contexts that may be autocasts."""
         if function not in self._spans:
             self._spans[function] = [
-                (span, found)
-                for span in _find_spans(function)
-                if any(found := self.contexts.alternatives(span.opened, function))
+                (_Span(opened, parts()), found)
+                for opened, parts in _openings(function)
+                if any(found := self.contexts.alternatives(opened, function))
             ]
             self._spans[function] += self._of_generators(function)
         return self._spans[function]
@@ -418,21 +419,26 @@ def _encloses(layout: Layout, part: ast.AST, opened: ast.expr) -> bool:
     return opened in layout and layout.holds(part, opened)
 
 
-def _find_spans(function: Function) -> Iterator[_Span]:
+def _openings(function: Function) -> Iterator[tuple[ast.expr, Callable[[], tuple[ast.AST, ...]]]]:
+    """What may open a region, and the parts under it, which are looked for where it does."""
     for decorator in getattr(function.node, "decorator_list", ()):
         if isinstance(decorator, ast.Call) or _MAY_OPEN.search(last_name(decorator)):
-            yield _Span(decorator, tuple(function.body))
+            yield decorator, partial(tuple, function.body)
     layout = layout_of(function)
     for node in layout.nodes:
         if isinstance(node, (ast.With, ast.AsyncWith)):
             for index, item in enumerate(node.items):
-                later = [other.context_expr for other in node.items[index + 1 :]]
-                yield _Span(item.context_expr, (*later, *node.body))
+                yield item.context_expr, partial(_under, node, index)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr == "__enter__":
-                yield _Span(node.func.value, _until_exit(function, node))
+                yield node.func.value, partial(_until_exit, function, node)
             elif node.func.attr == "enter_context" and node.args:
-                yield _Span(node.args[0], _until_stack_ends(function, node))
+                yield node.args[0], partial(_until_stack_ends, function, node)
+
+
+def _under(block: ast.With | ast.AsyncWith, index: int) -> tuple[ast.AST, ...]:
+    """What runs in the context with an index: the contexts after it, and the body."""
+    return (*(item.context_expr for item in block.items[index + 1 :]), *block.body)
 
 
 def _until_exit(function: Function, enter: ast.Call) -> tuple[ast.AST, ...]:

@@ -14,7 +14,12 @@ from amplint.selftest import words
 torch = pytest.importorskip("torch")
 
 
-def test_versions_settings_and_the_cage(run, empty_folder: Path) -> None:
+def test_versions_plugins_settings_and_the_cage(
+    run, empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run for all: it starts the probe's worker, which imports torch."""
+    found = {code: plugins.Plugin(code, "acme", "acme-rules") for code in ("ACM102", "ACM101")}
+    monkeypatch.setattr(plugins, "installed", lambda: found)
     (empty_folder / "amplint.toml").write_text('fail-on = "error"\nexclude = ["a\\u001b"]\n')
     result = run("doctor", "--python", sys.executable)
     assert result.exit_code == 0, result.stdout
@@ -25,6 +30,7 @@ def test_versions_settings_and_the_cage(run, empty_folder: Path) -> None:
     known = [line for line in lines if line.startswith(tuple(f"  {m}: " for m in doctor.MEASURES))]
     assert len(known) == len(doctor.MEASURES)
     assert "\x1b" not in result.stdout
+    assert "rules of acme-rules: ACM101, ACM102" in lines
 
 
 def test_without_a_torch_it_says_so(run, tmp_path: Path) -> None:
@@ -37,12 +43,6 @@ def test_a_broken_configuration_is_told(run, empty_folder: Path) -> None:
     result = run("doctor")
     assert (result.exit_code, "is no valid TOML" in result.stdout) == (2, True)
     assert result.stdout.startswith("amplint ")
-
-
-def test_plugins_are_named(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {code: plugins.Plugin(code, "acme", "acme-rules") for code in ("ACM102", "ACM101")}
-    monkeypatch.setattr(plugins, "installed", lambda: found)
-    assert "rules of acme-rules: ACM101, ACM102\n" in run("doctor").stdout
 
 
 def test_incidents_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:

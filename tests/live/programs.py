@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,16 @@ def plain(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
         timeout=_LIMIT,
         check=False,
     )
+
+
+@cache
+def printed(source: str) -> str:
+    """What a program without arguments prints without amplint. Several tests compare with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "train.py").write_text(source, "utf-8")
+        done = plain(Path(folder), "train.py")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def row_of(source: str, text: str) -> int:

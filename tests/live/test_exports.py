@@ -12,7 +12,7 @@ import pytest
 
 from amplint.live import exports, scalars
 from amplint.live.merge import read_run
-from tests.live.programs import plain, row_of, watch
+from tests.live.programs import plain, printed, row_of, watch
 from tests.live.test_programs import LIGHTNING
 from tests.live.test_record import process, run, seen
 from tests.live.test_run import LOOP
@@ -98,9 +98,8 @@ def test_the_callback_of_lightning(tmp_path: Path, is_command: bool) -> None:
         "plugins=[precision], callbacks=[Watching(folder=f'own-{manual}', sample=2)]",
     ).replace("import logging,", "from amplint.live.lightning import Watching\nimport logging,")
     (tmp_path / "train.py").write_text(body, "utf-8")
-    (tmp_path / "plain.py").write_text(LIGHTNING, "utf-8")
     done = watch(tmp_path, "train.py") if is_command else plain(tmp_path, "train.py")
-    assert done.stdout == plain(tmp_path, "plain.py").stdout, done.stderr
+    assert done.stdout == printed(LIGHTNING), done.stderr
     folders = [tmp_path / f"own-{manual}" for manual in (False, True)]
     if is_command:
         assert not any(folder.exists() for folder in folders)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.programs import plain, row_of, watch
+from tests.live.programs import plain, printed, row_of, watch
 
 ACCELERATE = """
 import torch
@@ -92,7 +92,7 @@ def test_training_libraries_are_silent_and_unchanged(
     assert seen.status == 0, seen.stderr
     assert (seen.told, seen.updates) == ([], updates)
     assert "no samples" not in seen.stderr
-    assert seen.stdout == plain(tmp_path, "train.py").stdout
+    assert seen.stdout == printed(body)
 
 
 RANKS = """

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.test_unseen import Asks, ask, worker
+from tests.probe.conftest import Asks
 from tests.probe.worker.conftest import probe_source
 
 torch = pytest.importorskip("torch")
 
-__all__ = ["ask", "probe_source", "worker"]
+__all__ = ["probe_source"]
 
 # -- beside the library ----------------------------------------------------------------------------
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.probe.test_unseen import Asks, ask, worker
+from tests.probe.conftest import Asks
 
 pytest.importorskip("torch")
-
-__all__ = ["ask", "worker"]
 
 # -- assertions about shapes, with a way around ----------------------------------------------------
 

@@ -43,8 +43,9 @@ def worker(interpreter: Interpreter) -> Iterator[Worker]:
         yield worker
 
 
-#: For a run that ends by itself, however busy the machine is, and for one that may never end.
-PATIENT, SHORT = 60.0, 3.0
+#: For a run that ends by itself, however busy the machine is, and for one that may never end:
+#: of that much processor time it needs a tenth to come to its statement.
+PATIENT, SHORT = 60.0, 1.0
 
 
 def request(path: Path, seconds: float = PATIENT) -> Request:
@@ -146,7 +147,7 @@ def test_verdicts_on_hostile_functions_and_on_the_one_after_them(tmp_path: Path)
     running = descendants()
     settings = Settings(project_root=str(tmp_path))
     report = check_paths([str(tmp_path)], settings)
-    found = probe_findings(report.findings, settings, Limits(seconds=6.0, python=sys.executable))
+    found = probe_findings(report.findings, settings, Limits(seconds=3.0, python=sys.executable))
     verdicts = {
         names[os.path.realpath(item.finding.filename)]: item.finding.evidence.status
         for item in found
@@ -177,7 +178,7 @@ def forged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, what in names.items():
         path = write(Path(name).parent, FORGERIES[what])
         path.write_text(path.read_text() + "        scaler.update()\n")
-    found = probe_findings(report.findings, settings, Limits(seconds=6.0, python=sys.executable))
+    found = probe_findings(report.findings, settings, Limits(seconds=3.0, python=sys.executable))
     return {
         names[os.path.realpath(item.finding.filename)]: item.finding.evidence.status
         for item in found

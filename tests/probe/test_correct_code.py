@@ -6,16 +6,13 @@ fooled the probe before, and the recorded repairs.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from amplint.probe.interpreter import find_interpreter
 from amplint.probe.process import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,12 +46,6 @@ def corpus() -> ModuleType:
     sys.modules["probe_corpus"] = module
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    with contextlib.closing(Worker(find_interpreter(sys.executable, str(ROOT)))) as worker:
-        yield worker
 
 
 @pytest.mark.parametrize("name", FOOLED)

@@ -6,9 +6,6 @@ run on stand-ins can prove, in order. The rest of a file's findings is not asked
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,6 @@ from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.findings import Evidence
 from amplint.probe.confirmation import plan_builder
-from amplint.probe.interpreter import find_interpreter
 from amplint.probe.prober import Prober
 from amplint.probe.process import Worker
 
@@ -25,16 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    with contextlib.closing(Worker(find_interpreter(sys.executable, str(ROOT)))) as worker:
-        yield worker
-
-
 def probe(name: str, worker: Worker, row: int) -> Evidence:
     path = FIXTURES / name
-    root = path.parent if path.parent.parent != FIXTURES else None
-    settings = Settings(project_root=str(root)) if root else Settings()
+    # Without a root the project is this whole repository, which is searched for callers.
+    settings = Settings(project_root=str(path.parent))
     code = name[:6]
     (finding,) = [
         finding

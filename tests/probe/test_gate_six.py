@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from amplint.checker import check_paths
 from amplint.config import Settings
-from amplint.probe.confirmation import Limits, probe_findings
+from amplint.probe.confirmation import Limits, probe_with
+from amplint.probe.process import Worker
 
 pytest.importorskip("torch")
 
@@ -56,12 +56,13 @@ trainer.train(load(args))
         ("half=args.fp16 and supported(args)", "conditional"),
     ],
 )
-def test_what_a_caller_passes_decides(tmp_path: Path, half: str, status: str) -> None:
+def test_what_a_caller_passes_decides(
+    worker: Worker, tmp_path: Path, half: str, status: str
+) -> None:
     path = tmp_path / "trainer.py"
     path.write_text(TRAINER)
     (tmp_path / "main.py").write_text(MAIN.replace("{half}", half))
     settings = Settings(project_root=str(tmp_path))
     findings = [f for f in check_paths([str(path)], settings).findings if f.code == "AMP105"]
-    limits = Limits(seconds=120.0, python=sys.executable)
-    (probed,) = probe_findings(findings, settings, limits)
+    (probed,) = probe_with([worker], findings, settings, Limits(seconds=120.0))
     assert probed.verdict.evidence.status == status, probed.verdict.evidence

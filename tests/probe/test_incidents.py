@@ -9,8 +9,9 @@ import pytest
 from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.findings import Evidence, Severity
-from amplint.probe.confirmation import Limits, probe_findings
+from amplint.probe.confirmation import Limits, probe_findings, probe_with
 from amplint.probe.predictions import expectations
+from amplint.probe.process import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 INCIDENTS = sorted((ROOT / "fixtures" / "incidents").iterdir())
@@ -26,11 +27,11 @@ def at_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def probe(folder: Path) -> dict[tuple[str, int], Evidence]:
+def probe(worker: Worker, folder: Path) -> dict[tuple[str, int], Evidence]:
     """Evidence by code and row, for the findings that a run can show."""
     settings = Settings(project_root=str(folder))
     report = check_paths([str(folder)], settings)
-    found = probe_findings(report.findings, settings, LIMITS)
+    found = probe_with([worker], report.findings, settings, LIMITS)
     asked = [item.finding for item in found if expectations(item.finding.code)]
     # What a run has shown is an error, whatever reading alone makes of it.
     assert {each.severity for each in asked if each.evidence.status == "confirmed"} <= {
@@ -42,8 +43,8 @@ def probe(folder: Path) -> dict[tuple[str, int], Evidence]:
 @pytest.mark.parametrize(
     "incident", [each for each in INCIDENTS if each != HIDING], ids=lambda path: path.name
 )
-def test_before_is_confirmed(incident: Path) -> None:
-    for place, evidence in probe(incident / "before").items():
+def test_before_is_confirmed(worker: Worker, incident: Path) -> None:
+    for place, evidence in probe(worker, incident / "before").items():
         is_confirmed(place, evidence)
 
 
@@ -61,12 +62,12 @@ def test_what_is_asked_with_others_is_answered_as_alone() -> None:
     assert [each.evidence.status for each in asked] == ["confirmed"] * 3
 
 
-def test_what_another_failure_hides_is_shown_behind_it() -> None:
+def test_what_another_failure_hides_is_shown_behind_it(worker: Worker) -> None:
     """AMP404 ends every run on the task's data; with its cast left out the next ones show.
 
     What no gradient reaches hangs on no data, so invented data may show that, too (AMP301).
     """
-    found = probe(HIDING / "before")
+    found = probe(worker, HIDING / "before")
     assert ("AMP404", 57) in found
     for place in found.keys() - HIDDEN:
         is_confirmed(place, found[place])
@@ -79,6 +80,6 @@ def test_what_another_failure_hides_is_shown_behind_it() -> None:
 
 
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda path: path.name)
-def test_after_is_not(incident: Path) -> None:
-    for place, evidence in probe(incident / "after").items():
+def test_after_is_not(worker: Worker, incident: Path) -> None:
+    for place, evidence in probe(worker, incident / "after").items():
         assert evidence.status != "confirmed", (place, evidence)

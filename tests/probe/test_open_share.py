@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from amplint.probe.modules import is_of_data
-from tests.probe.test_unseen import Asks, ask, worker
+from tests.probe.conftest import Asks
 
 pytest.importorskip("torch")
-
-__all__ = ["ask", "worker"]
 
 # -- a limit that shows only shortly below the scale at which float16 overflows --------------------
 

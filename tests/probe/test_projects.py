@@ -6,10 +6,7 @@ of each kind are asked here, in time for every change; `scripts/probe_projects.p
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +16,6 @@ from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.findings import Evidence, Finding, Position, Severity, Span
 from amplint.probe.confirmation import Limits, probe_with
-from amplint.probe.interpreter import find_interpreter
 from amplint.probe.process import Worker
 
 pytest.importorskip("torch")
@@ -115,12 +111,6 @@ CONFIRMED = {
     "unscaled_twice_by_a_helper": "at line 21, in line 9 of utils.py",
     "no_update_with_a_schedule": "needs --fp16",
 }
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    with contextlib.closing(Worker(find_interpreter(sys.executable, str(ROOT)))) as worker:
-        yield worker
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,9 @@ import pytest
 
 from amplint.findings import Evidence
 from amplint.probe.process import Worker
-from tests.probe.test_unseen import Asks, ask, worker
+from tests.probe.conftest import Asks
 
 pytest.importorskip("torch")
-
-__all__ = ["ask", "worker"]
 
 # -- numbers that the probe invents ----------------------------------------------------------------
 

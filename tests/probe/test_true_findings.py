@@ -14,11 +14,9 @@ from amplint.checker import check_paths
 from amplint.config import Settings
 from amplint.probe.confirmation import plan_builder
 from amplint.probe.messages import Domain, Plan, Request
-from tests.probe.test_unseen import Asks, ask, worker
+from tests.probe.conftest import Asks
 
 pytest.importorskip("torch")
-
-__all__ = ["ask", "worker"]
 
 # -- what is about a place needs no backward around it ---------------------------------------------
 

@@ -1,32 +1,19 @@
-"""One warm worker for all tests here, started as the probe starts it."""
+"""Running a function of a text in the warm worker of all tests of the probe."""
 
 from __future__ import annotations
 
 import ast
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from amplint.code.layout import LOOPS
-from amplint.probe.interpreter import Interpreter
 from amplint.probe.messages import Plan, Request, RunResult, Source
 from amplint.probe.planning import CALLS
 from amplint.probe.process import Worker
 
 Probe = Callable[..., RunResult]
-
-
-@pytest.fixture(scope="session")
-def worker() -> Iterator[Worker]:
-    """A worker in this interpreter."""
-    import torch
-
-    search_path = tuple(entry for entry in sys.path if entry)
-    started = Worker(Interpreter(sys.executable, torch.__version__, search_path))
-    yield started
-    started.close()
 
 
 @pytest.fixture
