@@ -31,17 +31,16 @@ def preparing_method(
     """
     run = dict.fromkeys(_runs(program, function, owner))
     own = {name for method in run for name in program.facts(method).self_stores}
-    for method in run:
-        for name in sorted(_reads(method) - own):
-            setters = {
-                place
-                for item in program.ancestry(owner)
-                for place, _ in program.objects.stores(item, name)
-            }
-            (setter, *others) = setters or (None,)
-            if setter is not None and not others and setter in later and setter not in run:
-                if function not in _runs(program, setter, owner):
-                    return setter
+    names = dict.fromkeys(name for method in run for name in sorted(_reads(method) - own))
+    for name in names:
+        setters = [
+            place
+            for item in program.ancestry(owner)
+            for place, _ in program.objects.stores(item, name)
+        ]
+        is_alone = len(setters) == 1 and setters[0] in later and setters[0] not in run
+        if is_alone and function not in _runs(program, setters[0], owner):
+            return setters[0]
     return None
 
 
