@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from amplint.amp.rehearsals import rehearsal
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
@@ -124,10 +125,14 @@ class FileView(AmpView):
     ) -> Finding:
         """Build a finding of `rule` at `node`; its links decide how severe it is.
 
-        Where no run comes to the node, by all that is in sight, one more link says so.
+        Where no run comes to the node, by all that is in sight, one more link says so; or where
+        nobody uses the weights that go wrong silently.
         """
-        doubt = self.unreached.doubt(node, self._functions.get(node, self.module.body))
-        found = {*links, *([doubt] if doubt is not None else [])}
+        function = self._functions.get(node, self.module.body)
+        doubts = [self.unreached.doubt(node, function)]
+        if rule.effect == "silent":
+            doubts.append(rehearsal(self, node, function))
+        found = {*links, *(doubt for doubt in doubts if doubt is not None)}
         links = tuple(sorted(found, key=lambda link: (link.kind, link.subject, link.claim)))
         return Finding(
             code=rule.code,

@@ -16,7 +16,7 @@ from amplint.code.definitions import is_memoised, returned
 from amplint.code.expressions import callee_of, path_text
 from amplint.code.module import CallSite, Class, Function, Module, enclosing_class
 from amplint.code.records import is_record, record_parameters
-from amplint.values.assumptions import may_run
+from amplint.values.assumptions import Assumptions, may_run
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Origin
 
@@ -24,6 +24,9 @@ _ASSIGNMENTS = frozenset((ast.Assign, ast.AnnAssign, ast.NamedExpr))
 #: A part of what a function returns: an index, a key or a field; None for all of it.
 Key = int | str | None
 
+#: What torch says on every GPU since 2.3, which brought `torch.amp.GradScaler`, too: bfloat16 is emulated
+#: where the hardware has none (torch/cuda/__init__.py, `is_bf16_supported(including_emulation=True)`).
+_ON_A_GPU = {"torch.cuda.is_available": True, "torch.cuda.is_bf16_supported": True}
 _SCALES = re.compile(r"scaler|amp|mixed|precision", re.IGNORECASE)
 
 
@@ -65,7 +68,18 @@ def is_off(view: AmpView, constructor: ast.Call, function: Function) -> bool:
     enabled = constructor_argument(view, Origin(constructor, function), "enabled")
     if enabled is None:
         return False
-    return view.values.of(*enabled).always(lambda content: content is False)
+    if view.values.of(*enabled).always(lambda content: content is False):
+        return True
+    on_a_gpu = Assumptions(view.values, answers=_ON_A_GPU)
+    return _needs_a_gpu(view, constructor, function) and on_a_gpu.decides(*enabled) is False
+
+
+def _needs_a_gpu(view: AmpView, constructor: ast.Call, function: Function) -> bool:
+    """Whether a scaler of a torch of which `_ON_A_GPU` is so, 2.3 or newer, is off without a GPU."""
+    dotted = function.module.resolve(callee_of(constructor)) or ""
+    device = constructor_argument(view, Origin(constructor, function), "device")
+    is_cuda = device is None or view.values.of(*device).always(lambda content: content == "cuda")
+    return dotted.startswith("torch.amp.") and is_cuda
 
 
 def built_scalers(

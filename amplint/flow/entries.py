@@ -27,9 +27,11 @@ from amplint.flow.conditions import forget, is_under
 from amplint.flow.heirs import is_incomplete, may_inherit_scaler
 from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.merging import merge
+from amplint.flow.outcome import Outcome
+from amplint.flow.preparing import preparing_method
 from amplint.flow.program import Program, Unit
 from amplint.flow.state import State, parts_of
-from amplint.flow.values import NONE, UNBOUND, ZERO
+from amplint.flow.values import NONE, UNBOUND, ZERO, kind_of
 from amplint.values.callables import Instance
 
 #: More entry states than this say too little to be worth their cost.
@@ -102,7 +104,7 @@ class Entries:
         constructor = self.program.find_method(owner, "__init__")
         if constructor is not None and constructor is not function:
             made = self._constructed(owner, constructor, instance, states, (owner,))
-            states = made or [self._constants()]
+            states = self._prepared(owner, constructor, function, made) or [self._constants()]
         own = receiver_of(function)
         for state in states if own else ():
             state.values[f"{function.label}:{own}"] = instance
@@ -201,13 +203,41 @@ class Entries:
             self.program.leave(constructor)
             return []
         self.owned |= interpreter.calls.events.parameters
+        return self._left(outcome, owner, constructor, place)
+
+    def _left(self, outcome: Outcome, owner: Class, method: Function, place: str) -> list[State]:
+        """States behind a method, without what others may change; none if it is too large."""
         after = [*outcome.normal, *(state for state, _ in outcome.returns)]
         for state in after:
-            self._forget_mutable(owner, constructor, place, state)
+            self._forget_mutable(owner, method, place, state)
             state.typestate.clear()
             state.trail = None
         after = merge(after, self.slicer.lasting)
         return after if len(after) <= ENTRY_LIMIT else []
+
+    def _prepared(
+        self, owner: Class, constructor: Function, function: Function, made: list[State]
+    ) -> list[State]:
+        """States of an object behind the method that has to run first, if it changes a scaler."""
+        later = self._later_methods(frozenset((owner,)))
+        setter = preparing_method(self.program, function, owner, later)
+        if setter is None or not any(
+            kind_of(state.values.get(f"{owner.label}.{name}")) == "scaler"
+            for state in made
+            for name in self._changed(setter)
+        ):
+            return made
+        interpreter = silent_interpreter(self.program, setter)
+        instance = ("instance", owner, owner.label)
+        states = [state.copy() for state in made]
+        for state in states:
+            state.values[f"{setter.label}:{receiver_of(setter)}"] = instance
+        try:
+            outcome = interpreter.run(Frame(setter, active=(setter,)), states)
+        except BudgetExceeded:
+            self.program.leave(setter)
+            return made
+        return self._left(outcome, owner, setter, owner.label) or made
 
     def owned_in(self, states: Iterable[State]) -> dict[str, frozenset[str]]:
         """What the optimizers own that an entry's states hold: no other object's are in play."""
@@ -307,22 +337,19 @@ class Entries:
             for node in walk(statement)
         )
 
-    def _forget_mutable(
-        self, owner: Class, constructor: Function, place: str, state: State
-    ) -> None:
+    def _forget_mutable(self, owner: Class, method: Function, place: str, state: State) -> None:
         """Forget, in place, what may be otherwise when a method begins, of objects held below, too."""
-        filled = self.program.facts(constructor).fills
+        filled = self.program.facts(method).fills
         held = objects_below(place, owner, state)
-        methods = self._later_methods(frozenset(held.values()))
-        every = [self.program.facts(method) for method in methods]
+        others = self._later_methods(frozenset(held.values()))
+        others = [other for other in others if other is not method]
+        every = [self.program.facts(other) for other in others]
         inner = {name for facts in every for name in facts.inner_stores | facts.self_fills}
         for root, kind in held.items():
             family = self._family(kind)
-            changed = self._set_by_others(kind) | {
-                name
-                for method in methods
-                if method.owner in family
-                for name in self._changed(method)
+            by_others = self._set_by_others(kind) if method.name == "__init__" else set()
+            changed = by_others | {
+                name for other in others if other.owner in family for name in self._changed(other)
             }
             for name in changed:
                 _forget_unless_scaler(f"{root}.{name}", state)
@@ -352,11 +379,19 @@ class Entries:
         helpers = {
             name
             for owner in owners
-            for constructor in [self.program.find_method(owner, "__init__")]
-            if constructor is not None
+            for constructor in self._constructors(owner)
             for name in self.program.facts(constructor).callees - called_later
         }
         return [method for method in others if method.name not in helpers]
+
+    def _constructors(self, owner: Class) -> Iterator[Function]:
+        """What a class runs when an object is made, with those of its bases that it hands on to."""
+        for item in self.program.ancestry(owner):
+            constructor = item.methods.get("__init__")
+            if constructor is not None:
+                yield constructor
+                if "__init__" not in self.program.facts(constructor).callees:
+                    return
 
     def _set_by_others(self, owner: Class) -> set[str]:
         """Attributes that the class only ever sets to None, and uses: others give them a value."""

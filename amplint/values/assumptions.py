@@ -13,7 +13,7 @@ constants are equal where Python says so.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from amplint.amp.dtypes import DType, dtype_meant
@@ -24,7 +24,7 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.values.conditions import conditions_at
 from amplint.values.provenance import Activation, Condition, Origin
-from amplint.values.values import Values
+from amplint.values.values import Possible, Values
 
 _DEPTH = 4
 #: A function that evaluates an expression, and for which call; None for all known callers.
@@ -41,12 +41,14 @@ class Assumptions:
         known: what a name is.
         excluded: what a name is not.
         exact: whether a name has to have its value from where it was learned.
+        answers: what calls without arguments say, by the dotted names of their functions.
     """
 
     values: Values
     known: dict[str, object] = field(default_factory=dict)
     excluded: dict[str, list[object]] = field(default_factory=dict)
     exact: bool = False
+    answers: Mapping[str, bool] = field(default_factory=dict)
     _places: dict[str, _Place] = field(default_factory=dict)
 
     @classmethod
@@ -121,6 +123,10 @@ class Assumptions:
             return self._decides_operands(test, here, depth)
         if isinstance(test, ast.Compare):
             return self._decides_comparison(test, here)
+        if isinstance(test, ast.Call) and not (test.args or test.keywords):
+            answer = self.answers.get(function.module.resolve(test.func) or "")
+            if answer is not None:
+                return answer
         name = name_of(test)
         if name in self.known and self._is_one(name, test, here):
             return bool(self.known[name])
@@ -207,7 +213,12 @@ class Assumptions:
         return None if ... in members or None in answers else not positive
 
     def _constant(self, expression: ast.expr, here: Here) -> object:
-        return self.values.of(expression, *here).only()
+        """The one constant that an expression always is, of those that answers of calls leave."""
+        possible = self.values.of(expression, *here)
+        if not self.answers:
+            return possible.only()
+        ways = [v for v in possible.values if self.holds(v.origin.conditions, 1) is not False]
+        return Possible(tuple(ways), possible.complete).only()
 
 
 def may_follow(

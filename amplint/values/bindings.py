@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplint.code.dataflow import (
@@ -20,7 +21,16 @@ from amplint.code.layout import layout_of
 from amplint.code.module import Function
 from amplint.values.conditions import conditions_at, firmness_of_statement, weaker
 from amplint.values.parameters import back_of_parameter
-from amplint.values.provenance import Activation, Back, Before, Firmness, Part, merged, weakened
+from amplint.values.provenance import (
+    Activation,
+    Back,
+    Before,
+    Condition,
+    Firmness,
+    Part,
+    merged,
+    weakened,
+)
 
 if TYPE_CHECKING:
     from amplint.values.origins import Origins
@@ -100,6 +110,7 @@ def _left_by(
     places: list[Before] = []
     complete = True
     rest: Firmness | None = Firmness.FIXED
+    passed_by: list[Condition] = []  # what has to fail for later bindings to leave a value alone
     for binding in reversed(bindings):
         holds, fails = firmness_of_statement(
             origins, binding.statement, use, binding.function, activation
@@ -112,7 +123,9 @@ def _left_by(
         else:
             firmness = min(before.firmness, rest, holds)
             conditions = conditions_at(binding.statement, binding.function, use)
-            places.append(before.under(firmness, conditions))
+            places.append(before.under(firmness, (*conditions, *passed_by)))
+            if len(conditions) == 1:
+                passed_by.append(replace(conditions[0], side=not conditions[0].side))
         rest = weaker(rest, fails)
         if rest is None:
             break

@@ -81,6 +81,15 @@ MODULE_HAS = frozenset(
         "zero_grad",
     ]
 )
+#: What an expression makes whose text says so.
+_DISPLAYS: dict[type[ast.expr], type] = {
+    ast.Dict: dict,
+    ast.DictComp: dict,
+    ast.List: list,
+    ast.ListComp: list,
+    ast.Tuple: tuple,
+    ast.Set: set,
+}
 #: How a module gets what is no assignment: under a name that may be computed.
 _REGISTERING = frozenset(("add_module", "register_module", "register_buffer", "register_parameter"))
 
@@ -123,7 +132,10 @@ class Raising:
                 yield place, found
 
     def never_ends(self, function: Function) -> Link | None:
-        """Why no call of a function comes to its end, or to a `return` of it."""
+        """Why no call of a function comes to its end, or to a `return` of it.
+
+        A loop that trains is taken to have a batch, as the paths of a training are (decision 6).
+        """
         layout = layout_of(function)
         if _runs_later(function):
             return None
@@ -131,7 +143,7 @@ class Raising:
         places = self.places(
             function,
             lambda node: (
-                layout.leaves_out(layout.statement(node)) is function.node
+                _is_entered(layout.leaves_out(layout.statement(node)), layout)
                 and not any(layout.before(item, node) for item in returns)
             ),
         )
@@ -147,6 +159,7 @@ class Raising:
                 or self._missing(node, function)
                 or self._not_in_module(node, function)
                 or self._of_a_key(node, function)
+                or self._of_a_display(node, function)
             )
         if isinstance(node, ast.BinOp):
             return self._of_a_key(node, function)
@@ -286,6 +299,18 @@ class Raising:
             return None
         return doubt(path_text(held) or held.attr, "is ever more than None")
 
+    def _of_a_display(self, node: ast.Attribute, function: Function) -> Link | None:
+        """Why `options.rate` raises: whatever binds that name binds it to a dict, or a list."""
+        if not isinstance(node.value, ast.Name):
+            return None
+        found = self.objects.origins.of(node.value, function)
+        kinds = [_DISPLAYS.get(type(item.expression)) for item in found.origins]
+        if not found.complete or not kinds:
+            return None
+        if any(kind is None or hasattr(kind, node.attr) for kind in kinds):
+            return None
+        return doubt(ast.unparse(node), "is an attribute of a dict, a list or a tuple")
+
     def _taken_apart(self, node: ast.Assign | ast.For, function: Function) -> Link | None:
         """Why a statement raises that takes a value apart: it has another number of values."""
         targets = self.unpacking.refused(node, function)
@@ -391,6 +416,17 @@ _RAISING = (
     *(ast.Name, ast.Attribute, ast.Subscript, ast.ImportFrom, ast.Assign, ast.For, ast.BinOp),
     ast.Call,
 )
+
+
+def _is_entered(outer: ast.AST, layout: Layout) -> bool:
+    """Whether every call of a function runs what a statement of it holds: it trains, or is no loop."""
+    while isinstance(outer, ast.For) and any(map(_is_backward, layout.inside(outer))):
+        outer = layout.leaves_out(outer)
+    return outer is layout.function.node
+
+
+def _is_backward(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "backward"
 
 
 def _runs_later(function: Function) -> bool:

@@ -95,7 +95,7 @@ from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.uses import uses_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
-from amplint.code.module import Function, Module, enclosing_class, walk
+from amplint.code.module import Function, Module, enclosing_class
 from amplint.expectations import measured
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.callers import Callers
@@ -348,7 +348,7 @@ def _scaling(view: FileView, callers: Callers, plain: PlainLoss) -> Standing | N
     if plain.library is not None:
         return None
     in_sight = any(module.once(_has_scaler) or _is_handed_one(view, module) for module in modules)
-    spoken = any(module.once(_speaks_of_scaling) for module in modules)
+    spoken = any(_speaks_of_scaling(view, module) for module in modules)
     return Standing.GUESS if spoken and not in_sight else None
 
 
@@ -369,13 +369,31 @@ def _is_handed_one(view: FileView, module: Module) -> bool:
     )
 
 
-def _speaks_of_scaling(module: Module) -> bool:
-    """Whether a name in a file speaks of a scaler; what comments say does not count."""
+def _speaks_of_scaling(view: FileView, module: Module) -> bool:
+    """Whether a name in a file speaks of a scaler; what comments say does not count.
+
+    Nor does a name that is None whenever it is read, or that nothing reads.
+    """
     return SCALES.search(module.source) is not None and any(
-        SCALES.search(text)
-        for node in walk(module.tree)
+        SCALES.search(text) and not _is_nothing(view, node, function)
+        for function in module.functions
+        for node in function.nodes
         for text in (
             getattr(node, field, None) for field in ("id", "attr", "arg", "name", "module")
         )
         if isinstance(text, str)
     )
+
+
+def _is_nothing(view: FileView, node: ast.AST, function: Function) -> bool:
+    """Whether what has a name is no value where it stands, or always None.
+
+    What is imported is, where it is read under the same name.
+    """
+    if isinstance(node, ast.keyword):
+        node = node.value
+    elif isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+        return True
+    if not isinstance(node, ast.expr):
+        return isinstance(node, ast.arg) or not getattr(node, "asname", node)
+    return view.values.of(node, function).always(lambda content: content is None)

@@ -72,10 +72,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from amplint.amp.connected import connected_files
 from amplint.code.dataflow import arguments
 from amplint.code.layout import layout_of
 from amplint.expectations import breaks, measured
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.statements import calls_on, is_unconditional, own_statement
 from amplint.fixing.verbs import Insert, Repair, Write, unsafe
 from amplint.rule import Misuse, Rule
@@ -144,9 +145,14 @@ def _told(view: FileView, misuse: Misuse) -> Misuse:
         if layout.reaches(misuse.node, site.node) and not arguments(site.node):
             details = {**misuse.details, "updates": "yes", "line": str(site.node.lineno)}
             return replace(misuse, details=details)
-    if _is_normalised(view, misuse):
-        return replace(misuse, details={**misuse.details, "normalised": "yes"})
-    return misuse
+    if not _is_normalised(view, misuse):
+        return misuse
+    links = misuse.links
+    if connected_files(view.project, view.module).is_float32:
+        links += (
+            Link("damage", Standing.HARMLESS, misuse.optimizer, "steps where float16 overflows"),
+        )
+    return replace(misuse, details={**misuse.details, "normalised": "yes"}, links=links)
 
 
 def _is_normalised(view: FileView, misuse: Misuse) -> bool:

@@ -88,7 +88,7 @@ from amplint.amp.scaler_calls import SHOWS, scaler_calls
 from amplint.amp.scaling import scale_words
 from amplint.code.dataflow import bindings_of, names_in, parameters, receiver
 from amplint.code.definitions import returned
-from amplint.code.expressions import last_name
+from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Finding, PathStep, Severity
@@ -278,9 +278,18 @@ def _is_wrong(
         wrong = _backward_before(layout, statement, read, read.id)
     else:
         wrong = use in READERS or use in SHOWS or use == "float"
-    if not wrong or _speaks_of_it(layout, read):
+    if not wrong or _speaks_of_it(layout, read) or _is_beside(layout, scaling, read):
         return False
     return not _divides(view, layout, scaling)
+
+
+def _is_beside(layout: Layout, scaling: Scaling, read: ast.Name) -> bool:
+    """Whether a statement takes the scaled loss and the plain one: it is about the difference."""
+    plain = path_text(scaling.loss)
+    return plain not in (None, read.id) and any(
+        isinstance(node, (ast.Name, ast.Attribute)) and path_text(node) == plain
+        for node in layout.inside(layout.statement(read))
+    )
 
 
 def _use(layout: Layout, read: ast.AST) -> str:

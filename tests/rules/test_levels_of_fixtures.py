@@ -40,6 +40,12 @@ LEVELS = {
     ("AMP119/bad_in_a_region_that_is_off.py", "AMP119"): {10: "info"},
     ("AMP124/bad_behind_tests.py", "AMP124"): {32: "info", 39: "warning"},
     ("AMP110/bad_region_refused_first.py", "AMP110"): {16: "info"},
+    ("AMP110/bad_few_steps.py", "AMP110"): {15: "info"},
+    ("AMP110/bad_few_steps_kept.py", "AMP110"): {15: "error"},
+    ("AMP110/bad_many_steps.py", "AMP110"): {19: "error"},
+    ("AMP112/bad_adam_in_float32.py", "AMP112"): {15: "info"},
+    ("AMP119/bad_settings_are_a_dict.py", "AMP119"): {19: "info", 30: "warning"},
+    ("AMP206/bad_scaler_is_none.py", "AMP206"): {10: "warning"},
 }
 
 
