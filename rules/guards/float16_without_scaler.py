@@ -95,7 +95,7 @@ from amplint.amp.scaler_calls import scaler_calls
 from amplint.amp.uses import uses_of
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import Layout, layout_of
-from amplint.code.module import Function, Module, enclosing_class
+from amplint.code.module import Function, Module, enclosing_class, walk
 from amplint.expectations import measured
 from amplint.findings import Finding, Link, Severity, Standing
 from amplint.regions.callers import Callers
