@@ -121,11 +121,18 @@ def file_data(
 
     Whoever chooses another file may choose other entries.
     """
+    whole = whole_data(origins, call, dotted, origin)
+    results = [(part_of_data(item, part), item.firmness, ()) for item in whole.origins]
+    return joined(results, whole.complete and bool(results))
+
+
+def whole_data(origins: Origins, call: ast.Call, dotted: str | None, origin: Origin) -> Found:
+    """What a data file holds, for each path that a call may read it under."""
     here = (origin.function, origin.activation)
     if not call.args:
         return UNKNOWN
     complete = True
-    results: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
+    found: list[Origin] = []
     sources = origins.of(call.args[0], *here).origins
     if datafiles.is_given_path(dotted):
         sources = (replace(origin, expression=call.args[0]),)
@@ -136,22 +143,21 @@ def file_data(
         known = origins.keys(path, source.function, source.activation) if path else None
         complete = complete and bool(known) and OTHER_KEY not in (known or ())
         for name, firmness in known or ():
-            if name is ...:
-                continue
-            found = _file_entry(origins, str(name), dotted, replace(origin, expression=call), part)
-            results.append((found, firmness, ()))
-    return joined(results, complete and bool(results))
+            data = _file_content(origins, str(name), dotted, origin) if name is not ... else NO_DATA
+            if data is not NO_DATA:
+                at = min(firmness, origin.firmness)
+                found.append(replace(origin, expression=call, data=data, steps=(), firmness=at))
+            elif name is not ...:
+                complete = False
+    return Found(tuple(found), complete and bool(found))
 
 
-def _file_entry(
-    origins: Origins, path: str, dotted: str | None, origin: Origin, part: Part
-) -> Found:
+def _file_content(origins: Origins, path: str, dotted: str | None, origin: Origin) -> object:
     module = origin.function.module
     try:
-        data = datafiles.content_of(path, dotted, module, origins.objects.project)
+        return datafiles.content_of(path, dotted, module, origins.objects.project)
     except NoData:
-        return UNKNOWN
-    return part_of_data(replace(origin, data=data, steps=()), part)
+        return NO_DATA
 
 
 def option_values(option: options.Option) -> Back:

@@ -471,6 +471,7 @@ def test_data_files(tmp_path: Path, read: str) -> None:
         "Settings(**data).train",
         "Settings({k: v for k, v in data.items()}).train",
         "spread(data).train",
+        "unless_leaf(data).train",
     ],
 )
 def test_data_that_attributes_are_read_of(tmp_path: Path, made: str) -> None:
@@ -486,6 +487,11 @@ class Settings(dict):
 def spread(tree):
     return SimpleNamespace(**{k: spread(v) for k, v in tree.items()})
 
+def unless_leaf(tree):
+    if not isinstance(tree, dict):
+        return tree
+    return SimpleNamespace(**{k: unless_leaf(v) for k, v in tree.items()})
+
 data = yaml.safe_load(open('conf/a.yaml'))
 """
     files = {
@@ -496,6 +502,19 @@ data = yaml.safe_load(open('conf/a.yaml'))
     for part in ("missing", "other"):
         files["main.py"] = f"{header}ask({made}.{part})"
         assert not judge(tmp_path, files).values
+
+
+def test_whether_data_is_a_dict(tmp_path: Path) -> None:
+    files = {"a.yaml": "train: {half: true}\nrate: 0.1\n"}
+    for asked, answers in (
+        ("data", {True: FIXED}),
+        ("data['train']", {True: FIXED}),
+        ("data['rate']", {False: FIXED}),
+        ("unknown", {True: CHOICE, False: CHOICE}),
+    ):
+        read = "import yaml\ndata = yaml.safe_load(open('a.yaml'))"
+        files["main.py"] = f"{read}\nask(isinstance({asked}, dict))"
+        assert firmnesses(judge(tmp_path, files)) == answers
 
 
 @pytest.mark.parametrize(
