@@ -67,7 +67,7 @@ it: whether gradients overflow depends on your model and data.
 No fix is offered: somebody wanted to know.
 
 ## Known limits
-Clip and `unscale_` have to stand in one function; a test may be two calls deep. A test that counts, such as "ten in a row",
+Clip and `unscale_` have to stand in one function; a test may be three calls deep. A test that counts, such as "ten in a row",
 is not reported, nor is one of NaN alone. A Fabric that may shard its model (FSDP) is left out: its
 strategy clips by a function of its own, which does not ask.
 
@@ -109,7 +109,7 @@ RULE = Rule(
     unprobed="whether gradients overflow depends on your model and data",
 )
 #: What ends the program is looked for this many calls deep.
-_CALLS = 2
+_CALLS = 3
 #: How the names of strategies end that shard a model.
 _SHARDS = ("fsdp", "fsdp_cpu_offload")
 #: With these a Fabric scales losses, on CUDA.
@@ -215,9 +215,12 @@ def _fatal_tests(view: FileView) -> Iterator[Finding]:
                 yield _finding(view, ending or node, message, unscaled, (), path)
 
 
-def _is_taken_up(view: FileView, function: Function) -> bool:
-    """Whether a handler around a call of a function may take what it raises."""
-    return any(_in_handler(site.function, site.node) for site in view.objects.calls_of(function))
+def _is_taken_up(view: FileView, function: Function, depth: int = _CALLS) -> bool:
+    """Whether a handler around a call that leads to a function may take what it raises."""
+    return bool(depth) and any(
+        _in_handler(site.function, site.node) or _is_taken_up(view, site.function, depth - 1)
+        for site in view.objects.calls_of(function)
+    )
 
 
 def _asks_for_scaling(
