@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amplint.amp.names import PARAMETERS
-from amplint.code.dataflow import bindings_of, names_in
+from amplint.code.dataflow import bindings_of, constant_of, names_in
 from amplint.code.expressions import last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import Function, walk
@@ -76,7 +76,18 @@ def paths_in_turn(variable: ast.expr, function: Function) -> tuple[str, ...]:
     container = container_of(turn.part, path_text(variable) or "")
     made = bindings_of(function).get(path_text(container) or "", ()) if container else ()
     display = made[0].value if len(made) == 1 else container
-    return tuple(filter(None, map(path_text, entries_of(display) or ())))
+    places = map(path_text, entries_of(display) or ())
+    return (*filter(None, places), *_places_held(container, display))
+
+
+def _places_held(container: ast.expr | None, display: ast.expr | None) -> list[str]:
+    """The paths of what a list or a dict with a name holds: `nets['G']`, `nets[0]`."""
+    name = path_text(container) if container is not None else None
+    entries = entries_of(display) or []
+    keys: list[object] = [*range(len(entries))]
+    if isinstance(display, ast.Dict):
+        keys = [*map(constant_of, display.keys)]
+    return [f"{name}[{key!r}]" for key in keys] if name is not None else []
 
 
 def tests_inside(node: ast.AST, turn: Turn, function: Function) -> list[Condition]:

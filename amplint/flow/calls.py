@@ -27,6 +27,7 @@ from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import CLIP_NAMES, EDITS, clips, is_gradient
 from amplint.flow.functions import Functions, Runner
 from amplint.flow.library_calls import LibraryCalls
+from amplint.flow.naming import named
 from amplint.flow.protocol_calls import SCALE_MENTION, SCALER_USES, ProtocolCalls
 from amplint.flow.reader import Reader
 from amplint.flow.slice import CLIP_HELPER, RUNNERS, SUSPECT, is_for_effect, is_own_call
@@ -92,6 +93,7 @@ class Calls:
             transitions,
             scope=lambda: self.events.scope,
             owners=self.events.known_optimizers,
+            named=lambda value, place, state: named(value, place, state, self.events),
         )
         self.unfollowed: set[Function] = set()
         self._loss_calls: dict[Function, frozenset[int]] = {}

@@ -27,8 +27,9 @@ from amplint.flow.events import Transitions
 from amplint.flow.facts import asks_for_gradients, asks_for_graph
 from amplint.flow.functions import Runner
 from amplint.flow.loops import LoopReader
+from amplint.flow.naming import named
 from amplint.flow.reader import Reader
-from amplint.flow.state import SWITCH, State
+from amplint.flow.state import State
 from amplint.flow.values import FOREIGN, KEEPER, OPAQUE, POSITIVE, ZERO, Value, is_truthy, kind_of
 
 Valued = list[tuple[State, Value]]
@@ -90,30 +91,11 @@ class Expressions:
     def _place(self, location: str, value: Value, state: State) -> None:
         """Put a value into a place, in place; what was built for it gets its name from it."""
         value = settle(value, location, state)
-        enabled = (
-            value[2] if value is not None and value[0] == "scaler" and len(value) > 2 else None
-        )
         forget(location, state)
-        if value is None:
-            if is_part_of_copy(location, state):
-                assign_field(location, value, state)
-            return
-        if value[0] == "tuple":
-            value = (
-                "tuple",
-                tuple(self._named(item, location, i) for i, item in enumerate(value[1])),
-            )
-        if value[0] in ("scaler", "optimizer") and value[1].startswith("new@"):
-            self.calls.events.rename(value[1], location)
-            if value[0] == "optimizer":
-                self.transitions.renew(state, location)
-            if value[0] == "scaler":
-                self.transitions.fresh_scaler(state, location)
-                state.values[location + SWITCH] = settle(("formula", enabled), location, state)
-            value = (value[0], location)
-        if value[0] == "library" and value[2].startswith("new@"):
-            value = (*value[:2], location)
-        state.values[location] = value
+        if value is not None:
+            state.values[location] = named(value, location, state, self.calls.events)
+        elif is_part_of_copy(location, state):
+            assign_field(location, value, state)
 
     def _is_scaler(self, target: ast.expr, frame: Frame) -> bool:
         return self.program.roles(frame.function).is_scaler(target, frame.function)
@@ -132,13 +114,6 @@ class Expressions:
         for atom in (("true", location), ("positive", location)):
             if state.facts.get(atom) is False:
                 del state.facts[atom]
-
-    def _named(self, item: Value, location: str, index: int) -> Value:
-        """A participant in a display is known by its place in the container."""
-        if item is None or item[0] not in ("scaler", "optimizer") or not item[1].startswith("new@"):
-            return item
-        self.calls.events.rename(item[1], f"{location}[{index}]")
-        return (item[0], f"{location}[{index}]")
 
     def _target_location(self, target: ast.expr, state: State, frame: Frame) -> str | None:
         """Where an assignment writes: a name rebinds, so its alias is not followed."""

@@ -73,6 +73,7 @@ class Functions:
         transitions: counts what happens beside the states: reports, havocs.
         scope: the training loop that is being interpreted; results hold within it.
         owners: what is known by now about optimizers, beside the states.
+        named: a value as its place keeps it, known by that place.
 
     Attributes:
         inlined: functions that some call has reached.
@@ -89,6 +90,7 @@ class Functions:
         transitions: Transitions,
         scope: Callable[[], int | None],
         owners: Callable[[], object],
+        named: Callable[[Value, str, State], Value],
     ) -> None:
         self.reader = reader
         self.program = reader.program
@@ -96,6 +98,7 @@ class Functions:
         self.havoc = havoc
         self.scope = scope
         self.owners = owners
+        self.named = named
         self.transitions = transitions
         self.raising = Raising(self.program)
         self.inlined: set[Function] = set()
@@ -126,10 +129,7 @@ class Functions:
         return [(after, instance) for after, _ in results]
 
     def _fill_record(self, owner: Class, instance: Value, call: Call) -> Valued:
-        """A dataclass or named tuple: its fields are what the call passes.
-
-        Defaults are not taken over: somebody may choose otherwise.
-        """
+        """A dataclass or named tuple: its fields are what is passed; no defaults, which may differ."""
         assert instance is not None
         state = call.state.copy()
         family = self.program.ancestry(owner)
@@ -142,7 +142,7 @@ class Functions:
             if kind_of(value) == "copy" and kept:
                 place_copy(value, location, state)
             elif value is not None and kept:
-                state.values[location] = value
+                state.values[location] = self.named(value, location, state)
         methods = (self.program.find_method(owner, name) for name in AFTER_FILLING)
         after = next(filter(None, methods), None)
         if after is None:

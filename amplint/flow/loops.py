@@ -327,7 +327,7 @@ class LoopReader:
 
     def runs_through(self, node: ast.For, state: State, frame: Frame) -> bool:
         """Whether a loop takes functions, or objects, out of a list in a known order."""
-        value = self.reader.value(inner_iterable(node.iter), state, frame.function)
+        value = self.reader.listed(inner_iterable(node.iter), state, frame.function)
         if value is None or value[0] != "tuple" or node.orelse:
             return False
         return 0 < len(value[1]) <= HOOKS and all(
@@ -355,7 +355,7 @@ class LoopReader:
             pairs = tuple(("tuple", pair) for pair in zip(keys, items, strict=True))
             return {"keys": keys, "values": items, "items": pairs}[name]
         if inner is None or name not in TRANSPARENT | {"enumerate"}:
-            return ()
+            return self._listed(iterable, state, frame)
         found = self._members(inner, state, frame)
         if name == "enumerate":
             first = _enumerate_start(iterable)
@@ -377,7 +377,7 @@ class LoopReader:
 
     def _listed(self, node: ast.expr, state: State, frame: Frame) -> tuple[Value, ...]:
         """What a list holds, one after the other; of a dict the keys."""
-        value = self.reader.value(node, state, frame.function)
+        value = self.reader.listed(node, state, frame.function)
         if value is not None and value[0] == "tuple":
             return value[1]
         keys = tuple(("const", key) for key in self._held(node, str, state, frame))

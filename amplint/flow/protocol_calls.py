@@ -17,6 +17,7 @@ from amplint.flow.call import Call, callee_name, keeps_zeros, scaler_text
 from amplint.flow.conditions import assume, evaluate, is_under, remembered
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STATE_METHODS, STEP, ZERO_GRAD
+from amplint.flow.grouped import grouped_in
 from amplint.flow.kinship import is_torch_scaler
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, SWITCH, State
@@ -448,26 +449,27 @@ class ProtocolCalls:
         """Optimizers over the clipped modules, parts of them, or what they are part of, if known."""
         if clipped is None:
             return None
-        modules = self._clipped_modules(clipped, call)
-        owners = {
+        modules: set[str] = set()
+        owners: set[str] = set()
+        for part, function in self._clipped_parts(clipped, call):
+            modules |= self.modules_in(part, call.state, function)
+            owners |= grouped_in(part, call.state, function, self.reader)
+        owners |= {
             key
             for key, owned in self.parameters.items()
             if any(_related(one, two) for one in owned for two in modules)
         }
         return frozenset(owners) or None
 
-    def _clipped_modules(self, clipped: ast.expr, call: Call) -> frozenset[str]:
-        """The modules whose parameters are clipped, by the text or by what its name stands for."""
+    def _clipped_parts(self, clipped: ast.expr, call: Call) -> list[tuple[ast.expr, Function]]:
+        """What is clipped, by the text or by what its name stands for; nothing if that is unknown."""
         if not isinstance(clipped, ast.Name):
-            return self.modules_in(clipped, call.state, call.function)
+            return [(clipped, call.function)]
         found = self.reader.program.objects.origins.of(clipped, call.function)
         running = {call.function, *call.frame.active}
         if not found.complete or any(item.function not in running for item in found.origins):
-            return frozenset()
-        parts = (
-            self.modules_in(item.expression, call.state, item.function) for item in found.origins
-        )
-        return frozenset().union(*parts)
+            return []
+        return [(item.expression, item.function) for item in found.origins]
 
     def _written(self, location: str, call: Call) -> str:
         """A place as the innermost running function that has a name for it writes it, or ""."""
@@ -486,15 +488,13 @@ class ProtocolCalls:
         """
         if over is None:
             return None
-        done = [self.parameters[name] for name in over if _may_be_unscaled(state, name)]
+        done = {name for name in over if _may_be_unscaled(state, name)}
+        unscaled = {one for name in done for one in self.parameters.get(name, ())}
         beside = {
             name
-            for name in over
+            for name in over - done
             if not any(
-                _related(one, two)
-                for owned in done
-                for one in owned
-                for two in self.parameters[name]
+                _related(one, two) for one in unscaled for two in self.parameters.get(name, ())
             )
         }
         return frozenset(beside) or over

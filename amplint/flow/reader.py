@@ -56,6 +56,8 @@ _ENTRIES = frozenset(
     {"path", "const", "formula", "none", "scaler", "optimizer", "function", "event", "keeper"}
     | {"scaled", "instance", "method", "partial", "class"}
 )
+#: What a property may return of which it is known what it holds: a display, or another property.
+_LISTED = (ast.Tuple, ast.List, ast.Attribute)
 #: A callee of this name may scale a loss; what it returns is nobody's plain loss.
 SCALE_NAME = re.compile(r"(?:^|_)scaled?(?:_|$)", re.IGNORECASE)
 
@@ -104,6 +106,23 @@ class Reader(Truths):
             found = self.program.find_lambda(node, function)
             return ("function", found) if found is not None else None
         return None
+
+    def listed(self, node: ast.expr, state: State, function: Function) -> Value:
+        """What a loop goes over; of a property, or a call, the display that it gives."""
+        given = self.given(node, state, function)
+        if given is not None and isinstance(only_return(given[0]), _LISTED):
+            shown = self._answered(*given, self.listed, _spoken_of_parts)
+            if shown is not None and shown[0] == "tuple":
+                return shown
+        return self.value(node, state, function)
+
+    def given(
+        self, node: ast.expr, state: State, function: Function
+    ) -> tuple[Function, State] | None:
+        """The property or function whose one expression gives a value, and the state in it."""
+        if isinstance(node, ast.Call):
+            return self._entered(node, state, function)
+        return self._property_read(node, state, function)
 
     def binding(self, node: ast.expr, state: State, function: Function) -> Value:
         """The value to bind when an expression is assigned or passed: aliases stay aliases."""
@@ -371,3 +390,9 @@ def _spreads_words(node: ast.Call) -> bool:
 
 def _parts(node: ast.List | ast.Dict) -> list:
     return node.elts if isinstance(node, ast.List) else node.values
+
+
+def _spoken_of_parts(value: Value) -> frozenset[str]:
+    """Places that a display's elements speak of."""
+    parts = value[1] if value is not None and value[0] == "tuple" else (value,)
+    return frozenset().union(*map(spoken_of, parts))

@@ -286,11 +286,18 @@ class Truths(Windows):
 
     def _property(self, node: ast.expr, state: State, function: Function) -> Formula:
         """The condition that a property of an object of the program stands for."""
+        found = self._property_read(node, state, function)
+        return None if found is None else self._answered(*found, self.formula, mentions)
+
+    def _property_read(
+        self, node: ast.expr, state: State, function: Function
+    ) -> tuple[Function, State] | None:
+        """The property that an expression reads, and the state in it."""
         found = self._method_read(node, state, function)
         if found is None or not is_property(found[0]):
             return None
         method, held = found
-        return self._answered(method, _inside(method, held, {}, state), self.formula, mentions)
+        return method, _inside(method, held, {}, state)
 
     def _method_read(
         self, node: ast.expr, state: State, function: Function

@@ -15,12 +15,19 @@ from amplint.plaindata import NoData, from_json, from_toml, from_yaml
 
 _JSON = frozenset(("json.load", "json.loads"))
 _TOML = frozenset(("tomllib.load", "tomllib.loads", "tomli.load", "tomli.loads", "toml.load"))
-_YAML = frozenset(f"yaml.{name}" for name in ("safe_load", "load", "full_load", "unsafe_load"))
+#: What opens the file itself.
+_BY_PATH = frozenset(("omegaconf.OmegaConf.load",))
+_YAML = _BY_PATH | {f"yaml.{name}" for name in ("safe_load", "load", "full_load", "unsafe_load")}
 
 
 def loads_data(dotted: str | None) -> bool:
     """Whether a call of this name turns a file or a text into plain data."""
     return dotted in _JSON or dotted in _TOML or dotted in _YAML
+
+
+def is_given_path(dotted: str | None) -> bool:
+    """Whether a call that loads data is given the path, and no open file."""
+    return dotted in _BY_PATH
 
 
 def content_of(path: str, dotted: str | None, module: Module, project: Project) -> object:

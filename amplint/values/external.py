@@ -12,6 +12,7 @@ from amplint.code.module import CallSite, Function, Module
 from amplint.plaindata import NoData
 from amplint.values import datafiles, options
 from amplint.values.provenance import (
+    NO_DATA,
     OTHER_KEY,
     UNKNOWN,
     Activation,
@@ -116,30 +117,47 @@ def parsed_class(
 def file_data(
     origins: Origins, call: ast.Call, dotted: str | None, origin: Origin, part: Part
 ) -> Found:
-    """An entry of a data file that is read under a constant path."""
+    """An entry of a data file that is read under a constant path, or under the default of an option.
+
+    Whoever chooses another file may choose other entries.
+    """
+    whole = whole_data(origins, call, dotted, origin)
+    results = [(part_of_data(item, part), item.firmness, ()) for item in whole.origins]
+    return joined(results, whole.complete and bool(results))
+
+
+def whole_data(origins: Origins, call: ast.Call, dotted: str | None, origin: Origin) -> Found:
+    """What a data file holds, for each path that a call may read it under."""
     here = (origin.function, origin.activation)
     if not call.args:
         return UNKNOWN
-    results: list[tuple[Found, Firmness, tuple[Step, ...]]] = []
-    for source in origins.of(call.args[0], *here).origins:
-        node = source.expression
-        path = datafiles.path_argument(node) if isinstance(node, ast.Call) else None
+    complete = True
+    found: list[Origin] = []
+    sources = origins.of(call.args[0], *here).origins
+    if datafiles.is_given_path(dotted):
+        sources = (replace(origin, expression=call.args[0]),)
+    for source in sources:
+        path: ast.expr | None = source.expression
+        if not datafiles.is_given_path(dotted):
+            path = datafiles.path_argument(path) if isinstance(path, ast.Call) else None
         known = origins.keys(path, source.function, source.activation) if path else None
-        for name, firmness in known if known and OTHER_KEY not in known else ():
-            found = _file_entry(origins, str(name), dotted, replace(origin, expression=call), part)
-            results.append((found, firmness, ()))
-    return joined(results, bool(results))
+        complete = complete and bool(known) and OTHER_KEY not in (known or ())
+        for name, firmness in known or ():
+            data = _file_content(origins, str(name), dotted, origin) if name is not ... else NO_DATA
+            if data is not NO_DATA:
+                at = min(firmness, origin.firmness)
+                found.append(replace(origin, expression=call, data=data, steps=(), firmness=at))
+            elif name is not ...:
+                complete = False
+    return Found(tuple(found), complete and bool(found))
 
 
-def _file_entry(
-    origins: Origins, path: str, dotted: str | None, origin: Origin, part: Part
-) -> Found:
+def _file_content(origins: Origins, path: str, dotted: str | None, origin: Origin) -> object:
     module = origin.function.module
     try:
-        data = datafiles.content_of(path, dotted, module, origins.objects.project)
+        return datafiles.content_of(path, dotted, module, origins.objects.project)
     except NoData:
-        return UNKNOWN
-    return part_of_data(replace(origin, data=data, steps=()), part)
+        return NO_DATA
 
 
 def option_values(option: options.Option) -> Back:
@@ -178,10 +196,12 @@ def filled_by_user(found: Found) -> Found:
 
 
 def part_of_data(origin: Origin, part: Part) -> Found:
-    """An entry of what a data file holds."""
+    """An entry of what a data file holds; what refers to another entry (`${train.amp}`) is not known."""
     data = origin.data
+    entry: object = NO_DATA
     if isinstance(data, dict) and part.key in data:
-        return Found((replace(origin, data=data[part.key]),))
+        entry = data[part.key]
     if isinstance(data, list) and isinstance(part.key, int) and part.key < len(data):
-        return Found((replace(origin, data=data[part.key]),))
-    return UNKNOWN
+        entry = data[part.key]
+    refers = isinstance(entry, str) and "${" in entry
+    return UNKNOWN if entry is NO_DATA or refers else Found((replace(origin, data=entry),))

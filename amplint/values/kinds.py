@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from amplint.code.arguments import is_decorated, receiver_of
-from amplint.code.dataflow import bindings_of, parameters, scopes
+from amplint.code.by_name import read_by_name
+from amplint.code.dataflow import bindings_of, constant_of, parameters, scopes
 from amplint.code.definitions import class_fields, plain_annotation, returned
 from amplint.code.expressions import last_name
 from amplint.code.keyed import entries_of
@@ -262,6 +263,8 @@ def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
     name = last_name(call.func)
     if name == "super" and isinstance(call.func, ast.Name):
         return Kinds((), "super()")
+    if (looked_up := _looked_up(origins, call, origin)) is not None:
+        return looked_up
     made_of = _class_made(call)
     if made_of is not None:
         return joined(_made(kinds_of(origins, made_of, function, origin.activation)))
@@ -283,6 +286,20 @@ def _kinds_of_call(origins: Origins, call: ast.Call, origin: Origin) -> Kinds:
     if not made.known and origin.activation is not None:
         return _returned_to_anybody(origins, call, origin)
     return Kinds(made.known, f"what `{name or 'a call'}` returns is not in sight")
+
+
+def _looked_up(origins: Origins, call: ast.Call, origin: Origin) -> Kinds | None:
+    """The methods that `getattr(hook, event)` gives, for each name that it is asked with."""
+    if read_by_name(call) is None or len(call.args) != 2:
+        return None
+    where = (origin.function, origin.activation)
+    found = origins.of(call.args[1], *where)
+    names = [constant_of(item.expression) for item in found.origins]
+    if not found.complete or not names:
+        return None
+    owner = kinds_of(origins, call.args[0], *where)
+    methods = (_bound(origins, kind, str(name)) for kind in owner.known for name in names)
+    return joined([*methods, Kinds((), owner.unknown)])
 
 
 def _gives_itself(origins: Origins, call: ast.Call, origin: Origin) -> bool:

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 _HOLDERS = frozenset(
     ("dict", "Namespace", "SimpleNamespace", "EasyDict", "AttrDict", "Munch", "Box", "DotMap")
     + ("CfgNode", "CN", "ConfigDict", "OrderedDict", "ModuleDict", "ModuleList", "Sequential")
-    + ("create", "structured")  # OmegaConf
+    + ("create", "structured", "DictConfig")  # OmegaConf
+    + ("munchify", "fromDict")
 )
 #: Calls that give back what their first argument holds.
 _COPIES = frozenset(("vars", "asdict", "copy", "deepcopy", "to_container", "tuple", "list"))
@@ -247,6 +248,9 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
         return _element(origins, node, part, *here)
     if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
         return origins.of(node.elt, *here) if _is_place(part) else UNKNOWN
+    if isinstance(node, ast.DictComp):
+        rebuilt = _rebuilt(node, origin.function)
+        return origins.part_of(rebuilt, part, *here) if rebuilt is not None else UNKNOWN
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and part.key is ...:
         sides = [origins.part_of(side, part, *here) for side in (node.left, node.right)]
         return joined([(found, Firmness.CHOICE, ()) for found in sides], True)
@@ -264,6 +268,24 @@ def part_of_origin(origins: Origins, origin: Origin, part: Part) -> Found:
     if isinstance(node, ast.Call):
         return _part_of_call(origins, node, origin, part)
     return UNKNOWN
+
+
+def _rebuilt(node: ast.DictComp, function: Function) -> ast.expr | None:
+    """What a comprehension copies: `{k: v for k, v in config.items()}`.
+
+    Also where it does the same to each value: `def wrap(node)` with `{k: wrap(v) for ...}`.
+    """
+    part, value = node.generators[0], node.value
+    source, target = part.iter, part.target
+    if isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords:
+        value = value.args[0] if last_name(value.func) == function.name else value
+    written = [ast.unparse(item) for item in (node.key, value)]
+    is_plain = len(node.generators) == 1 and not part.ifs and isinstance(target, ast.Tuple)
+    if not is_plain or written != [ast.unparse(item) for item in getattr(target, "elts", ())]:
+        return None
+    if not isinstance(source, ast.Call) or not isinstance(source.func, ast.Attribute):
+        return None
+    return source.func.value if source.func.attr == "items" else None
 
 
 def _filled_record(origins: Origins, owner: Class, origin: Origin, name: str) -> Found:
@@ -355,6 +377,8 @@ def _part_of_call(origins: Origins, call: ast.Call, origin: Origin, part: Part) 
     if isinstance(symbol, Class) and any(map(is_typed_dict, origins.objects.ancestry(symbol))):
         value = passed(call).named.get(str(part.key)) if part.is_item else None
         return origins.of(value, *here) if value is not None else UNKNOWN
+    if isinstance(symbol, Class) and _is_plain_dict(origins, symbol, part):
+        return _held_by(origins, call, part, *here)
     if isinstance(symbol, Class):
         part = _field_at(origins, symbol, part) if part.is_item else part
         found = field_of_new(origins, symbol, origin, str(part.key)) if not part.is_item else None
@@ -376,6 +400,18 @@ def _part_of_call(origins: Origins, call: ast.Call, origin: Origin, part: Part) 
     if name == "replace" and call.args:
         return _replaced(origins, call, part, *here)
     return _held(origins, call, part, *here)
+
+
+def _is_plain_dict(origins: Origins, owner: Class, part: Part) -> bool:
+    """Whether a class is a dict with the constructor of one, whose attributes are its entries."""
+    family = origins.objects.ancestry(owner)
+    bases = {last_name(base) for item in family for base in item.bases}
+    has_entries = part.is_item or any(
+        "__getattr__" in item.methods or "__getattr__" in class_fields(item) for item in family
+    )
+    is_dict = "dict" in bases and origins.objects.method(owner, "__init__") is None
+    is_own = not part.is_item and origins.objects.method(owner, str(part.key)) is not None
+    return is_dict and has_entries and not is_own
 
 
 def _field_at(origins: Origins, owner: Class, part: Part) -> Part:
@@ -440,11 +476,20 @@ def _held(
     if function.module.resolve(call.func) in CHAINS and _is_place(part):
         layers = ast.copy_location(ast.Tuple(call.args, ast.Load()), call)
         return _element(origins, layers, part, function, activation)
+    return _held_by(origins, call, part, function, activation)
+
+
+def _held_by(
+    origins: Origins, call: ast.Call, part: Part, function: Function, activation: Activation | None
+) -> Found:
+    """Parts of what a container is made of: `dict(other)`, `Namespace(**options)`."""
     spread = [item.value for item in call.keywords if item.arg is None]
     inner = spread or call.args[:1]
     if not inner:
         return UNKNOWN
-    is_item = part.is_item or isinstance(inner[0], (ast.Dict, ast.Name)) or bool(spread)
+    is_item = (
+        part.is_item or isinstance(inner[0], (ast.Dict, ast.DictComp, ast.Name)) or bool(spread)
+    )
     found = origins.part_of(inner[0], Part(part.key, is_item), function, activation)
     if found.origins or part.is_item:
         return found

@@ -27,6 +27,8 @@ from amplint.amp.dtypes import dotted_dtype, dtype_meant, torch_dtype
 from amplint.code.dataflow import constant_of
 from amplint.code.expressions import last_name
 from amplint.code.module import Function, Module
+from amplint.values.datafiles import loads_data
+from amplint.values.external import whole_data
 from amplint.values.objects import Objects
 from amplint.values.origins import Origins
 from amplint.values.provenance import (
@@ -34,6 +36,7 @@ from amplint.values.provenance import (
     OTHER_KEY,
     Activation,
     Firmness,
+    Found,
     Keys,
     Origin,
     Part,
@@ -373,6 +376,8 @@ class Values:
         module = origin.function.module
         if name == "getattr" and len(call.args) >= 2:
             return self._named_dtype(call, origin)
+        if name == "isinstance" and len(call.args) == 2 and last_name(call.args[1]) == "dict":
+            return self._is_dict(call.args[0], origin)
         if name in _QUESTIONS:
             return _EITHER
         dotted = module.resolve(call.func) or ""
@@ -387,6 +392,31 @@ class Values:
                     call.func.value, origin, lambda text: getattr(text, name)(*words)
                 )
         return None
+
+    def _is_dict(self, expression: ast.expr, origin: Origin) -> list[Content]:
+        """Whether something is a dict, where it is what a data file holds, or a part of that."""
+        answers: dict[bool, Firmness] = {}
+        rest: list[Content] = []
+        found = self.origins.of(expression, origin.function, origin.activation)
+        for item in found.origins:
+            whole = self._read(item)
+            if whole is None or not (found.complete and whole.origins):
+                return _EITHER
+            rest = rest if whole.complete else [_AND_MORE]
+            for each in whole.origins:
+                side = isinstance(each.data, dict)
+                answers[side] = max(answers.get(side, each.firmness), each.firmness)
+        known = [(side, firmness, None) for side, firmness in answers.items()]
+        return [*rest, *known] if known else _EITHER
+
+    def _read(self, item: Origin) -> Found | None:
+        """What an origin has read of data files; None of others."""
+        if item.data is not NO_DATA:
+            return Found((item,))
+        dotted = item.function.module.resolve(getattr(item.expression, "func", item.expression))
+        if not isinstance(item.expression, ast.Call) or not loads_data(dotted):
+            return None
+        return whole_data(self.origins, item.expression, dotted, item)
 
     def _named_dtype(self, call: ast.Call, origin: Origin) -> list[Content] | None:
         """`getattr(torch, name)`."""

@@ -4,7 +4,8 @@ The program ends at gradients that are not finite, which its scaler would have s
 
 ## What it does
 Flags, behind `scaler.unscale_(optimizer)`, a clip with `error_if_nonfinite=True`, and a `raise`,
-`assert` or exit that is decided by the clip's norm not being finite. Flags `fabric.clip_gradients`
+`assert` or exit that is decided by gradients, or their norm, not being finite, also in a function
+or a callback that is called there. Flags `fabric.clip_gradients`
 with `max_norm`, where the Fabric was built with 16-bit mixed precision: it is
 `error_if_nonfinite=True` by default. Where a handler around the clip catches the error, it is
 silent, and so it is about losses: a forward that is not finite is no matter of the scale.
@@ -66,7 +67,7 @@ it: whether gradients overflow depends on your model and data.
 No fix is offered: somebody wanted to know.
 
 ## Known limits
-Clip, test and `unscale_` have to stand in one function. A test that counts, such as "ten in a row",
+Clip and `unscale_` have to stand in one function; a test may be three calls deep. A test that counts, such as "ten in a row",
 is not reported, nor is one of NaN alone. A Fabric that may shard its model (FSDP) is left out: its
 strategy clips by a function of its own, which does not ask.
 
@@ -87,14 +88,16 @@ from amplint.amp.gradients import FINITENESS, words_of
 from amplint.amp.library_objects import calls_on
 from amplint.amp.overflows import at_overflow
 from amplint.amp.scaler_calls import scaler_calls
+from amplint.amp.switches import is_switch
 from amplint.code.dataflow import bindings_of, names_in
 from amplint.code.expressions import last_name
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Function, walk
-from amplint.findings import Finding, Link, Severity
+from amplint.findings import Finding, Link, PathStep, Severity
 from amplint.rule import Rule
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Firmness
+from amplint.values.kinds import targets_of
+from amplint.values.provenance import Activation, Firmness
 from amplint.view import FileView
 
 RULE = Rule(
@@ -105,6 +108,8 @@ RULE = Rule(
     summary="the program ends at gradients that are not finite, which the scaler would skip",
     unprobed="whether gradients overflow depends on your model and data",
 )
+#: What ends the program is looked for this many calls deep.
+_CALLS = 3
 #: How the names of strategies end that shard a model.
 _SHARDS = ("fsdp", "fsdp_cpu_offload")
 #: With these a Fabric scales losses, on CUDA.
@@ -118,8 +123,8 @@ FABRIC_HELP = "pass `error_if_nonfinite=False`: the step is then skipped"
 
 def check(view: FileView) -> Iterator[Finding]:
     """Report what ends a training at an overflow that it could go on from."""
-    if "isfinite" in view.module.source or "isinf" in view.module.source:
-        yield from _fatal_norms(view)
+    if "unscale_" in view.module.source:
+        yield from _fatal_tests(view)
     if "error_if_nonfinite" in view.module.source:
         yield from _raising_clips(view)
     if "abric" in view.module.source and "clip_gradients" in view.module.source:
@@ -188,20 +193,72 @@ def _is_caught(clip: CallSite) -> bool:
     )
 
 
-# -- tests of the norm -----------------------------------------------------------------------------
+# -- tests of gradients -----------------------------------------------------------------------------
 
 
-def _fatal_norms(view: FileView) -> Iterator[Finding]:
-    """Tests of a norm that end the program where it is not finite."""
-    for function in {clip.function: None for clip in torch_clips(view.module)}:
+def _fatal_tests(view: FileView) -> Iterator[Finding]:
+    """Tests of gradients that end the program where they are not finite, here or in what is called."""
+    for function in {site.function: None for site in scaler_calls(view, "unscale_")}:
         for node in layout_of(function).nodes:
             ending = _ending(view, node, function)
-            if ending is None or _in_handler(function, node):
+            path = () if ending is not None else _ending_behind(view, node, function)
+            if (ending is None and not path) or _in_handler(function, node):
                 continue
             unscaled = _unscaled_before(view, node, function)
-            if unscaled is not None:
+            if unscaled is None or _is_taken_up(view, function):
+                continue
+            loops = layout_of(function).loops
+            if path and loops(node) != loops(unscaled.node):
+                continue  # behind the loop nothing waits for a step
+            if not _asks_for_scaling(view, node, function, unscaled):
                 message = ENDS.format(scaler=_scaler(view, unscaled))
-                yield _finding(view, ending, message, unscaled, ())
+                yield _finding(view, ending or node, message, unscaled, (), path)
+
+
+def _is_taken_up(view: FileView, function: Function, depth: int = _CALLS) -> bool:
+    """Whether a handler around a call that leads to a function may take what it raises."""
+    return bool(depth) and any(
+        _in_handler(site.function, site.node) or _is_taken_up(view, site.function, depth - 1)
+        for site in view.objects.calls_of(function)
+    )
+
+
+def _asks_for_scaling(
+    view: FileView, node: ast.AST, function: Function, unscaled: CallSite | None = None
+) -> bool:
+    """Whether a test around a node, and not around the `unscale_`, asks whether AMP is on."""
+    shared = unscaled.node if unscaled is not None else None
+    before = {item.test for item in conditions_at(shared, function)} if shared is not None else ()
+    return any(
+        item.test not in before and is_switch(item.test, function, (view.module, function.module))
+        for item in conditions_at(node, function)
+    )
+
+
+def _ending_behind(
+    view: FileView,
+    node: ast.AST,
+    function: Function,
+    outer: Activation | None = None,
+    depth: int = _CALLS,
+) -> tuple[PathStep, ...]:
+    """The way from a call to what ends the program where gradients are not finite; () for others."""
+    if not isinstance(node, ast.Call) or not depth:
+        return ()
+    for callee in targets_of(view.objects.origins, node, function, outer).functions:
+        inside = layout_of(callee).nodes if callee is not function else ()
+        entered = Activation(callee, node, function, outer)
+        for part in inside:
+            ending = _ending(view, part, callee)
+            further: tuple[PathStep, ...] = ()
+            if ending is None:
+                further = _ending_behind(view, part, callee, entered, depth - 1)
+            if (ending is None and not further) or _in_handler(callee, part):
+                continue
+            if not _asks_for_scaling(view, part, callee):
+                step = view.step(ending or part, callee.module, "ends where they are not finite")
+                return (step, *further)
+    return ()
 
 
 def _ending(view: FileView, node: ast.AST, function: Function) -> ast.AST | None:
@@ -307,11 +364,12 @@ def _finding(
     message: str,
     unscaled: CallSite,
     more: tuple[Link, ...],
+    behind: tuple[PathStep, ...] = (),
 ) -> Finding:
-    path = (view.step(unscaled.node, view.module, "the scaler would skip what is not finite"),)
+    would = view.step(unscaled.node, view.module, "the scaler would skip what is not finite")
     rests = (
         *links.stepped(view, unscaled),
         *more,
         links.proved("damage", node, "ends the program where gradients are not finite"),
     )
-    return view.finding(RULE, node, message, HELP, path=path, links=rests)
+    return view.finding(RULE, node, message, HELP, path=(would, *behind), links=rests)

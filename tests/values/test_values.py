@@ -459,6 +459,99 @@ def test_data_files(tmp_path: Path, read: str) -> None:
     assert not judge(tmp_path, files).values
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "SimpleNamespace(**data['train'])",
+        "Munch.fromDict(data).train",
+        "munchify(data).train",
+        "OmegaConf.load('conf/a.yaml').train",
+        "OmegaConf.create(data).train",
+        "Settings(data).train",
+        "Settings(**data).train",
+        "Settings({k: v for k, v in data.items()}).train",
+        "spread(data).train",
+        "unless_leaf(data).train",
+    ],
+)
+def test_data_that_attributes_are_read_of(tmp_path: Path, made: str) -> None:
+    header = """import yaml
+from types import SimpleNamespace
+from munch import Munch, munchify
+from omegaconf import OmegaConf
+
+class Settings(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+def spread(tree):
+    return SimpleNamespace(**{k: spread(v) for k, v in tree.items()})
+
+def unless_leaf(tree):
+    if not isinstance(tree, dict):
+        return tree
+    return SimpleNamespace(**{k: unless_leaf(v) for k, v in tree.items()})
+
+data = yaml.safe_load(open('conf/a.yaml'))
+"""
+    files = {
+        "conf/a.yaml": "train:\n  dtype: fp16\n  other: ${train.dtype}\n",
+        "main.py": f"{header}ask({made}.dtype)",
+    }
+    assert judge(tmp_path, files).only() == "fp16"
+    for part in ("missing", "other"):
+        files["main.py"] = f"{header}ask({made}.{part})"
+        assert not judge(tmp_path, files).values
+
+
+def test_whether_data_is_a_dict(tmp_path: Path) -> None:
+    files = {"a.yaml": "train: {half: true}\nrate: 0.1\n"}
+    for asked, answers in (
+        ("data", {True: FIXED}),
+        ("data['train']", {True: FIXED}),
+        ("data['rate']", {False: FIXED}),
+        ("unknown", {True: CHOICE, False: CHOICE}),
+    ):
+        read = "import yaml\ndata = yaml.safe_load(open('a.yaml'))"
+        files["main.py"] = f"{read}\nask(isinstance({asked}, dict))"
+        assert firmnesses(judge(tmp_path, files)) == answers
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "class Settings(dict):\n    pass\nask(Settings(data).train)",  # an AttributeError
+        (
+            "class Settings(dict):\n    def __getattr__(self, name):\n        return self[name]\n"
+            "    def train(self):\n        pass\nask(Settings(data).train)"
+        ),
+        "ask({k: v for k, v in data.items() if k != 'train'}['train'])",
+        "ask({k: f(v) for k, v in data.items()}['train'])",
+        "ask({v: k for k, v in data.items()}['train'])",
+    ],
+)
+def test_data_that_is_changed_on_the_way(tmp_path: Path, made: str) -> None:
+    files = {
+        "a.yaml": "train: fp16\n",
+        "main.py": f"import yaml\ndata = yaml.safe_load(open('a.yaml'))\n{made}",
+    }
+    assert not judge(tmp_path, files).values
+
+
+def test_a_data_file_that_is_the_default_of_an_option(tmp_path: Path) -> None:
+    source = """import argparse, yaml
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="a.yaml")
+with open(parser.parse_args().config) as file:
+    ask(yaml.safe_load(file)["dtype"])
+"""
+    possible = judge(tmp_path, {"a.yaml": "dtype: fp16\n", "main.py": source})
+    assert firmnesses(possible) == {"fp16": DEFAULT}
+    assert not possible.complete
+    source = source.replace('default="a.yaml"', "required=True")
+    assert not judge(tmp_path, {"main.py": source}).values
+
+
 def test_data_files_outside_of_the_project_are_not_read(tmp_path: Path) -> None:
     """Neither by a path nor through a link."""
     project = tmp_path / "project"
