@@ -172,6 +172,10 @@ class FileView(AmpView):
             return True
         return is_refused(self, site)
 
+    def home_of(self, node: ast.AST) -> tuple[FileView, int] | None:
+        """The other file that a node was written in from, and its row there; None for a file's own."""
+        return None
+
     def _fix(self, repair: Repair) -> Fix | None:
         """What a finding says of its fix; LibCST is loaded only where the edits are wanted."""
         if not self.wants_edits:

@@ -29,6 +29,8 @@ from amplint.values.values import Possible, Values
 _DEPTH = 4
 #: A function that evaluates an expression, and for which call; None for all known callers.
 Here = tuple[Function, Activation | None]
+#: What an entry of a data file can be that holds no other entries.
+SCALARS = (bool, int, float, str, type(None))
 #: Methods of texts that give the same answer for the same text.
 _SAME_TEXT = frozenset(("casefold", "lower", "strip", "upper"))
 
@@ -373,11 +375,13 @@ def _sources_of(values: Values, expression: ast.expr, here: Here) -> frozenset[o
     """Where the value of an expression comes from: equal for two that have it from one place.
 
     What creates it, each under the tests that choose it. Of what is not in sight the name, and
-    which function or class that belongs to.
+    which function or class that belongs to; of what one call reads from a file the value, as
+    different entries come from there.
     """
     return frozenset(
         (
             source_of(item.expression, item.function),
+            repr(item.data) if isinstance(item.data, SCALARS) else "",
             frozenset((ast.dump(each.test), each.side) for each in item.conditions),
         )
         for item in values.origins.of(expression, *here).origins

@@ -101,7 +101,7 @@ from amplint.regions.regions import Region
 from amplint.rule import Rule
 from amplint.values.assumptions import Assumptions
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition
+from amplint.values.provenance import NO_DATA, Condition
 from amplint.values.values import Value
 from amplint.view import FileView
 
@@ -146,6 +146,8 @@ def _by_words(view: FileView) -> Iterator[Finding]:
     built = view.roles.constructions
     if len(built) != 1 or built[0].dotted not in names.GRAD_SCALERS:
         return
+    if view.home_of(built[0].call) is not None:
+        return  # its values are known without being written in
     layout = layout_of(built[0].function)
     if built[0].call not in layout or layout.conditions(built[0].call):
         return
@@ -222,16 +224,16 @@ def _by_values(view: FileView) -> Iterator[Finding]:
 
 
 def _is_switched(view: FileView, use: ScalerUse) -> bool:
-    """Whether a scaler is always the same one of this file, and a test switches it."""
+    """Whether a scaler is always the same one, and a test or a setting switches it."""
     assert isinstance(use.site.node.func, ast.Attribute)
     found = view.values.origins.of(use.site.node.func.value, use.site.function)
     if use.enabled is None or len(found.origins) != 1 or not found.complete:
         return False
-    if use.built.function.module is not view.module:
-        return False
     made = view.values.origins.of(use.enabled, use.switching).origins
     return not found.origins[0].conditions and all(
-        isinstance(item.expression, (ast.Compare, ast.BoolOp, ast.UnaryOp)) for item in made
+        isinstance(item.expression, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Constant))
+        or item.data is not NO_DATA
+        for item in made
     )
 
 
@@ -264,17 +266,29 @@ def _is_off(view: FileView, use: ScalerUse, region: Region, half: Value) -> bool
 def _off_for_float16(view: FileView, use: ScalerUse, region: Region, half: Value) -> Finding:
     assert use.enabled is not None and region.cast.dtype is not None
     assert isinstance(use.site.node.func, ast.Attribute)
-    built, ours = use.built.expression, use.enabled
+    is_here = view.is_written and use.built.function.module is view.module
+    place, ours = use.built.expression if is_here else use.site.node, use.enabled
     dtype, scaler = view.source_of(region.cast.dtype[0]), view.source_of(ours)
     words = {"scaler": scaler, "row": str(region.opened.lineno)}
-    help = f"`{scaler}` has to hold wherever `{dtype}` is float16"
+    if half.origin.expression is not region.cast.dtype[0]:
+        help = f"`{scaler}` has to hold wherever `{dtype}` is float16"
+    elif region.cast.switch is not None:
+        help = SAME.format(autocast=view.source_of(region.cast.switch[0]))
+    else:
+        help = f"`{scaler}` has to hold: this autocast is always float16"
     rests = (
         links.participant(view, use.site.node.func.value, use.site.function, Role.SCALER),
         region.link,
         links.held(half.firmness, f"{dtype} is float16", "is what autocast gets"),
         links.proved("value", ours, "is false then"),
     )
-    return view.finding(RULE, built, CAN_BE_OFF.format_map(words), help, links=rests)
+    steps = (
+        view.step(use.built.expression, use.built.function.module, "the scaler is built"),
+        view.step(region.opened, region.function.module, "autocast is on"),
+        view.step(use.site.node, use.site.function.module, "the loss goes back as it is"),
+    )
+    message = CAN_BE_OFF.format_map(words)
+    return view.finding(RULE, place, message, help, path=steps, links=rests)
 
 
 def _same_flag(
