@@ -61,13 +61,12 @@ WARNING_UNTIL_SEEN = frozenset(
         "AMP302",
         "AMP304",
         "AMP405",
-        "AMP503",
         "AMP604",
     }
 )
 #: Rules that were true in fewer than one of three patterns of the batches since these levels stand,
 #: of five or more: what they say is advice before a run has shown it (tests/test_calibration.py).
-ADVICE_UNTIL_SEEN = frozenset({"AMP113", "AMP202"})
+ADVICE_UNTIL_SEEN = frozenset({"AMP113", "AMP202", "AMP301"})
 
 
 def level(severity: Severity, links: Iterable[Link]) -> Severity:
