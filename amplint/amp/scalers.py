@@ -70,8 +70,16 @@ def is_off(view: AmpView, constructor: ast.Call, function: Function) -> bool:
         return False
     if view.values.of(*enabled).always(lambda content: content is False):
         return True
+    return _needs_a_gpu(view, constructor, function) and is_off_on_a_gpu(
+        view, constructor, function
+    )
+
+
+def is_off_on_a_gpu(view: AmpView, constructor: ast.Call, function: Function) -> bool:
+    """Whether every GPU has the scaler of a constructor call disabled, with torch 2.3 or newer."""
+    enabled = constructor_argument(view, Origin(constructor, function), "enabled")
     on_a_gpu = Assumptions(view.values, answers=_ON_A_GPU)
-    return _needs_a_gpu(view, constructor, function) and on_a_gpu.decides(*enabled) is False
+    return enabled is not None and on_a_gpu.decides(*enabled) is False
 
 
 def _needs_a_gpu(view: AmpView, constructor: ast.Call, function: Function) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from amplint.amp.switches import is_switch
 from amplint.code.arguments import parameters
 from amplint.code.dataflow import bindings_of
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, enclosing_class
 from amplint.flow.call import given_to
@@ -34,7 +34,7 @@ from amplint.flow.program import Program
 from amplint.flow.reader import Reader
 from amplint.flow.state import State, Step
 from amplint.values.conditions import conditions_at
-from amplint.values.provenance import Condition
+from amplint.values.provenance import Condition, Origin
 
 _GRADIENTS = frozenset({SCALE, BACKWARD})
 _ROUND = frozenset({STEP, ZERO_GRAD})
@@ -78,7 +78,9 @@ def unproved(
     question = _Absence(program, reader, state)
     tests: dict[str, Condition] = {}
     for call, against in question.left_out(REMEDIES.get(slug, frozenset()), steps):
-        if _asks_each_element(against[0], call, site):
+        if _asks_each_element(against[0], call, site) or _is_always_given(
+            program, against[0], call
+        ):
             return (_text(against[0].test),)
         if all(question.formula(test) is not None for test in against):
             tests[_text(against[0].test)] = against[0]
@@ -88,6 +90,27 @@ def unproved(
         others = question.guards([*steps, ("event", site.node, site.function, None)], tests)
         tests |= {_text(test.test): test for test in others}
     return tuple(tests) if len(tests) > 1 else ()
+
+
+def _is_always_given(program: Program, test: Condition, call: CallSite) -> bool:
+    """Whether a test asks if there is what a call gets, and nothing in sight says that there is not."""
+    asked = test.test
+    while isinstance(asked, ast.UnaryOp):
+        asked = asked.operand
+    if isinstance(asked, ast.Compare) and is_none(asked.comparators[0]):
+        asked = asked.left
+    given = {path_text(argument) for argument in call.node.args}
+    if path_text(asked) is None or path_text(asked) not in given:
+        return False
+    found = program.values.origins.of(asked, test.function)
+    nothing = [origin for origin in found.origins if is_none(origin.expression)]
+    return all(_is_default(origin) and not found.complete for origin in nothing)
+
+
+def _is_default(origin: Origin) -> bool:
+    """Whether a value is what a parameter has where a call gives none."""
+    parents = origin.function.module.scopes.parents
+    return isinstance(parents.get(origin.expression), ast.arguments)
 
 
 def leaves_each_out(

@@ -95,6 +95,8 @@ class Reader(Truths):
             return ("tuple", tuple(self._item(item, state, function) for item in node.elts))
         if isinstance(node, ast.BinOp):
             rest = self._understood(node, state, function)
+            if rest is False:
+                return ZERO  # what `% 1` leaves over
             return ("formula", rest) if rest else self._arithmetic(node, state, function)
         if isinstance(node, ast.Call):
             return self._call_value(node, state, function)

@@ -98,11 +98,12 @@ from amplint.amp import links, names
 from amplint.amp.constructor_arguments import MISSING, complaints, is_device, is_dtype
 from amplint.amp.flags import flag_link, is_flag
 from amplint.amp.refused_calls import RefusedCall, no_member, refused_call
+from amplint.amp.scalers import is_off_on_a_gpu
 from amplint.amp.signatures import METHODS
 from amplint.code.dataflow import constant_of
 from amplint.code.module import CallSite, Module
 from amplint.expectations import AMP_ARGUMENTS, raises
-from amplint.findings import Finding, Severity
+from amplint.findings import Finding, Link, Severity, Standing
 from amplint.fixing.verbs import Add, Drop, Name, Repair, Write, unsafe
 from amplint.rule import Rule
 from amplint.view import FileView
@@ -142,12 +143,14 @@ def check(view: FileView) -> Iterator[Finding]:
         found = next(complaints(view, site), None)
         if found is not None:
             name = "autocast" if site.dotted in names.AUTOCASTS else "GradScaler"
-            rests = (
+            rests: tuple[Link, ...] = (
                 links.proved("object", site.node.func, f"is torch's {name}"),
                 links.proved("value", found.node, "is what it is given")
                 if found.flag is None
                 else flag_link(view.values, found.flag, site.function),
             )
+            if found.later and is_off_on_a_gpu(view, site.node, site.function):
+                rests += (Link("value", Standing.GUESS, name, "is on with an older torch"),)
             fix = _repaired(view, site, found.node, found.message)
             yield view.finding(RULE, found.node, found.message, found.help, links=rests, fix=fix)
     yield from _refused(view)

@@ -34,6 +34,8 @@ LEVELS = {
     ("AMP502/bad_asks_its_input.py", "AMP502"): {12: "info", 18: "error"},
     ("AMP503/bad_asks_its_input.py", "AMP503"): {10: "info", 13: "error"},
     ("AMP116/bad_window_of_the_data.py", "AMP116"): {14: "info"},
+    ("AMP209/bad_scale_where_it_is_on.py", "AMP209"): {12: "info", 16: "error", 20: "error"},
+    ("AMP106/bad_step_of_what_may_be_none.py", "AMP106"): {21: "error", 32: "info"},
     ("AMP119/bad_in_float32.py", "AMP119"): {7: "info"},
     ("AMP119/bad_before_what_raises.py", "AMP119"): {12: "info"},
     ("AMP119/bad_in_bfloat16.py", "AMP119"): {7: "info"},

@@ -134,7 +134,12 @@ def fit(net, pages, {extra}):
     ("extra", "goes", "rest", "levels"),
     [
         ("lr", "loss", "", ["warning"]),
-        ("image_scaler", "loss", "    image_scaler.show()", ["info"]),  # a word that may speak of one
+        (
+            "image_scaler",
+            "loss",
+            "    image_scaler.show()",
+            ["info"],
+        ),  # a word that may speak of one
         ("image_scaler", "loss", "", ["warning"]),  # nothing is done with it
         ("lr", "loss", "keeper = GradScaler('cuda')", ["warning"]),  # and scales nothing
         ("it", "loss", "def other(it, sgd):\n    it.unscale_(sgd)", ["warning"]),
