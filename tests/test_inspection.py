@@ -70,4 +70,4 @@ def test_the_collector_of_other_processes_is_left_alone(
 ) -> None:
     before = gc.get_freeze_count()
     projects_of(tmp_path, monkeypatch)
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() <= before  # what others froze may die meanwhile

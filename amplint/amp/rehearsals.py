@@ -26,8 +26,14 @@ _KEEPING = ("save", "state_dict", "export", "push_to_hub", "dump")
 
 
 def rehearsal(view: AmpView, node: ast.AST, function: Function) -> Link | None:
-    """Why nobody uses what is trained around a node: its script runs it a few times, and keeps nothing."""
+    """Why nobody uses what is trained around a node: its script does so a few times, and keeps nothing.
+
+    Each backward of the file counts: where the node stands says little of a scaler that is built once.
+    """
     if _times(view, node, function) > _FEW or function.module.once(_keeps):
+        return None
+    backwards = [site for site in function.module.calls if last_name(site.node.func) == "backward"]
+    if not backwards or any(_times(view, s.node, s.function) > _FEW for s in backwards):
         return None
     return Link("damage", Standing.HARMLESS, function.name, "trains weights that are kept")
 

@@ -153,7 +153,9 @@ def check(view: FileView) -> Iterator[Finding]:
         )
         stops = precision is not None and precision[0].standing is Standing.CODE
         if not stops and _is_wiped(backward):
-            rests += (Link("damage", Standing.HARMLESS, ast.unparse(clip.node), "shortens what is kept"),)
+            rests += (
+                Link("damage", Standing.HARMLESS, ast.unparse(clip.node), "shortens what is kept"),
+            )
         words = {
             "clip": view.source_of(clip.node.func),
             "accelerator": view.source_of(accelerator),
