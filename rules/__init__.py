@@ -103,6 +103,7 @@ TABLE: dict[str, str] = {
     "AMP609": "accelerate_plain_clip",
     "AMP611": "accelerate_clip_each_micro_batch",
     "AMP612": "library_plain_backward",
+    "AMP613": "accelerate_zero_grad_each_micro_batch",
     "AMP801": "deprecated_amp_api",
     "AMP802": "apex_amp",
     "AMP900": "unused_suppression",

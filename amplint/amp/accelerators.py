@@ -10,8 +10,9 @@ from amplint.amp.libraries import class_row
 from amplint.amp.links import held
 from amplint.amp.view import AmpView
 from amplint.code.arguments import written_argument
-from amplint.code.expressions import path_text
-from amplint.code.layout import layout_of
+from amplint.code.dataflow import receiver
+from amplint.code.expressions import last_name, path_text
+from amplint.code.layout import Layout, layout_of
 from amplint.code.module import CallSite, Function
 from amplint.findings import Link, PathStep, Standing
 from amplint.values.provenance import Firmness, Origin
@@ -127,13 +128,43 @@ def _usual(setting: Setting) -> frozenset[str]:
 
 def in_accumulation(site: CallSite, accelerator: str | None) -> bool:
     """Whether a call lies in a `with accelerator.accumulate(...)` block of this accelerator."""
-    return any(
-        isinstance(item.context_expr, ast.Call)
-        and path_text(item.context_expr.func) == f"{accelerator}.accumulate"
-        for outer in layout_of(site.function).ancestors(site.node)
-        if isinstance(outer, (ast.With, ast.AsyncWith))
-        for item in outer.items
+    return any(path_text(call.func) == f"{accelerator}.accumulate" for call in _contexts(site))
+
+
+def _contexts(site: CallSite) -> Iterator[ast.Call]:
+    """The calls whose contexts are open around a call, innermost first."""
+    for outer in layout_of(site.function).ancestors(site.node):
+        if isinstance(outer, (ast.With, ast.AsyncWith)):
+            for item in outer.items:
+                if isinstance(item.context_expr, ast.Call):
+                    yield item.context_expr
+
+
+def cleared_before(backward: CallSite) -> ast.Call | None:
+    """The `zero_grad` that each micro-batch runs in front of its backward, of what it then steps.
+
+    `AcceleratedOptimizer.zero_grad` acts on the last micro-batch, as `step` does (accelerate,
+    `optimizer.py`), and torch's own on each: the step gets the gradients of the last one alone.
+    """
+    layout = layout_of(backward.function)
+    calls = [site.node for site in backward.function.module.calls if site.node in layout]
+    trained = {path_text(model) for call in _contexts(backward) for model in call.args} | {
+        receiver(node)
+        for node in calls
+        if last_name(node.func) == "step" and layout.before(backward.node, node)
+    }
+    cleared = (
+        node
+        for node in calls
+        if last_name(node.func) == "zero_grad" and receiver(node) in trained - {None}
     )
+    return next((node for node in cleared if _precedes(layout, node, backward.node)), None)
+
+
+def _precedes(layout: Layout, first: ast.Call, second: ast.Call) -> bool:
+    """Whether each round that runs the second call has run the first."""
+    same_round = layout.loops(first) == layout.loops(second)
+    return same_round and layout.before(first, second) and layout.dominates(first, second)
 
 
 def accumulation_steps(

@@ -85,6 +85,7 @@ from amplint.amp import links
 from amplint.amp.accelerators import (
     ACCELERATOR,
     accumulation_steps,
+    cleared_before,
     half_precision,
     in_accumulation,
     path_of,
@@ -94,7 +95,7 @@ from amplint.amp.clips import torch_clips
 from amplint.amp.library_objects import calls_on
 from amplint.code.arguments import parameters, receiver_of
 from amplint.code.dataflow import bound_in
-from amplint.code.expressions import last_name, path_text
+from amplint.code.expressions import path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite
 from amplint.code.tree import walk
@@ -152,7 +153,7 @@ def check(view: FileView) -> Iterator[Finding]:
             links.proved("damage", clip.node, "runs on each micro-batch"),
         )
         stops = precision is not None and precision[0].standing is Standing.CODE
-        if not stops and _is_wiped(backward):
+        if not stops and cleared_before(backward) is not None:
             rests += (
                 Link("damage", Standing.HARMLESS, ast.unparse(clip.node), "shortens what is kept"),
             )
@@ -164,27 +165,6 @@ def check(view: FileView) -> Iterator[Finding]:
         help, path = HELP.format_map(words), path_of(view, setting, value)
         fix = _once(clip, words["accelerator"])
         yield view.finding(RULE, clip.node, message, help, path=path, links=rests, fix=fix)
-
-
-def _is_wiped(backward: CallSite) -> bool:
-    """Whether each micro-batch clears the gradients first: only the last one is ever stepped.
-
-    `AcceleratedOptimizer.zero_grad` acts on the last micro-batch, as `step` does
-    (accelerate, `optimizer.py`).
-    """
-    layout = layout_of(backward.function)
-    cleared = [
-        site.node
-        for site in backward.function.module.calls
-        if last_name(site.node.func) == "zero_grad" and site.function is backward.function
-    ]
-    return any(
-        layout.loops(node) == layout.loops(backward.node)
-        and layout.before(node, backward.node)
-        and layout.dominates(node, backward.node)
-        for node in cleared
-        if node in layout
-    )
 
 
 def _once(clip: CallSite, accelerator: str) -> Repair | None:
