@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amplint.amp.rehearsals import rehearsal
+from amplint.amp.dry_runs import dry_run
 from amplint.amp.view import AmpView
 from amplint.code.expressions import last_name
 from amplint.code.module import CallSite, Function, Module
@@ -131,7 +131,7 @@ class FileView(AmpView):
         function = self._functions.get(node, self.module.body)
         doubts = [self.unreached.doubt(node, function)]
         if rule.effect == "silent":
-            doubts.append(rehearsal(self, node, function))
+            doubts.append(dry_run(self, node, function))
         found = {*links, *(doubt for doubt in doubts if doubt is not None)}
         links = tuple(sorted(found, key=lambda link: (link.kind, link.subject, link.claim)))
         return Finding(

@@ -28,8 +28,8 @@ from amplint.flow.heirs import is_incomplete, may_inherit_scaler
 from amplint.flow.interpreter import silent_interpreter
 from amplint.flow.merging import merge
 from amplint.flow.outcome import Outcome
-from amplint.flow.preparing import preparing_method
 from amplint.flow.program import Program, Unit
+from amplint.flow.setup_methods import setup_method
 from amplint.flow.state import State, parts_of
 from amplint.flow.values import NONE, UNBOUND, ZERO, kind_of
 from amplint.values.callables import Instance
@@ -220,7 +220,7 @@ class Entries:
     ) -> list[State]:
         """States of an object behind the method that has to run first, if it changes a scaler."""
         later = self._later_methods(frozenset((owner,)))
-        setter = preparing_method(self.program, function, owner, later)
+        setter = setup_method(self.program, function, owner, later)
         if setter is None or not any(
             kind_of(state.values.get(f"{owner.label}.{name}")) == "scaler"
             for state in made

@@ -17,8 +17,8 @@ from amplint.flow.call import Call, callee_name, keeps_zeros, scaler_text
 from amplint.flow.conditions import assume, evaluate, is_under, remembered
 from amplint.flow.events import Site, Transitions
 from amplint.flow.facts import SCALE, SCALER_METHODS, STATE_METHODS, STEP, ZERO_GRAD
-from amplint.flow.grouped import grouped_in
 from amplint.flow.kinship import is_torch_scaler
+from amplint.flow.param_groups import grouped_in
 from amplint.flow.reader import Reader
 from amplint.flow.state import EVERY, SWITCH, State
 from amplint.flow.values import Value, kind_of

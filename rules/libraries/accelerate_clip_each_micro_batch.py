@@ -155,7 +155,12 @@ def check(view: FileView) -> Iterator[Finding]:
         stops = precision is not None and precision[0].standing is Standing.CODE
         if not stops and cleared_before(backward) is not None:
             rests += (
-                Link("damage", Standing.HARMLESS, ast.unparse(clip.node), "shortens what is kept"),
+                Link(
+                    "damage",
+                    Standing.HARMLESS,
+                    ast.unparse(clip.node),
+                    "shortens what is cleared before the step",
+                ),
             )
         words = {
             "clip": view.source_of(clip.node.func),

@@ -150,7 +150,7 @@ def _told(view: FileView, misuse: Misuse) -> Misuse:
     links = misuse.links
     if connected_files(view.project, view.module).is_float32:
         links += (
-            Link("damage", Standing.HARMLESS, misuse.optimizer, "steps where float16 overflows"),
+            Link("damage", Standing.HARMLESS, misuse.optimizer, "steps gradients in float32"),
         )
     return replace(misuse, details={**misuse.details, "normalised": "yes"}, links=links)
 

@@ -20,7 +20,7 @@ from amplint.flow.program import Program
 _DEPTH = 4
 
 
-def preparing_method(
+def setup_method(
     program: Program, function: Function, owner: Class, later: list[Function]
 ) -> Function | None:
     """The one method that alone sets something that a method of a class surely uses.

@@ -25,7 +25,7 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _KEEPING = ("save", "state_dict", "export", "push_to_hub", "dump")
 
 
-def rehearsal(view: AmpView, node: ast.AST, function: Function) -> Link | None:
+def dry_run(view: AmpView, node: ast.AST, function: Function) -> Link | None:
     """Why nobody uses what is trained around a node: its script does so a few times, and keeps nothing.
 
     Each backward of the file counts: where the node stands says little of a scaler that is built once.
@@ -35,7 +35,7 @@ def rehearsal(view: AmpView, node: ast.AST, function: Function) -> Link | None:
     backwards = [site for site in function.module.calls if last_name(site.node.func) == "backward"]
     if not backwards or any(_times(view, s.node, s.function) > _FEW for s in backwards):
         return None
-    return Link("damage", Standing.HARMLESS, function.name, "trains weights that are kept")
+    return Link("damage", Standing.HARMLESS, function.name, "trains weights that nobody keeps")
 
 
 def _times(view: AmpView, node: ast.AST, function: Function, depth: int = _DEPTH) -> float:
