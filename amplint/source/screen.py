@@ -12,7 +12,8 @@ _WORDS = (b"scaler", b"autocast", b"unscale_", b"amplint", b"bceloss")
 #: Or two of these together: training arguments and Accelerate with their own scaler (AMP401,
 #: AMP603, AMP605), models that fill with a large constant (AMP503), weights (AMP406), averages
 #: of weights (AMP407), choices of bfloat16 and TF32 (AMP210, AMP211), positions (AMP509),
-#: clips and plain backwards beside a library that scales (AMP608, AMP609, AMP611, AMP612). Lower case.
+#: clips and plain backwards beside a library that scales (AMP608, AMP609, AMP611, AMP612), and
+#: gradients that it accumulates (AMP613). Lower case.
 _PAIRS = (
     (b"fp16", (b"trainingarguments", b"accelerat", b"bf16")),
     (b"masked_fill", (b"1e",)),
@@ -27,6 +28,7 @@ _PAIRS = (
     (b"clip_grad", (b"lightning", b"accelerat")),
     (b".backward()", (b"lightning", b"accelerat")),
     (b".backward(retain_graph", (b"lightning", b"accelerat")),
+    (b".accumulate(", (b"backward(",)),
 )
 
 #: The word "amp" (a module, a flag), or a code such as "amp110". The look-behind comes after
