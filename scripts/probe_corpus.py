@@ -140,9 +140,20 @@ def listed(entries: Path, checkouts: Path) -> Iterator[Job]:
 
 
 def ask(
-    job: Job, worker: Worker, runs: int, seconds: float, select: tuple[str, ...] = ("AMP",)
+    job: Job,
+    worker: Worker,
+    runs: int,
+    seconds: float,
+    select: tuple[str, ...] = ("AMP",),
+    *,
+    insist: int = 150,
 ) -> Asked | None:
-    """Ask about one file; None where it has no scaler calls."""
+    """Ask about one file; None where it has no scaler calls.
+
+    Args:
+        runs, seconds: for each function, of each kind.
+        insist: runs for each rule and row at which a run showed what the rule is about.
+    """
     path, filename = job.path, str(job.path)
     try:
         source = read_source(filename, filename, max_file_size=10_000_000)
@@ -184,7 +195,7 @@ def ask(
         reached += sum(trial.reached for trial in exploration.trials)
     confirmed = []
     for suspect in found.values():
-        prober = Prober(builder, worker.run, runs=150, seconds=60.0, torch=worker.hello().torch)
+        prober = Prober(builder, worker.run, runs=insist, seconds=60.0, torch=worker.hello().torch)
         evidence = prober.probe(suspect).evidence
         if evidence.status == "confirmed":
             confirmed.append(f"{suspect.code} at line {suspect.span.start.row}: {evidence.detail}")

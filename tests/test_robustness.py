@@ -22,6 +22,7 @@ from amplint.inspection import FileResult
 from amplint.source.parsing import MAX_NESTING, TOO_DEEP, concrete_syntax, parse
 from amplint.source.positions import split_lines
 from amplint.source.reading import SourceFile
+from tests.budget import budget
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERY_RULE = Settings(select=("ALL",))
@@ -164,7 +165,7 @@ def assert_sane(result: FileResult, text: str) -> None:
 
 #: Every second fixture, which is a sample; `scripts/fuzz.py` breaks as many programs as one likes.
 FIXTURES = sorted((ROOT / "fixtures").rglob("*.py"))[::2]
-MUTANTS = 475
+MUTANTS = budget(150, 475)
 
 
 @given(hypothesmith.from_node())

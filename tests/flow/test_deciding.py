@@ -1,4 +1,4 @@
-"""What a path calls possible, z3 does: 10,000 random rows of guards, of the shapes that guards have."""
+"""What a path calls possible, z3 does: up to 10,000 random rows of guards, of the shapes that guards have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from amplint.flow.clauses import shortened
 from amplint.flow.conditions import assume, evaluate, negate
 from amplint.flow.merging import merge
 from amplint.flow.state import NO_GUARDS, State
+from tests.budget import budget
 
 from .reading import Reading
 
@@ -19,7 +20,7 @@ z3 = pytest.importorskip("z3")
 NOTHING, EMPTY, FP16, BF16, OTHER, FALSY = range(6)
 CODES = {"fp16": FP16, "bf16": BF16}
 COUNTS, WORDS, FLAGS = ("n", "k"), ("mode", "x"), ("flag", "cfg.amp")
-ROWS = 10_000
+ROWS = budget(2_000, 10_000)
 
 
 class Judge:

@@ -9,19 +9,20 @@ import pytest
 from amplint.checker import check_paths, check_source
 from amplint.config import Settings
 from amplint.flow import footprints, interpreter
+from tests.budget import budget
 from tests.fixtures_runner import FIXTURES
 
 #: Collections of dozens of small cases: each is followed twice, for as long as all others together.
 LONG = frozenset(
     ("gradient_norm_in_utils", "own_grad_scaler", "order_split_over_files", "26_indirection")
 )
-#: Programs whose protocol is spread over functions, each folder a project of its own: every fourth.
+#: Programs whose protocol is spread over functions, each folder a project of its own: every eighth.
 PROJECTS = sorted(
     path
     for group in ("projects", "incidents", "silent")
     for path in (FIXTURES / group).iterdir()
     if path.is_dir() and path.name not in LONG
-)[::4]
+)[:: budget(8, 1)]
 
 HELPER = """
 import torch

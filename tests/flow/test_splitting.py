@@ -13,6 +13,7 @@ import pytest
 
 from amplint.checker import check_paths
 from amplint.config import Settings
+from tests.budget import budget
 
 from . import splitting
 from .concrete import every_run
@@ -20,6 +21,8 @@ from .programs import Author, joined
 from .several import Pairs
 from .test_shapes import PROGRAMS
 
+#: How many programs of each author are split.
+GENERATED = budget(24, 60)
 #: What a split can break by itself: a name that the new function does not see.
 UNSOUND = (NameError, TypeError, AttributeError, SyntaxError)
 
@@ -54,15 +57,15 @@ def _findings(files: dict[str, str], folder: Path) -> list[str]:
 @pytest.mark.parametrize("author", (Author, Pairs))
 def test_generated_programs(author: type, tmp_path: Path) -> None:
     count = 0
-    for number in range(60):
+    for number in range(GENERATED):
         for files in _splits(joined(author(number).program()), range(1)):
             count += 1
             assert _findings(files, tmp_path / str(count)) == [], files
-    assert count > 30
+    assert count > GENERATED / 2
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_shapes_of_real_code(path: Path, tmp_path: Path) -> None:
     source = path.read_text("utf-8")
-    for number, files in enumerate(_splits(source, range(2))):
+    for number, files in enumerate(_splits(source, range(budget(1, 2)))):
         assert _findings(files, tmp_path / str(number)) == [], files

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from amplint.live.catalogue import UNSEEN
+from tests.budget import budget
 from tests.live.fixture_runs import FIXTURES, SHARES, TABLE, WHY_NOT, Outcome, share_of
 from tests.live.programs import ROOT, environment
 
@@ -55,8 +56,8 @@ ONLY_HERE = {
 _PART = "_scale is None"
 
 
-# Every second part, for the time of the suite; `python -m tests.live.fixture_runs table` runs all.
-@pytest.mark.parametrize("share", range(0, SHARES, 2))
+# Every third part, for the time of the suite.
+@pytest.mark.parametrize("share", range(budget(2, 0), SHARES, budget(3, 1)))
 def test_a_share_of_the_fixtures(share: int) -> None:
     """One process for both: what runs tell of the mistakes there, and of the good functions."""
     said = _said(share)
