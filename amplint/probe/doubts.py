@@ -100,7 +100,7 @@ DOUBTS = {
         "layers of the real size in the time that there is",
     ),
     "unfilled": Doubt(
-        "nobody fills `{subject}`, which line {row} looks into",
+        "nobody fills `{subject}`, which is looked into in line {row}",
         "a builder that ran, or nothing that looks into it",
     ),
     # What the run, seen from outside, leaves open.

@@ -29,6 +29,11 @@ SAID = [
         "line 3 is repaired first: AMP101 ends every run before this one",
     ),
     (
+        Note("unfilled", "argv", 3),
+        "nobody fills `argv`, which is looked into in line 3",
+    ),
+    (Note("unfilled", "argv"), "nobody fills `argv`, which is looked into"),
+    (
         Note("never-passed", detail="`n` = 0"),
         "a caller passes `n` = 0: none was seen to do it",
     ),
