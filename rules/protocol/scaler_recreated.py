@@ -61,7 +61,8 @@ again and again: the scaler has to become a parameter of it.
 
 ## Known limits
 Silent where the loop builds the optimizer too (folds, ensembles), and where the scaler is built
-under a test of itself or in an exception handler, stored, returned, restored from a checkpoint, or
+under a test of itself (unless it is a parameter, and a repeated call hands in none) or in an exception
+handler, stored, returned, restored from a checkpoint, or
 given the scale of the one before.
 A function is "called per epoch" when a loop of its file, or of one that imports it, calls it,
 through at most three functions, or by its name (`train_one_epoch`): the finding is then info. A
@@ -78,7 +79,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 
@@ -89,7 +90,7 @@ from amplint.amp.reached_calls import ScalerCall, calls_leading_to
 from amplint.amp.roles import Role
 from amplint.amp.scaler_calls import scaler_calls, starts_over
 from amplint.amp.scalers import Assigned, BuiltScaler, built_scalers, built_wrappers
-from amplint.code.arguments import bind
+from amplint.code.arguments import bind, parameters
 from amplint.code.dataflow import (
     arguments,
     bindings_of,
@@ -111,6 +112,8 @@ from amplint.fixing.verbs import Move, Repair, unsafe
 from amplint.regions.contexts import Alternatives
 from amplint.rule import Rule
 from amplint.values.bindings import container_of
+from amplint.values.conditions import conditions_at
+from amplint.values.provenance import Activation, Condition, Firmness
 from amplint.view import FileView
 
 RULE = Rule(
@@ -202,7 +205,7 @@ def _standing(view: FileView, built: BuiltScaler) -> Standing:
     if view.objects.loops(built.call, built.function):
         return Standing.CODE
     optimizers = _outside_optimizers(view, built)
-    if _call_in_loop(view, built.function, optimizers):
+    if _repeating_call(view, built, optimizers):
         return Standing.CODE
     return Standing.USE if _is_one_step(view, built, optimizers) else Standing.GUESS
 
@@ -211,7 +214,7 @@ def _never_again(view: FileView, built: BuiltScaler) -> Iterator[Link]:
     """That the loop around the construction goes round, where each round of it raises."""
     place: tuple[ast.AST, Function] = built.call, built.function
     if not view.objects.loops(*place):
-        site = _call_in_loop(view, built.function, _outside_optimizers(view, built))
+        site = _repeating_call(view, built, _outside_optimizers(view, built))
         place = (site.node, site.function) if site is not None else place
     loops = (view.unreached.no_second_round(loop, place[1]) for loop in view.objects.loops(*place))
     yield from filter(None, loops)
@@ -222,7 +225,7 @@ def _path(view: FileView, built: BuiltScaler) -> tuple[PathStep, ...]:
     steps = []
     if not view.objects.loops(built.call, built.function):
         optimizers = _outside_optimizers(view, built)
-        site = _call_in_loop(view, built.function, optimizers)
+        site = _repeating_call(view, built, optimizers)
         if site is not None:
             words = f"`{built.function.name}` is called again and again"
             steps.append(view.step(site.node, site.function.module, words))
@@ -240,10 +243,21 @@ def _is_candidate(built: Assigned) -> bool:
         return False
     if _keeps_scale(built):
         return False
-    name = built.target.partition("[")[0].rpartition(".")[2]
-    if any(name in ast.unparse(test) for test in layout.conditions(built.call)):
+    if not _is_parameter(built) and any(_asks_for_it(built)):
         return False
     return not any(isinstance(node, ast.ExceptHandler) for node in layout.ancestors(built.call))
+
+
+def _asks_for_it(built: Assigned) -> Iterator[Condition]:
+    """The conditions of a construction that name what it is kept under: there may be one already."""
+    name = built.target.partition("[")[0].rpartition(".")[2]
+    for condition in conditions_at(built.call, built.function):
+        if name in ast.unparse(condition.test):
+            yield condition
+
+
+def _is_parameter(built: Assigned) -> bool:
+    return built.target in parameters(built.function)
 
 
 def _is_put_in(built: Assigned) -> bool:
@@ -269,6 +283,9 @@ def _repeated(view: FileView, built: Assigned) -> str:
         return ""
     layout = layout_of(built.function)
     loops = view.objects.loops(built.call, built.function)
+    may_be_given = any(_asks_for_it(built))
+    if loops and may_be_given:
+        return ""
     if loops:
         header = getattr(loops[0], "test", None)
         tests = [test for test in layout.conditions(built.call) if test is not header]
@@ -287,7 +304,8 @@ def _repeated(view: FileView, built: Assigned) -> str:
         return ""
     optimizers = _outside_optimizers(view, built)
     per_call = PER_EPOCH.search(function.name) or _is_one_step(view, built, optimizers)
-    if optimizers and (per_call or _call_in_loop(view, function, optimizers)):
+    is_named = bool(per_call) and not may_be_given
+    if optimizers and (is_named or _repeating_call(view, built, optimizers)):
         return f"call of `{function.name}`"
     return ""
 
@@ -454,11 +472,30 @@ def _counts(loop: ast.AST) -> bool:
     return not named.isdisjoint(("range", "trange"))
 
 
+def _repeating_call(view: FileView, built: Assigned, optimizers: set[str]) -> CallSite | None:
+    """A call that a loop repeats and that comes to a construction with the same optimizers."""
+    sites = [site for site in view.objects.calls_of(built.function) if _builds(view, built, site)]
+    return _call_in_loop(view, built.function, sites, optimizers)
+
+
+def _builds(view: FileView, built: Assigned, site: CallSite) -> bool:
+    """Whether a call builds a scaler, by the tests that ask whether it is given one."""
+    inner = Activation(built.function, site.node, site.function)
+    return all(
+        view.values.truth(condition.test, built.function, inner) == {condition.side: Firmness.FIXED}
+        for condition in _asks_for_it(built)
+    )
+
+
 def _call_in_loop(
-    view: FileView, function: Function, optimizers: set[str], depth: int = _DEPTH
+    view: FileView,
+    function: Function,
+    sites: Iterable[CallSite],
+    optimizers: set[str],
+    depth: int = _DEPTH,
 ) -> CallSite | None:
-    """A call that leads to the function, which a loop repeats with the same optimizers."""
-    for site in view.objects.calls_of(function):
+    """One of some calls that lead to a function, which a loop repeats with the same optimizers."""
+    for site in sites:
         if site.node not in layout_of(site.function):
             continue
         loops = view.objects.loops(site.node, site.function)
@@ -467,7 +504,8 @@ def _call_in_loop(
             return site
         if loops or not depth or outer & _built_in(site.function):
             continue
-        found = _call_in_loop(view, site.function, outer, depth - 1)
+        further = view.objects.calls_of(site.function)
+        found = _call_in_loop(view, site.function, further, outer, depth - 1)
         if found is not None:
             return found
     return None
