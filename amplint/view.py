@@ -48,11 +48,13 @@ class FileView(AmpView):
 
     @cached_property
     def _followed(self) -> tuple[Program, tuple[Misuse, ...]]:
+        from amplint.flow.budget import limit_of
         from amplint.flow.engine import find_misuses
         from amplint.flow.program import Program
 
+        visits = limit_of(self.module.source.count("\n") + 1)
         try:
-            program = Program(self.project, self.objects, self.values)
+            program = Program(self.project, self.objects, self.values, visits)
             return program, find_misuses(program, self.module, self.roles, self.place_of)
         except (RecursionError, MemoryError):
             raise

@@ -27,7 +27,7 @@ from amplint.code.registries import Request
 from amplint.code.tables import Table
 from amplint.code.tree import NESTED
 from amplint.flow.aliases import NO_ALIASES, Aliases, find_aliases
-from amplint.flow.budget import AGAIN_LIMIT, Budget
+from amplint.flow.budget import AGAIN_LIMIT, FILE_LIMIT, Budget
 from amplint.flow.call import callee_name, given_to
 from amplint.flow.facts import (
     SCALER_METHODS,
@@ -81,6 +81,7 @@ class Program:
         project: finds functions and classes of other files; None for a file judged alone.
         objects: what values can be, shared with whoever asks the same.
         values: which constants they can be, likewise.
+        visits: what the analysis may cost; of a checked file `budget.limit_of` says it.
 
     Attributes:
         budget: what the checked file may still cost.
@@ -94,8 +95,9 @@ class Program:
         project: Project | None = None,
         objects: Objects | None = None,
         values: Values | None = None,
+        visits: int = FILE_LIMIT,
     ) -> None:
-        self.budget = Budget()
+        self.budget = Budget(visits)
         self._apart = Budget(AGAIN_LIMIT)
         self.unfinished: set[Function] = set()
         self.cuts = 0

@@ -122,6 +122,17 @@ def test_states_that_grow_end_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> 
     assert "train" in check_source("a.py", text, EVERY_RULE).unfinished
 
 
+def test_a_longer_file_may_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same function ends in the budget of a short file, and not in that of a long one."""
+    monkeypatch.setattr(budget, "LEAST", 10)
+    monkeypatch.setattr(budget, "PER_LINE", 1)
+    short = counted(3)
+    long = short + "# nothing but a comment\n" * 2_000
+    assert check_source("a.py", short.encode(), EVERY_RULE).unfinished == ("train",)
+    assert not check_source("a.py", long.encode(), EVERY_RULE).unfinished
+    assert budget.limit_of(10**6) == budget.FILE_LIMIT
+
+
 TRAINER = """
 import torch
 
