@@ -18,7 +18,7 @@ from amplint.code.expressions import is_none, last_name, path_text
 from amplint.code.layout import layout_of
 from amplint.code.module import CallSite, Class, Function, enclosing_class
 from amplint.flow.call import given_to
-from amplint.flow.conditions import Formula, mentions
+from amplint.flow.conditions import Formula, evaluate, mentions
 from amplint.flow.events import Site
 from amplint.flow.facts import (
     BACKWARD,
@@ -263,13 +263,36 @@ class _Absence:
         self, words: frozenset[str], steps: list[Step]
     ) -> Iterator[tuple[CallSite, list[Condition]]]:
         """Calls that are one of these words, each with the tests that leave it out."""
-        assumed = _assumed(steps)
+        assumed, implied = _assumed(steps), dict(self._implied(steps))
         for function in dict.fromkeys(step[2] for step in steps):
             for site, tests in _guarded_calls(function):
-                against = [test for test in tests if _outcome(test.test, assumed) is not test.side]
-                against = [test for test in against if _outcome(test.test, assumed) is not None]
+                outcomes = [(test, _outcome(test.test, assumed)) for test in tests]
+                against = [
+                    test
+                    for test, side in outcomes
+                    if (implied.get(_asked(test)) if side is None else side) is (not test.side)
+                ]
                 if against and words & self._words(site):
                     yield site, against
+
+    def _implied(self, steps: list[Step]) -> Iterator[tuple[tuple[Function, str], bool]]:
+        """What the outcome of a test says of one operand, where the path knows all the others.
+
+        `if accumulates and optimizer is not None` was not taken although it accumulates: whoever
+        asks for the optimizer again has its answer.
+        """
+        for kind, test, function, side in steps:
+            if kind != "assume" or not isinstance(test, ast.BoolOp):
+                continue
+            passes = isinstance(test.op, ast.And)
+            asked = [Condition(operand, passes, function) for operand in test.values]
+            formulas = ((each, self.formula(each)) for each in asked)
+            left = [each for each, formula in formulas if self._truth(formula) is not passes]
+            if side is (not passes) and len(left) == 1:
+                yield _asked(left[0]), not passes
+
+    def _truth(self, formula: Formula) -> bool | None:
+        return None if isinstance(formula, bool) else evaluate(formula, self._state)
 
     def guards(self, steps: list[Step], known: Mapping[str, Condition]) -> Iterator[Condition]:
         """The settings that a path assumes so that it comes to its end, beside the known ones.
@@ -324,6 +347,11 @@ def _ways_to(test: Condition, steps: list[Step]) -> set[ast.AST]:
 def _assumed(steps: Iterable[Step]) -> dict[int, bool]:
     """Tests that a path did not know -> how they came out."""
     return {id(step[1]): bool(step[3]) for step in steps if step[0] == "assume"}
+
+
+def _asked(test: Condition) -> tuple[Function, str]:
+    """What names a test where it is asked again in its function."""
+    return test.function, _text(test.test)
 
 
 def _outcome(test: ast.expr, assumed: Mapping[int, bool]) -> bool | None:

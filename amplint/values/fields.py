@@ -1,8 +1,9 @@
-"""Attributes of objects: what constructors, methods, properties and class bodies give them."""
+"""Attributes of objects: what methods, properties, class bodies and functions that get them give."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from amplint.code.expressions import last_name, path_text
 from amplint.code.module import Class, Function
 from amplint.code.records import record_parameters
 from amplint.values.bindings import bound_in_scope
+from amplint.values.callables import classes_in
 from amplint.values.calls import back_of_returns
+from amplint.values.kinds import kinds_of
 from amplint.values.provenance import (
     CALL_DEPTH,
     UNKNOWN,
@@ -87,11 +90,30 @@ def _field(origins: Origins, owner: Class, name: str, calls: dict[Function, Acti
             results.append((origins.follow(bound, None), Firmness.FIXED, ()))
             if method.name == "__init__" and item in family[:1]:
                 rest = left
+    results += _stored_outside(origins, owner, family, name)
     if rest is not None:
         results += (
             (declared_field(origins, item, name), rest, ()) for item in family if _has(item, name)
         )
     return joined(results, bool(results)) if results else _delegated(origins, order, name)
+
+
+def _stored_outside(
+    origins: Origins, owner: Class, family: list[Class], name: str
+) -> Iterator[tuple[Found, Firmness, tuple[Step, ...]]]:
+    """What other code puts into a field of such an object: `def set_up(trainer): trainer.scaler = ...`."""
+    for place, stored in origins.objects.outside_stores(owner.module, name):
+        path = path_text(place)
+        if path is None or not _may_be_of(origins, place, stored.function, family):
+            continue
+        bound, _ = bound_in_scope(origins, [stored], None, stored.function, None, f"{path}.{name}")
+        yield origins.follow(bound, None), Firmness.CHOICE, ()
+
+
+def _may_be_of(origins: Origins, place: ast.expr, function: Function, family: list[Class]) -> bool:
+    """Whether an object in sight that a place holds is of one of some classes."""
+    found = classes_in(kinds_of(origins, place, function))
+    return any(item in family for item in found)
 
 
 def _delegated(origins: Origins, order: list[Class], name: str) -> Found:

@@ -234,3 +234,59 @@ def test_is_module(train: tuple[Objects, Module]) -> None:
     objects, module = train
     assert objects.is_module(objects.symbol(expression("nets.Net"), module.body))
     assert not objects.is_module(objects.symbol(expression("nets.Other"), module.body))
+
+
+EQUIPPED = """
+class Learner:
+    def __init__(self, opt):
+        self.opt = opt
+        self.rate = 1
+        equip(self, opt)
+
+    def ask(self):
+        return self.helper, self.rate, self.limit
+
+
+class Reader:
+    def __init__(self):
+        self.pages = 3
+        mark(self)
+
+    def ask(self):
+        return self.limit
+
+
+def equip(learner, opt):
+    learner.helper = 2
+    learner.rate = 5
+
+
+def mark(reader):
+    reader.limit = 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "field", "values"),
+    [
+        ("Learner", "helper", ["2"]),  # only a function that is handed the object stores it
+        ("Learner", "rate", ["1", "5"]),
+        ("Learner", "limit", []),  # stored on objects of another class
+        ("Reader", "limit", ["7"]),
+    ],
+)
+def test_what_functions_store_in_objects(
+    owner: str, field: str, values: list[str], tmp_path: Path
+) -> None:
+    project = Project()
+    path = str(tmp_path / "learner.py")
+    module = project.add("learner.py", EQUIPPED, ast.parse(EQUIPPED), path)
+    objects = Objects(project)
+    ask = function(module, f"{owner}.ask")
+    read = next(
+        node
+        for node in ast.walk(ask.node)
+        if isinstance(node, ast.Attribute) and node.attr == field
+    )
+    found = objects.origins.of(read, ask)
+    assert sorted(ast.unparse(item.expression) for item in found.origins) == values
