@@ -7,6 +7,7 @@ What computes the name of an attribute, or stands out of sight, makes the answer
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterator
 
 from amplint.code.arguments import receiver_of
 from amplint.code.definitions import class_fields
@@ -196,7 +197,7 @@ class Attributes:
 
     def _classes_of(self, place: ast.expr, function: Function) -> list[Class]:
         """The classes of the project whose calls have made an object; none where any may be another."""
-        if not isinstance(place, (ast.Name, ast.Attribute)):
+        if not isinstance(place, (ast.Name, ast.Attribute, ast.Call)):
             return []
         found = self.objects.origins.of(place, function)
         entered = {step.into for item in found.origins for step in item.steps if step.into}
@@ -227,13 +228,25 @@ class Attributes:
         homes = {item.module for item in order} | {reader.module}
         if any(name in item.once(names_bound) for item in homes):
             return False
-        return not self.is_set_unseen(owner.module) and self._none_has(set(order), owner, name)
+        return not self.is_set_unseen(owner.module, order) and self._none_has(
+            set(order), owner, name
+        )
 
-    def is_set_unseen(self, home: Module) -> bool:
-        """Whether some file stores attributes of objects under names that it computes."""
+    def is_set_unseen(self, home: Module, classes: Collection[Class] = ()) -> bool:
+        """Whether some file stores attributes under names that it computes on what may be an object.
+
+        Args:
+            classes: those of the object, with their bases; none of an object of a library.
+        """
         words = ("setattr", "__dict__", "vars")
         others = (each for word in words for each in self.objects.project.mentioning(home, word))
-        return any(item.once(_sets_unseen) for item in (home, *others))
+        return any(
+            held != receiver_of(function)
+            or function.owner is None
+            or not self._relatives(function.owner).isdisjoint(classes)
+            for module in dict.fromkeys((home, *others))
+            for held, function in module.once(_unseen_stores)
+        )
 
     # -- of classes -----------------------------------------------------------------------------
 
@@ -331,20 +344,28 @@ def _is_told_of(owner: Class, name: str) -> bool:
     )
 
 
-def _sets_unseen(module: Module) -> bool:
-    return any(map(_stores_unseen, ast.walk(module.tree)))
+def _unseen_stores(module: Module) -> tuple[tuple[str, Function], ...]:
+    """What a file stores attributes on under computed names, or gets at all of them of; and where."""
+    return tuple(
+        (path_text(held) or "", function)
+        for function in module.functions
+        for node in function.nodes
+        for held in _stored_unseen(node)
+    )
 
 
-def _stores_unseen(node: ast.AST) -> bool:
-    """Whether a node may store an attribute under a computed name, or gets at all of them."""
+def _stored_unseen(node: ast.AST) -> Iterator[ast.expr]:
     if isinstance(node, ast.Call) and last_name(node.func) in ("setattr", "__setattr__"):
-        return not any(isinstance(item, ast.Constant) for item in node.args[:2])
+        named = any(isinstance(item, ast.Constant) for item in node.args[:2])
+        yield from () if named else node.args[:1]
+        return
     held = getattr(node, "value", None)
-    if not isinstance(node, (ast.Attribute, ast.Subscript, ast.Assign)) or held is None:
-        return False
-    if isinstance(held, ast.Attribute):
-        return held.attr == "__dict__"
-    return isinstance(held, ast.Call) and last_name(held.func) == "vars"
+    if not isinstance(node, (ast.Attribute, ast.Subscript, ast.Assign)):
+        return
+    if isinstance(held, ast.Attribute) and held.attr == "__dict__":
+        yield held.value
+    elif isinstance(held, ast.Call) and last_name(held.func) == "vars":
+        yield held.args[0] if held.args else held
 
 
 def _is_abc(owner: Class) -> bool:
