@@ -118,63 +118,81 @@ PROGRAMS = (
     ),
     (
         "of what wraps a network",
-        "class Head(nn.Module):\n    def forward(self, x):\n        return x\n"
-        "head = nn.DataParallel(Head())\nhead.module\nhead.device_ids\narrive()\n",
+        (
+            "class Head(nn.Module):\n    def forward(self, x):\n        return x\n"
+            "head = nn.DataParallel(Head())\nhead.module\nhead.device_ids\narrive()\n"
+        ),
         "",
     ),
     (
         "read before it is set",
-        "class Kiln:\n    def __init__(self, tiles):\n        self.rows = len(self.tiles)\n"
-        "        self.tiles = tiles\n        arrive()\nKiln([1])\n",
+        (
+            "class Kiln:\n    def __init__(self, tiles):\n        self.rows = len(self.tiles)\n"
+            "        self.tiles = tiles\n        arrive()\nKiln([1])\n"
+        ),
         "self.tiles",
     ),
     (
         "read behind",
-        "class Kiln:\n    def __init__(self, tiles):\n        self.tiles = tiles\n"
-        "        self.rows = len(self.tiles)\n        arrive()\nKiln([1])\n",
+        (
+            "class Kiln:\n    def __init__(self, tiles):\n        self.tiles = tiles\n"
+            "        self.rows = len(self.tiles)\n        arrive()\nKiln([1])\n"
+        ),
         "",
     ),
     (
         "read before, and set by a base",
-        "class Oven:\n    def __init__(self):\n        self.tiles = ()\n"
-        "class Kiln(Oven):\n    def __init__(self, tiles):\n        super().__init__()\n"
-        "        self.rows = len(self.tiles)\n        self.tiles = tiles\n        arrive()\nKiln([1])\n",
+        (
+            "class Oven:\n    def __init__(self):\n        self.tiles = ()\n"
+            "class Kiln(Oven):\n    def __init__(self, tiles):\n        super().__init__()\n"
+            "        self.rows = len(self.tiles)\n        self.tiles = tiles\n        arrive()\nKiln([1])\n"
+        ),
         "",
     ),
     (
         "read before, and set by an heir",
-        "class Kiln:\n    def __init__(self, tiles):\n        self.rows = len(self.tiles)\n"
-        "        self.tiles = tiles\n        arrive()\n"
-        "class Small(Kiln):\n    def __init__(self):\n        self.tiles = ()\n"
-        "        super().__init__([1])\nSmall()\n",
+        (
+            "class Kiln:\n    def __init__(self, tiles):\n        self.rows = len(self.tiles)\n"
+            "        self.tiles = tiles\n        arrive()\n"
+            "class Small(Kiln):\n    def __init__(self):\n        self.tiles = ()\n"
+            "        super().__init__([1])\nSmall()\n"
+        ),
         "",
     ),
     (
         "read before, and set by a method",
-        "class Kiln:\n    def __init__(self, tiles):\n        self.clear()\n"
-        "        self.rows = len(self.tiles)\n        self.tiles = tiles\n        arrive()\n"
-        "    def clear(self):\n        self.tiles = ()\nKiln([1])\n",
+        (
+            "class Kiln:\n    def __init__(self, tiles):\n        self.clear()\n"
+            "        self.rows = len(self.tiles)\n        self.tiles = tiles\n        arrive()\n"
+            "    def clear(self):\n        self.tiles = ()\nKiln([1])\n"
+        ),
         "",
     ),
     (
         "read before, and there for all",
-        "class Kiln:\n    tiles = ()\n    def __init__(self, tiles):\n"
-        "        self.rows = len(self.tiles)\n        self.tiles = tiles\n        arrive()\nKiln([1])\n",
+        (
+            "class Kiln:\n    tiles = ()\n    def __init__(self, tiles):\n"
+            "        self.rows = len(self.tiles)\n        self.tiles = tiles\n        arrive()\nKiln([1])\n"
+        ),
         "",
     ),
     (
         "read before in a loop that sets it",
-        "class Kiln:\n    def __init__(self, tiles):\n        for turn in range(2):\n"
-        "            if turn:\n                print(self.tiles)\n            self.tiles = tiles\n"
-        "        arrive()\nKiln([1])\n",
+        (
+            "class Kiln:\n    def __init__(self, tiles):\n        for turn in range(2):\n"
+            "            if turn:\n                print(self.tiles)\n            self.tiles = tiles\n"
+            "        arrive()\nKiln([1])\n"
+        ),
         "",
     ),
     (
         "a property of that name",
-        "class Kiln:\n    def __init__(self, tiles):\n        self.rows = len(self.tiles)\n"
-        "        self.tiles = tiles\n        arrive()\n"
-        "    @property\n    def tiles(self):\n        return ()\n"
-        "    @tiles.setter\n    def tiles(self, given):\n        pass\nKiln([1])\n",
+        (
+            "class Kiln:\n    def __init__(self, tiles):\n        self.rows = len(self.tiles)\n"
+            "        self.tiles = tiles\n        arrive()\n"
+            "    @property\n    def tiles(self):\n        return ()\n"
+            "    @tiles.setter\n    def tiles(self, given):\n        pass\nKiln([1])\n"
+        ),
         "",
     ),
     ("a module too early", block("self.body = nn.Linear(2, width)"), "super().__init__()"),
